@@ -1,0 +1,46 @@
+# Everything a newcomer types. Each target does its own set-up; nothing but Python 3.11+ has to be there.
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-full lint bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+help:
+	@echo "make demo       see Tidings at work: a real topology, real filters, matching and routing"
+	@echo "make test       the tests and the lint checks (under 10 minutes)"
+	@echo "make test-full  the same, and the tests that take minutes each"
+	@echo "make bench      the benchmarks: ratios against named peers, over three sizes"
+	@echo "make lint       ruff, mypy (strict) and the import contracts"
+	@echo "make setup      the virtual environment in $(VENV) and a Java runtime, and no more"
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup-python
+	@sh scripts/setup-python $(VENV)
+	@touch $(STAMP)
+
+java:
+	@sh scripts/setup-java
+
+setup: $(STAMP) java
+
+demo: setup
+	@$(BIN)/tidings demo
+
+test: setup lint
+	@$(PYTEST) -m "not full"
+
+test-full: setup lint
+	@$(PYTEST)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks
+
+clean:
+	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

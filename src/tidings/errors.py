@@ -1,0 +1,53 @@
+"""Every error that Tidings raises on purpose, split by who is at fault.
+
+A message names the thing, the place and the remedy. ``assert`` is for our own bugs; anything below
+is for somebody else's: the command line turns these into one clear message and an exit code.
+"""
+
+__all__ = [
+    "ConfigurationError",
+    "EventError",
+    "FilterError",
+    "InputError",
+    "ScenarioError",
+    "TidingsError",
+]
+
+
+class TidingsError(Exception):
+    """Raised when Tidings cannot go on; the base of every error below."""
+
+    exit_code = 1
+
+
+class InputError(TidingsError):
+    """Raised when data given to Tidings is not what it has to be."""
+
+    exit_code = 2
+
+
+class FilterError(InputError):
+    """Raised when a filter text is malformed; `position` is the offset of the offending character."""
+
+    def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+
+class EventError(InputError):
+    """Raised when an event's attributes cannot be matched: a NaN, an infinity, a value of no known type."""
+
+
+class ConfigurationError(TidingsError):
+    """Raised when something is set up in a way that cannot work."""
+
+    exit_code = 2
+
+
+class ScenarioError(ConfigurationError):
+    """Raised when a scenario is wrong; `place` is the file with the line or key to mend."""
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.place = place

@@ -1,0 +1,85 @@
+"""The syntax tree of a filter: what one parse produces and every use reads.
+
+Rules of the language (docs/reference/filters.md tells them to users):
+
+- Three-valued logic as in SQL: a condition is true, false or unknown (None). A missing attribute is NULL.
+- A comparison with NULL is unknown, and so is one between values of different kinds (a number and a string):
+  to that comparison the attribute is as good as missing. This keeps negation exact: NOT can always be pushed down
+  to the leaves, ``NOT a < 5`` is ``a >= 5``.
+- Kinds are number, string, boolean. Whole numbers (64 bits) and doubles compare exactly, never by rounding.
+- Strings compare by code point, which is also the order of their UTF-8 bytes.
+- Arithmetic is done in doubles; division by zero and a result that is not a number are NULL.
+- BETWEEN, a bare boolean attribute and signs on literals are rewritten while parsing; they have no node of their own.
+"""
+
+from typing import Literal as OneOf
+
+import msgspec
+
+
+class Constant(msgspec.Struct, frozen=True, tag=True):
+    """TRUE or FALSE as a whole condition."""
+
+    value: bool
+
+
+class Value(msgspec.Struct, frozen=True, tag=True):
+    """A literal: a finite number, a string or a boolean."""
+
+    value: int | float | str | bool
+
+
+class Attribute(msgspec.Struct, frozen=True, tag=True):
+    name: str
+
+
+class Arithmetic(msgspec.Struct, frozen=True, tag=True):
+    op: OneOf["+", "-", "*", "/"]
+    left: "Operand"
+    right: "Operand"
+
+
+Operand = Value | Attribute | Arithmetic
+
+
+class Comparison(msgspec.Struct, frozen=True, tag=True):
+    op: OneOf["=", "<>", "<", "<=", ">", ">="]
+    left: Operand
+    right: Operand
+
+
+class Membership(msgspec.Struct, frozen=True, tag=True):
+    """``attribute [NOT] IN (values)``; the values are all of one kind."""
+
+    attribute: Attribute
+    values: tuple[int | float | str | bool, ...]
+    negated: bool = False
+
+
+class Like(msgspec.Struct, frozen=True, tag=True):
+    """``attribute [NOT] LIKE pattern [ESCAPE c]``, case-sensitive; without ESCAPE no character escapes."""
+
+    attribute: Attribute
+    pattern: str
+    escape: str | None = None
+    negated: bool = False
+
+
+class IsNull(msgspec.Struct, frozen=True, tag=True):
+    attribute: Attribute
+    negated: bool = False
+
+
+class Not(msgspec.Struct, frozen=True, tag=True):
+    operand: "Condition"
+
+
+class And(msgspec.Struct, frozen=True, tag=True):
+    operands: tuple["Condition", ...]
+
+
+class Or(msgspec.Struct, frozen=True, tag=True):
+    operands: tuple["Condition", ...]
+
+
+Condition = Constant | Comparison | Membership | Like | IsNull | Not | And | Or
