@@ -20,5 +20,9 @@ def compiled(function: Kernel) -> Kernel:
 
 
 def compiled_inline(function: Kernel) -> Kernel:
-    """As `compiled`, for an inner function that takes many arrays: always merged into its caller."""
-    return cast(Kernel, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function))
+    """As `compiled`, for an inner function of a hot loop: its body is put in the place of each call.
+
+    A call, even one that the machine-code optimiser merges later, counts the references of the arrays it passes, which
+    costs more than a short body does.
+    """
+    return cast(Kernel, numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))

@@ -9,7 +9,10 @@ Rules of the language (docs/reference/filters.md tells them to users):
 - Kinds are number, string, boolean. Whole numbers (64 bits) and doubles compare exactly, never by rounding.
 - Strings compare by code point, which is also the order of their UTF-8 bytes.
 - Arithmetic is done in doubles; division by zero and a result that is not a number are NULL.
-- BETWEEN, a bare boolean attribute and signs on literals are rewritten while parsing; they have no node of their own.
+- Booleans are equal or not; ordering two of them is unknown.
+- BETWEEN, a bare boolean attribute and signs are rewritten while parsing; they have no node of their own. A sign on a
+  literal is part of it, any other is arithmetic: ``-a`` is ``0 - a``, ``+a`` is ``0 + a``.
+- AND and OR are flat: no And is an operand of an And, no Or of an Or. Everything else nests at most 200 levels deep.
 """
 
 from typing import Literal as OneOf

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against named peers measured in the same run, over at least three sizes."""

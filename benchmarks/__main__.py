@@ -1,0 +1,17 @@
+"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named."""
+
+import importlib
+import sys
+
+NAMES = ("matching",)
+
+
+def main() -> None:
+    for name in sys.argv[1:] or NAMES:
+        if name not in NAMES:
+            sys.exit(f"there is no benchmark {name!r}; there are: {', '.join(NAMES)}")
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The `tidings` command.
+
+Rules: results go to standard output, everything else to standard error. With `--json` standard output is exactly one
+JSON document; a command that fails then prints `{"error": {"kind", "message", "place"}}` there and the message for
+people on standard error. Exit codes: 0 done, 1 failed, 2 bad input (a wrong option included), 130 interrupted.
+
+Commands import what they need when they run, so `tidings --help` stays quick.
+"""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    try:
+        from tidings.cli._app import app
+
+        app(prog_name="tidings")
+    except KeyboardInterrupt:  # before the first command had begun
+        sys.exit(130)

@@ -1,0 +1,45 @@
+"""The command tree: one module for each group of commands."""
+
+from typing import Annotated
+
+import typer
+
+from tidings.cli import _filter, _scenario
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="tidings",
+    help="Content-based publish/subscribe that arrives on time.",
+    epilog=(
+        "Try:\n\n"
+        "tidings scenario show examples/quickstart.toml --picture overlay.svg\n\n"
+        "tidings filter explain \"symbol = 'YHOO' AND volume > 1000000\"\n\n"
+        "Add --json to any command for one JSON document on standard output. "
+        "Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(_scenario.app, name="scenario")
+app.add_typer(_filter.app, name="filter")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from tidings import __version__
+
+        typer.echo(f"tidings {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tidings(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass

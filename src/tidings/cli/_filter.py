@@ -1,0 +1,110 @@
+"""`tidings filter`: see how a filter is understood, compare two, try one on an event."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+
+if TYPE_CHECKING:
+    from tidings.model.filters import Filter
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="See how a filter is understood, compare two, try one on an event.",
+    epilog="Try:  tidings filter explain \"symbol = 'YHOO' AND NOT price < 20\"",
+    no_args_is_help=True,
+)
+
+_ANSWERS = {True: "yes", False: "no", None: "unknown"}
+_TRUTH = {True: "true", False: "false", None: "unknown"}
+
+
+def _text(metavar: str, help_text: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help_text, show_default=False)
+
+
+FilterText = Annotated[str, _text("FILTER", "A filter in SQL, or bracketed triples.")]
+
+
+@app.command(
+    epilog=(
+        "Try:\n\ntidings filter explain \"symbol = 'YHOO' AND volume > 1000000\"\n\n"
+        "tidings filter explain \"\\[symbol,=,'YHOO'],\\[volume,>,1000000]\"\n\n"
+        'tidings filter explain "NOT (price BETWEEN 10 AND 20 OR halted)" --json'
+    )
+)
+def explain(text: FilterText, json: Json = False) -> None:
+    """Show the normal form: the clauses, the tests that an index can use, and what is left to evaluate."""
+    with reporting(json=json):
+        form = _parse(text).normal_form()
+        if json:
+            print_json({"filter": text, "normal_form": form})
+            return
+        typer.echo(f"filter      {form.canonical}")
+        typer.echo(f"attributes  {', '.join(form.attributes) or 'none'}")
+        for line in form.lines():
+            typer.echo(line)
+
+
+@app.command(
+    epilog=(
+        'Try:\n\ntidings filter covers "price > 10" "price > 20 AND symbol = \'YHOO\'"\n\n'
+        'The answer is "unknown" where neither a proof nor a counterexample is found.'
+    )
+)
+def covers(
+    wide: Annotated[str, _text("F", "The filter that may cover.")],
+    narrow: Annotated[str, _text("G", "The filter that may be covered.")],
+    json: Json = False,
+) -> None:
+    """Say whether every event that G accepts is accepted by F too: yes, no or unknown."""
+    with reporting(json=json):
+        answer = _parse(wide).covers(_parse(narrow))
+        if json:
+            print_json({"covers": answer, "answer": _ANSWERS[answer], "f": wide, "g": narrow})
+        else:
+            typer.echo(_ANSWERS[answer])
+
+
+@app.command(
+    name="test",
+    epilog=(
+        'Try:\n\ntidings filter test "symbol = \'YHOO\' AND price > 20" --event \'{"symbol": "YHOO", "price": 25.5}\''
+    ),
+)
+def try_event(
+    text: FilterText,
+    event: Annotated[str, typer.Option("--event", metavar="JSON", help="The attributes as a JSON object.")],
+    json: Json = False,
+) -> None:
+    """Evaluate a filter on the attributes of one event: true, false or unknown (some attribute is missing)."""
+    with reporting(json=json):
+        attributes = _attributes(event)
+        truth = _parse(text).evaluate(attributes)
+        if json:
+            print_json({"filter": text, "event": attributes, "result": truth, "accepted": truth is True})
+        else:
+            typer.echo(_TRUTH[truth])
+
+
+def _parse(text: str) -> "Filter":
+    from tidings.model.filters import Filter
+
+    return Filter.parse(text)
+
+
+def _attributes(text: str) -> dict[str, Any]:
+    import msgspec
+
+    from tidings.errors import EventError
+
+    try:
+        attributes = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        message = f'--event is not JSON: {error}; write for example \'{{"symbol": "YHOO", "price": 25.5}}\''
+        raise EventError(message) from None
+    if not isinstance(attributes, dict):
+        raise EventError('--event is not a JSON object; write for example \'{"symbol": "YHOO", "price": 25.5}\'')
+    return attributes

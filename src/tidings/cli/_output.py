@@ -1,0 +1,44 @@
+"""How commands speak: one document on standard output, everything else on standard error, one line for an error."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from tidings.errors import TidingsError
+
+__all__ = ["Json", "print_json", "reporting"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def print_json(document: Any) -> None:
+    """One JSON document, indented, as UTF-8 whatever the terminal's encoding."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def reporting(*, json: bool) -> Iterator[None]:
+    """Turn what a command raises on purpose into its message and exit code; a traceback is left for our own bugs."""
+    try:
+        yield
+    except TidingsError as error:
+        _report(error, json=json)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
+def _report(error: TidingsError, *, json: bool) -> None:
+    if json:
+        place = getattr(error, "place", "") or None
+        print_json({"error": {"kind": type(error).__name__, "message": str(error), "place": place}})
+    typer.echo(f"error: {error}", err=True)

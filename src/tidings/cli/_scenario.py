@@ -1,0 +1,77 @@
+"""`tidings scenario`: check a scenario, and see what it describes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Check scenarios, and see what they describe.",
+    epilog="Try:  tidings scenario show examples/quickstart.toml --picture overlay.svg",
+    no_args_is_help=True,
+)
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML.", show_default=False)]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Make the random choices by this seed, not the scenario's.", show_default=False),
+]
+
+
+@app.command(
+    epilog="Try:\n\ntidings scenario check examples/quickstart.toml\n\ntidings scenario check mine.toml --json"
+)
+def check(file: ScenarioFile, json: Json = False) -> None:
+    """Read a scenario and expand it; the first mistake is shown with its file, line, key and remedy."""
+    with reporting(json=json):
+        from tidings.model.scenario import Scenario
+
+        network = Scenario.load(file).expand()
+        counts = {
+            "brokers": len(network.topology.brokers),
+            "links": len(network.topology.links),
+            "publishers": len(network.publishers),
+            "subscriptions": len(network.subscriptions),
+        }
+        if json:
+            print_json({"file": str(file), "title": network.title, "seed": network.seed, **counts})
+        else:
+            typer.echo(f"{file}: good: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+
+
+@app.command(
+    epilog=(
+        "Try:\n\ntidings scenario show examples/quickstart.toml\n\n"
+        "tidings scenario show examples/paper-c.toml --seed 3 --picture mesh.png\n\n"
+        "tidings scenario show examples/quickstart.toml --json"
+    )
+)
+def show(
+    file: ScenarioFile,
+    json: Json = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="OUT", help="Draw the overlay to this .svg or .png.", show_default=False),
+    ] = None,
+    seed: Seed = None,
+) -> None:
+    """Show the overlay, the publishers, the subscribers and the offered load; on request, draw the overlay."""
+    with reporting(json=json):
+        from tidings.cli import _picture, _tables
+        from tidings.model.scenario import Scenario, summarise
+
+        if picture is not None:
+            _picture.check_format(picture)
+        network = Scenario.load(file).expand(seed)
+        summary = summarise(network)
+        if picture is not None:
+            _picture.draw(network, picture)
+            typer.echo(f"drew the overlay to {picture}", err=True)
+        if json:
+            print_json({"file": str(file), "summary": summary, "picture": None if picture is None else str(picture)})
+        else:
+            _tables.print_summary(summary)

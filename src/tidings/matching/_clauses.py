@@ -1,0 +1,215 @@
+"""The clauses of an index as arrays: atoms, flags, what each column has been learned to hold.
+
+Clause numbers are handed out in ascending order and never reused; a subscription's clauses are consecutive. When
+more than half of the atoms belong to removed clauses the caller asks for `compacted`, which renumbers.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tidings.matching import _columns
+from tidings.matching._columns import Columns
+from tidings.matching._kernels import (
+    IN_SET,
+    INTERVAL,
+    INTERVALS,
+    MAX_BOUNDARIES,
+    NOT_IN_SET,
+    PLAIN,
+    RESIDUAL,
+    Array,
+    State,
+)
+from tidings.matching._partitions import grown
+from tidings.matching._placing import code_atoms
+from tidings.model.filters import Clause, OneOf, Presence, Test, Within
+
+MAX_EXPANDED = 16  # members of an IN list that become clauses of their own, each found by its value
+GARBAGE_SHARE = 0.5
+LEARN_FROM = 64  # bounds in a column before it is worth learning
+LEARN_EVERY = 16  # learned anew when a column has this many times the bounds it had then ...
+LEARN_UNTIL = 65_536  # ... up to a sample that is enough to know it by for good
+EMPTY = np.zeros(0)
+_ATOM_ARRAYS = ("_what", "_ends", "_set", "_code_low", "_code_high")
+Atom = tuple[int, int, float, float, int]  # column, kind, low, high, set
+
+
+class ClauseStore:
+    """Arrays of clauses. `add` collects, `flush` makes what was added part of the arrays."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.atoms = 0
+        self.any_multiple = False  # has some subscription more than one clause?
+        self._garbage = 0
+        self._pending: list[list[Atom]] = []
+        self._pending_flags: list[int] = []
+        self._pending_first: list[int] = []
+        self.span = np.zeros((16, 2), np.int64)  # first atom, number of atoms
+        self.flags = np.zeros(16, np.uint8)
+        self.first = np.zeros(16, np.int64)  # the first clause of the same subscription
+        self._what = np.zeros((16, 2), np.int32)  # column, kind
+        self._ends = np.zeros((16, 2))  # low, high
+        self._set = np.zeros(16, np.int64)
+        self._code_low = np.zeros(16, np.uint8)
+        self._code_high = np.zeros(16, np.uint8)
+        self._sets = np.zeros(16)
+        self._sets_used = 0
+        self.boundaries = np.full((1, 255), np.inf)
+        self.boundaries[0, 0] = -1.0  # column 0, always 0, has code 1: strictly within an interval that accepts all
+        self.code_counts = np.zeros(1)  # boundaries of each column
+        self.distinct = np.full(1, -1, np.int64)  # different values in equalities; -1: not worth a table
+        self._bounds = np.zeros(1, np.int64)  # bounds seen, and how many there were when last learned
+        self._bounds_learned = np.zeros(1, np.int64)
+
+    def state(self) -> State:
+        known = (
+            self.boundaries, self.span, self.flags, self._what, self._ends, self._set, self._code_low, self._code_high,
+            self._sets,
+        )  # fmt: skip
+        return State(*known, *(EMPTY,) * (len(State._fields) - len(known)))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    @property
+    def is_mostly_garbage(self) -> bool:
+        return self.atoms > 1024 and self._garbage > GARBAGE_SHARE * self.atoms
+
+    def add(self, columns: Columns, clauses: Sequence[Clause]) -> range:
+        """Collect the clauses of one subscription; their numbers."""
+        first = self.count + len(self._pending)
+        for clause in clauses:
+            for tests in expanded(clause.tests):
+                atoms = [self._atom(columns, test) for test in tests]
+                self._pending.append(atoms)
+                plain = len(atoms) <= INTERVALS and all(atom[1] == INTERVAL for atom in atoms)
+                self._pending_flags.append((PLAIN if plain else 0) | (0 if clause.residual is None else RESIDUAL))
+                self._pending_first.append(first)
+        last = self.count + len(self._pending)
+        self.any_multiple = self.any_multiple or last - first > 1
+        return range(first, last)
+
+    def flush(self, columns: Columns) -> Array:
+        """Write what was collected into the arrays; the numbers of the new clauses."""
+        new = len(self._pending)
+        fresh = np.arange(self.count, self.count + new)
+        self._widen(columns)
+        if not new:
+            return fresh
+        atoms = [atom for clause in self._pending for atom in clause]
+        end, last = self.atoms + len(atoms), self.count + new
+        for name in ("span", "flags", "first"):
+            setattr(self, name, grown(getattr(self, name), last))
+        for name in _ATOM_ARRAYS:
+            setattr(self, name, grown(getattr(self, name), end))
+        lengths = np.array([len(clause) for clause in self._pending])
+        self.span[self.count : last, 0] = self.atoms + np.cumsum(lengths) - lengths
+        self.span[self.count : last, 1] = lengths
+        self.flags[self.count : last] = self._pending_flags
+        self.first[self.count : last] = self._pending_first
+        if atoms:
+            at = slice(self.atoms, end)
+            on, kinds, lows, highs, sets = zip(*atoms, strict=True)
+            self._what[at, 0], self._what[at, 1] = on, kinds
+            self._ends[at, 0], self._ends[at, 1], self._set[at] = lows, highs, sets
+            np.add.at(self._bounds, self._what[at, 0], 1)
+        self._pending, self._pending_flags, self._pending_first = [], [], []
+        code_atoms(self.state(), self.atoms, end)
+        self.count, self.atoms = last, end
+        return fresh
+
+    def remove(self, clauses: range) -> None:
+        at = slice(clauses.start, clauses.stop)
+        self._garbage += int(self.span[at, 1].sum())
+
+    def is_young(self) -> bool:
+        """Does some column hold so many more bounds than when it was learned that learning anew would pay?"""
+        due = np.maximum(LEARN_FROM, LEARN_EVERY * self._bounds_learned)
+        return bool(((self._bounds >= due) & (self._bounds_learned < LEARN_UNTIL)).any())
+
+    def learn(self, kinds: Sequence[int]) -> None:
+        """Choose each column's boundaries from the ends of the intervals on it, and code all atoms by them."""
+        used = slice(0, self.atoms)
+        column, (low, high) = self._what[used, 0], self._ends[used].T
+        order = np.argsort(column, kind="stable")
+        ends = np.searchsorted(column[order], np.arange(len(self.code_counts) + 1))
+        for c in range(1, len(self.code_counts)):
+            atoms = order[ends[c] : ends[c + 1]]
+            bounds = np.concatenate([low[atoms], high[atoms]])
+            bounds = np.sort(bounds[np.isfinite(bounds)])
+            # equal shares of the bounds, so that crowded regions are told apart best
+            picks = np.linspace(0, len(bounds) - 1, min(len(bounds), MAX_BOUNDARIES)).astype(np.int64)
+            boundaries = np.unique(bounds[picks])
+            self.boundaries[c] = np.inf
+            self.boundaries[c, : len(boundaries)] = boundaries
+            self.code_counts[c] = len(boundaries)
+            if kinds[c] in (_columns.NUMBER, _columns.STRING):
+                self.distinct[c] = len(np.unique(low[atoms][low[atoms] == high[atoms]]))
+        self._bounds_learned[:] = self._bounds
+        code_atoms(self.state(), 0, self.atoms)
+
+    def compacted(self, alive: Array) -> "tuple[ClauseStore, Array]":
+        """A store of the clauses `alive` (ascending) alone, and the new number of each old clause (-1: gone)."""
+        store = ClauseStore()
+        number = np.full(self.count, -1, np.int64)
+        number[alive] = np.arange(len(alive))
+        starts, lengths = self.span[alive].T
+        store.count, store.atoms = len(alive), int(lengths.sum())
+        store.any_multiple = self.any_multiple
+        store.flags, store.first = self.flags[alive], number[self.first[alive]]
+        store.span = np.column_stack([np.cumsum(lengths) - lengths, lengths])
+        kept = np.repeat(starts - store.span[:, 0], lengths) + np.arange(store.atoms)
+        for name in _ATOM_ARRAYS:
+            setattr(store, name, getattr(self, name)[kept])
+        store._sets, store._sets_used = self._sets, self._sets_used
+        for name in ("boundaries", "code_counts", "distinct", "_bounds_learned"):
+            setattr(store, name, getattr(self, name))
+        store._bounds = np.bincount(store._what[:, 0], minlength=len(self._bounds))
+        return store, number
+
+    def _widen(self, columns: Columns) -> None:
+        """Room for columns that have come into being; unlearned ones give every value the same code."""
+        more = columns.count - len(self.code_counts)
+        if more <= 0:
+            return
+        self.boundaries = np.concatenate([self.boundaries, np.full((more, 255), np.inf)])
+        self.code_counts = np.concatenate([self.code_counts, np.zeros(more)])
+        tabled = [0 if kind in (_columns.NUMBER, _columns.STRING) else -1 for kind in columns.kinds[-more:]]
+        self.distinct = np.concatenate([self.distinct, np.array(tabled, np.int64)])
+        self._bounds = np.concatenate([self._bounds, np.zeros(more, np.int64)])
+        self._bounds_learned = np.concatenate([self._bounds_learned, np.zeros(more, np.int64)])
+
+    def _atom(self, columns: Columns, test: Test) -> Atom:
+        if isinstance(test, Within):
+            return columns.of(test.attribute, _columns.NUMBER), INTERVAL, test.low, test.high, 0
+        if isinstance(test, Presence):
+            null = float(test.missing)
+            return columns.of(test.attribute, _columns.NULL), INTERVAL, null, null, 0
+        column = columns.of(test.attribute, _columns.KINDS.index(test.kind))
+        numbers = sorted(columns.number_of(v) if isinstance(v, str) else float(v) for v in test.values)
+        if len(numbers) == 1 and not test.negated:
+            return column, INTERVAL, numbers[0], numbers[0], 0
+        where = self._sets_used
+        self._sets_used += 1 + len(numbers)
+        self._sets = grown(self._sets, self._sets_used)
+        self._sets[where : self._sets_used] = [len(numbers), *numbers]
+        return column, NOT_IN_SET if test.negated else IN_SET, numbers[0], numbers[-1], where
+
+
+def expanded(tests: tuple[Test, ...]) -> list[tuple[Test, ...]]:
+    """The clause as it is or, if it has a short IN list and no equality, a clause for each member of the shortest."""
+    lists = [t for t in tests if isinstance(t, OneOf) and not t.negated and t.kind != "boolean"]
+    if not lists:
+        return [tests]
+    shortest = min(lists, key=lambda t: len(t.values))
+    if not 1 < len(shortest.values) <= MAX_EXPANDED:
+        return [tests]
+    others = tuple(t for t in tests if t is not shortest)
+    members = sorted(shortest.values)
+    return [
+        (*others, OneOf(attribute=shortest.attribute, kind=shortest.kind, values=frozenset([value])))  # type: ignore[arg-type]
+        for value in members
+    ]

@@ -1,0 +1,226 @@
+"""The public face of matching: subscriptions in, events in, matching subscriptions out.
+
+Guarantees: the answer is exactly the set of subscriptions whose filter evaluates to true on the event, each once, in
+no particular order. What the kernels cannot decide (LIKE, arithmetic, attribute against attribute) is confirmed by the
+filter itself, only for the subscriptions whose other conditions hold.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from tidings.errors import InputError
+from tidings.matching._clauses import ClauseStore
+from tidings.matching._columns import Columns
+from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, encode, match_each, match_tiles
+from tidings.matching._partitions import Partitions
+from tidings.matching._results import by_event
+from tidings.model.filters import Filter
+
+Id = Hashable
+Attributes = Mapping[str, object]
+LEARN_APART = 8  # between two learnings the index grows by at least this part of itself, which keeps the cost amortised
+CHUNK = 4096  # events matched together: bounds the pairs held at once
+MIN_TILED = 64  # fewer events than this are matched one by one
+MAX_TABLE_COLUMNS = 4096  # more columns than this, 64 MB of table, and events are matched one by one
+FIRST_OUTPUT = 4096  # matches that fit into the first output buffer; doubled when a tile finds more
+
+
+class MatchingIndex:
+    """Subscriptions by id, matched against events.
+
+    >>> index = MatchingIndex()
+    >>> index.add("s1", "symbol = 'YHOO' AND volume > 1000000")
+    >>> index.add("s2", "volume BETWEEN 0 AND 500 OR symbol LIKE 'Y%'")
+    >>> sorted(index.match({"symbol": "YHOO", "volume": 2_000_000}))
+    ['s1', 's2']
+
+    Ids are any hashable values. While all of them are whole numbers, `match_batch` returns an int64 array of them;
+    otherwise an array of the objects. An index is not to be changed while another thread matches.
+    """
+
+    def __init__(self, subscriptions: Iterable[tuple[Id, Filter | str]] = ()) -> None:
+        self._columns = Columns()
+        self._store = ClauseStore()
+        self._partitions = Partitions()
+        self._clauses_of: dict[Id, range] = {}
+        self._unsure: dict[int, Filter] = {}  # by clause: filters that have to confirm what the kernels find
+        self._ids: Array = np.zeros(
+            16, np.int64
+        )  # by clause; becomes an array of objects with the first id that is no int64
+        self._placed_when_learned = 0
+        self._state = self._partitions.state(self._store.state())
+        self._events = np.empty(FIRST_OUTPUT, np.int64)
+        self._found = np.empty(FIRST_OUTPUT, np.int64)
+        self._table = np.zeros((0, WORDS), np.uint64)
+        self.add_many(subscriptions)
+
+    def __len__(self) -> int:
+        return len(self._clauses_of)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._clauses_of
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index's arrays; the dictionary of ids comes on top of it."""
+        return self._store.nbytes + self._partitions.nbytes + self._ids.nbytes
+
+    def add(self, id: Id, filter_or_text: Filter | str) -> None:
+        """Add one subscription; its id must be new."""
+        self.add_many([(id, filter_or_text)])
+
+    def add_many(self, subscriptions: Iterable[tuple[Id, Filter | str]]) -> None:
+        """Add many at once, which is quicker than one by one. If one of them is wrong, none is added."""
+        new: dict[Id, Filter] = {}
+        for id, given in subscriptions:
+            if id in self._clauses_of or id in new:
+                raise InputError(f"subscription {id!r} is in the index already; remove it first")
+            new[id] = Filter.parse(given) if isinstance(given, str) else given
+        for id, filter in new.items():
+            clauses = self._clauses_of[id] = self._store.add(self._columns, filter.clauses)
+            if any(clause.residual is not None for clause in filter.clauses):
+                self._unsure.update(dict.fromkeys(clauses, filter))
+        fresh = self._store.flush(self._columns)
+        self._note_ids(new)
+        if self._store.count > self._placed_when_learned * (1 + 1 / LEARN_APART) and self._store.is_young():
+            self._store.learn(self._columns.kinds)
+            self._place_all()
+        else:
+            self._place(fresh)
+
+    def remove(self, id: Id) -> None:
+        """Forget a subscription."""
+        clauses = self._clauses_of.pop(id, None)
+        if clauses is None:
+            raise InputError(f"there is no subscription {id!r} in the index")
+        store = self._store
+        self._partitions.remove(store.state(), clauses, store.code_counts)
+        store.remove(clauses)
+        for clause in clauses:
+            self._unsure.pop(clause, None)
+        if store.is_mostly_garbage:
+            self._compact()
+        self._state = self._partitions.state(self._store.state())
+
+    def match(self, attributes: Attributes) -> list[Id]:
+        """The ids of the subscriptions that one event satisfies."""
+        events, clauses = self._pairs(self._columns.row(attributes))
+        if self._unsure:
+            clauses = clauses[self._confirmed(events, clauses, lambda *_: attributes)]
+        if self._store.any_multiple:
+            clauses = np.unique(self._store.first[clauses])
+        ids: list[Id] = self._ids[clauses].tolist()
+        return ids
+
+    def match_batch(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
+        """The same for every row of an Arrow batch: ``ids[offsets[i]:offsets[i + 1]]`` are the matches of row i."""
+        values = self._columns.rows(batch)
+        offsets = np.zeros(len(values) + 1, np.int64)
+        pieces = [np.zeros(0, np.int64)]
+        for start in range(0, len(values), CHUNK):
+            chunk = values[start : start + CHUNK]
+            events, clauses = self._pairs(chunk)
+            if self._unsure:
+                keep = self._confirmed(events, clauses, _row_reader(batch, start))
+                events, clauses = events[keep], clauses[keep]
+            grouped, counts = by_event(events, clauses, len(chunk), self._store.first, self._store.any_multiple)
+            pieces.append(grouped)
+            offsets[start + 1 : start + 1 + len(chunk)] = counts
+        return np.cumsum(offsets), self._ids[np.concatenate(pieces)]
+
+    # -- matching --------------------------------------------------------------------------------------------------
+
+    def _pairs(self, values: Array) -> tuple[Array, Array]:
+        """Pairs (event, clause) whose atoms hold; residuals are still to be confirmed."""
+        codes = np.empty(values.shape, np.uint8)
+        encode(self._state.boundaries, values, codes)
+        count = self._search(values, codes)
+        if count > len(self._events):
+            self._events = np.empty(2 * count, np.int64)
+            self._found = np.empty(2 * count, np.int64)
+            self._search(values, codes)
+        return self._events[:count], self._found[:count]
+
+    def _search(self, values: Array, codes: Array) -> int:
+        """Fill the output with pairs; their number, even if there was not enough room for them."""
+        plan = self._partitions.plan()
+        state, events, found = self._state, self._events, self._found
+        if len(values) < MIN_TILED or values.shape[1] > MAX_TABLE_COLUMNS:
+            return match_each(state, plan.every, values, codes, events, found, 0)
+        count = match_each(state, plan.plain, values, codes, events, found, 0)
+        if plan.tiled and len(self._table) < 256 * values.shape[1]:
+            self._table = np.zeros((256 * values.shape[1], WORDS), np.uint64)
+        for column, parts, columns in plan.tiled:
+            order = np.arange(len(codes)) if column < 0 else _sorted_by(codes[:, column])
+            count = match_tiles(state, parts, column, columns, values, codes, order, self._table, events, found, count)
+        return count
+
+    def _confirmed(self, events: Array, clauses: Array, read: Callable[[int, frozenset[str]], Attributes]) -> Array:
+        keep = np.ones(len(events), bool)
+        for i in np.flatnonzero(self._store.flags[clauses] & RESIDUAL).tolist():
+            filter = self._unsure[int(clauses[i])]
+            keep[i] = filter.matches(read(int(events[i]), filter.attributes))
+        return keep
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def _note_ids(self, new: Iterable[Id]) -> None:
+        if len(self._ids) < self._store.count:
+            larger = np.zeros(max(self._store.count, 2 * len(self._ids)), self._ids.dtype)
+            larger[: len(self._ids)] = self._ids
+            self._ids = larger
+        for id in new:
+            if self._ids.dtype != object and not (type(id) is int and -(2**63) <= id < 2**63):
+                self._ids = self._ids.astype(object)
+            span = self._clauses_of[id]
+            if self._ids.dtype != object or len(span) == 1:
+                self._ids[span.start : span.stop] = id
+            else:
+                self._ids[span.start : span.stop] = [id] * len(span)
+
+    def _place(self, fresh: Array) -> None:
+        store = self._store
+        self._partitions.place(store.state(), fresh, store.code_counts, store.distinct)
+        self._state = self._partitions.state(store.state())
+
+    def _place_all(self) -> None:
+        """File everything anew: after learning and after compaction."""
+        self._partitions = Partitions()
+        alive = [np.arange(span.start, span.stop) for span in self._clauses_of.values()]
+        self._placed_when_learned = self._store.count
+        self._place(np.concatenate(alive) if alive else np.zeros(0, np.int64))
+
+    def _compact(self) -> None:
+        spans = list(self._clauses_of.values())
+        alive = np.sort(np.concatenate([np.arange(s.start, s.stop) for s in spans])) if spans else np.zeros(0, np.int64)
+        self._store, number = self._store.compacted(alive)
+        self._clauses_of = {
+            id: range(int(number[span.start]), int(number[span.start]) + len(span)) if span else range(0)
+            for id, span in self._clauses_of.items()
+        }
+        self._unsure = {int(number[clause]): filter for clause, filter in self._unsure.items()}
+        self._ids = self._ids[alive]
+        self._place_all()
+
+
+def _row_reader(batch: pa.RecordBatch, start: int) -> Callable[[int, frozenset[str]], Attributes]:
+    """Reads the attributes of one row of a tile that begins at `start`, as far as a filter needs them."""
+    columns = {
+        field.name: batch.column(position).cast(pa.float64())
+        if pa.types.is_decimal(field.type)
+        else batch.column(position)
+        for position, field in enumerate(batch.schema)
+    }
+
+    def read(row: int, names: frozenset[str]) -> Attributes:
+        return {name: columns[name][start + row].as_py() for name in names if name in columns}
+
+    return read
+
+
+def _sorted_by(codes: Array) -> Array:
+    """The events that have a value, in the order of its code."""
+    order = np.argsort(codes, kind="stable")
+    return order[: len(order) - np.count_nonzero(codes == MISSING)]

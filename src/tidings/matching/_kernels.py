@@ -1,0 +1,415 @@
+"""The compiled heart of the matching index.
+
+Theory of operation
+-------------------
+An event is a vector of doubles, one per *column* (an attribute as a number, as a string, as a boolean, or its being
+NULL); a missing value is NaN. A clause is a short list of *atoms*, intervals on columns. Every column has up to 250
+learned boundaries that turn a value into a one-byte *code*; coding is monotone, so ``low <= v <= high`` implies
+``code(low) <= code(v) <= code(high)``: codes can be tested first, and wrongly only in the direction that is mended by
+the exact test after it.
+
+Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots. Beside each slot
+stand the codes of up to six of its intervals (`slot_rows`). There are two ways through a partition:
+
+- One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per group of four
+  codes (the last for a missing value): which slots accept a value of that group; above them a second level has a bit
+  per block. AND three words per 64 blocks, AND four words per block that is left, test the codes of each slot that is
+  left, and at last the atoms of the few that survive.
+- Many events at once, the transpose of it: for a tile of 512 events, a table says for every column and code which of
+  the events have a code below it. A slot is then tested against all 512 events by AND-ing two rows per interval, with
+  nothing to mispredict. Tiles are cut from the events *sorted* by the partition's first key column, so a block is
+  tested only against the tiles that its slots' intervals meet.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tidings.compiled import compiled, compiled_inline
+
+Array = npt.NDArray[Any]
+
+BLOCK = 64  # slots per block: the bits of one word
+ROWS = 64  # rows of bits per key column: codes in groups of four, the last one for a missing value
+KEYS = 3  # key columns of a partition, at most
+INTERVALS = 6  # intervals whose codes stand beside each slot, key columns first
+MAX_BOUNDARIES = 250  # codes 0..250; 255 means missing, so 251..254 stay unused and row 63 is for missing values alone
+MISSING = 255
+FLAGS, CLAUSE = 12, 14  # places in a slot after the intervals
+ALWAYS = 255  # the row of the table that all events of a tile are in (column 0, which is nobody's); row 0 has none
+TILE = 512  # events worked off together
+WORDS = TILE // 64
+FEW_BLOCKS = 8  # up to here there is no upper level: a row is one cache line
+FIRST_DOUBTS = 4096  # pairs of a tile that need the exact test before the list of them is doubled
+SLOTS_AT_ONCE = 4096  # slots tested together for one event: bounds the list of them
+
+INTERVAL, IN_SET, NOT_IN_SET = 0, 1, 2  # kinds of atom
+RESIDUAL = 1  # clause flag: the filter itself has to confirm
+PLAIN = 2  # clause flag: nothing but intervals, all of which stand beside the slot
+
+
+class State(NamedTuple):
+    """The arrays of an index, by reference; arenas are larger than their content."""
+
+    boundaries: Array  # f64[columns, 255], padded with +inf
+    # clauses and their atoms
+    clause_span: Array  # i64[clauses, 2]: first atom, number of atoms
+    clause_flags: Array  # u8
+    atom_what: Array  # i32[atoms, 2]: column, kind
+    atom_ends: Array  # f64[atoms, 2]: low, high
+    atom_set: Array  # i64: where the atom's set begins in `sets`
+    atom_code_low: Array  # u8
+    atom_code_high: Array  # u8
+    sets: Array  # f64: length, then sorted members
+    # partitions
+    part_block: Array  # i64: first block
+    part_blocks: Array  # i64: blocks in use
+    part_keys: Array  # i32[partitions, 4]: number of keys, then their columns
+    part_stride: Array  # i64: blocks there is room for, which is the length of a row of bits in words
+    part_bits: Array  # i64: where its rows begin in `bits`
+    part_upper: Array  # i64: where the rows of the upper level begin in `upper_bits`; none for FEW_BLOCKS or less
+    part_next: Array  # i64: next partition of the same equality key
+    live: Array  # u64 per block
+    block_span: Array  # u8[blocks, 2]: lowest and highest code of the first key column that slots of the block accept
+    slots: Array  # u16[slots, 16]: all that is first asked about a slot, 32 bytes so that it lies in one cache line:
+    # the columns of six intervals; the codes of their ends, the high one in the upper byte; the clause's flags; 0; its
+    # number in two halves
+    bits: Array  # u64
+    upper_bits: Array  # u64
+    # the equality table: partitions found by an event's values
+    equality_columns: Array  # i64
+    table_column: Array  # i64: open addressing, -1 = empty
+    table_value: Array  # f64
+    table_part: Array  # i64
+
+
+def _lowest_bit(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+lowest_bit: Any = intrinsic(_lowest_bit)
+"""Position of the lowest set bit of a non-zero word (one machine instruction)."""
+
+
+@compiled_inline
+def first_bits(count: int) -> Any:
+    """A word with the lowest `count` bits set (all of them from 64 on)."""
+    if count >= BLOCK:
+        return ~np.uint64(0)
+    return (np.uint64(1) << np.uint64(count)) - np.uint64(1)
+
+
+@compiled_inline
+def code_of(boundaries: Array, column: int, value: float) -> int:
+    """How many boundaries of the column are <= value; MISSING for NaN."""
+    if np.isnan(value):
+        return MISSING
+    position = 0
+    step = 128
+    while step > 0:
+        if boundaries[column, position + step - 1] <= value:
+            position += step
+        step >>= 1
+    return position
+
+
+@compiled
+def encode(boundaries: Array, values: Array, codes: Array) -> None:
+    for e in range(values.shape[0]):
+        for c in range(values.shape[1]):
+            codes[e, c] = code_of(boundaries, c, values[e, c])
+
+
+@compiled
+def table_slot(table_column: Array, table_value: Array, column: int, value: float) -> Any:
+    """Where (column, value) is in the equality table, or the empty place where it would go."""
+    mask = len(table_column) - 1
+    # 32-bit mixing of the value's integer part and fraction: values are dense string numbers or plain numbers
+    mixed = np.int64(np.floor(value) % 2147483647.0) * 2654435761 + np.int64((value % 1.0) * 1048576.0) * 40503
+    place: Any = (mixed ^ (mixed >> 15) ^ (column * 7919)) & mask
+    while table_column[place] != -1 and not (table_column[place] == column and table_value[place] == value):
+        place = (place + 1) & mask
+    return place
+
+
+@compiled_inline
+def member(sets: Array, start: int, value: float) -> bool:
+    low: Any = start + 1
+    end: Any = low + np.int64(sets[start])
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if sets[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < end and sets[low] == value)
+
+
+@compiled_inline
+def clause_holds(
+    clause_span: Array, atom_what: Array, atom_ends: Array, atom_set: Array, sets: Array,
+    clause: int, values: Array, event: int,
+) -> bool:  # fmt: skip
+    """The exact test of every atom of the clause on one event."""
+    start = clause_span[clause, 0]
+    for a in range(start, start + clause_span[clause, 1]):
+        value = values[event, atom_what[a, 0]]
+        kind = atom_what[a, 1]
+        if kind == NOT_IN_SET:
+            if np.isnan(value) or member(sets, atom_set[a], value):
+                return False
+        elif not (atom_ends[a, 0] <= value <= atom_ends[a, 1]) or (
+            kind == IN_SET and not member(sets, atom_set[a], value)
+        ):
+            return False
+    return True
+
+
+@compiled_inline
+def clause_of(slots: Array, slot: int) -> Any:
+    """The number of the clause in a slot."""
+    return np.int64(slots[slot, CLAUSE]) | (np.int64(slots[slot, CLAUSE + 1]) << 16)
+
+
+@compiled
+def match_each(
+    s: State, ranges: Array, values: Array, codes: Array, out_event: Array, out_clause: Array, found: int
+) -> int:
+    """Pairs (event, clause), event by event, from the partitions `ranges` and from the equality table.
+
+    Works in passes over short lists (blocks, slots, survivors), so that the memory accesses of one pass do not wait for
+    each other. Returns how many pairs there are now, `found` of them being there already, even if the output was too
+    short for them.
+    """
+    # Arrays are taken out of the tuple once: each access through it would count references again.
+    part_block, part_blocks, part_keys, part_bits = s.part_block, s.part_blocks, s.part_keys, s.part_bits
+    part_upper, part_stride, part_next = s.part_upper, s.part_stride, s.part_next
+    live, bits, upper_bits, slots = s.live, s.bits, s.upper_bits, s.slots
+    clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
+    equality_columns = s.equality_columns
+    table_column, table_value, table_part = s.table_column, s.table_value, s.table_part
+    block_at = np.empty(len(live) + 1, np.int64)
+    mask_at = np.empty(len(live) + 1, np.uint64)
+    slot_at = np.empty(SLOTS_AT_ONCE + BLOCK, np.int64)
+    sure_at = np.empty(SLOTS_AT_ONCE + BLOCK, np.bool_)
+    for event in range(values.shape[0]):
+        noted = 0
+        for visit in range(len(ranges) + len(equality_columns)):
+            if visit < len(ranges):
+                part = ranges[visit]
+            else:
+                column = equality_columns[visit - len(ranges)]
+                value = values[event, column]
+                if np.isnan(value):
+                    continue
+                place = table_slot(table_column, table_value, column, value)
+                if table_column[place] == -1:
+                    continue
+                part = table_part[place]
+            while part >= 0:
+                first, blocks, keys = part_block[part], part_blocks[part], part_keys[part, 0]
+                if keys == 0:
+                    for b in range(blocks):
+                        block_at[noted] = first + b
+                        mask_at[noted] = live[first + b]
+                        noted += live[first + b] != np.uint64(0)
+                elif codes[event, part_keys[part, 1]] != MISSING:
+                    # fewer than three keys: ask the first one again, its words are at hand
+                    at0 = np.int64(codes[event, part_keys[part, 1]] >> 2)
+                    at1 = at0 if keys < 2 else np.int64(ROWS + (codes[event, part_keys[part, 2]] >> 2))
+                    at2 = at0 if keys < 3 else np.int64(2 * ROWS + (codes[event, part_keys[part, 3]] >> 2))
+                    stride = part_stride[part]
+                    row0 = part_bits[part] + at0 * stride
+                    row1 = part_bits[part] + at1 * stride
+                    row2 = part_bits[part] + at2 * stride
+                    if stride <= FEW_BLOCKS:
+                        for b in range(blocks):
+                            mask = bits[row0 + b] & bits[row1 + b] & bits[row2 + b]
+                            block_at[noted] = first + b
+                            mask_at[noted] = mask
+                            noted += mask != np.uint64(0)
+                    else:
+                        words = (stride + BLOCK - 1) // BLOCK
+                        upper = part_upper[part]
+                        for w in range(words):
+                            above = upper_bits[upper + at0 * words + w] & upper_bits[upper + at1 * words + w]
+                            above &= upper_bits[upper + at2 * words + w]
+                            while above != np.uint64(0):
+                                b = w * BLOCK + lowest_bit(above)
+                                above &= above - np.uint64(1)
+                                mask = bits[row0 + b] & bits[row1 + b] & bits[row2 + b]
+                                block_at[noted] = first + b
+                                mask_at[noted] = mask
+                                noted += mask != np.uint64(0)
+                part = part_next[part]
+        candidates = 0
+        for i in range(noted):
+            mask = mask_at[i]
+            while mask != np.uint64(0):
+                slot_at[candidates] = block_at[i] * BLOCK + lowest_bit(mask)
+                candidates += 1
+                mask &= mask - np.uint64(1)
+            if candidates < SLOTS_AT_ONCE and i + 1 < noted:
+                continue
+            survivors = 0
+            for j in range(candidates):
+                slot = slot_at[j]
+                holds: Any = True
+                sure: Any = slots[slot, FLAGS] & PLAIN != 0
+                # no branch on which interval fails first: that is unpredictable, that some does is the rule
+                for k in range(INTERVALS):
+                    ends = np.int32(slots[slot, INTERVALS + k])
+                    code = np.int32(codes[event, np.int64(slots[slot, k])])
+                    holds &= (code >= (ends & 255)) & (code <= (ends >> 8))
+                    sure &= (code > (ends & 255)) & (code < (ends >> 8))
+                slot_at[survivors] = slot
+                sure_at[survivors] = sure
+                survivors += holds
+            for j in range(survivors):
+                clause = clause_of(slots, slot_at[j])
+                if sure_at[j] or clause_holds(clause_span, atom_what, atom_ends, atom_set, sets, clause, values, event):
+                    if found < len(out_event):
+                        out_event[found] = event
+                        out_clause[found] = clause
+                    found += 1
+            candidates = 0
+    return found
+
+
+@compiled
+def fill_table(table: Array, columns: Array, codes: Array, order: Array, start: int, count: int) -> None:
+    """Row ``column * 256 + k``: which of the events order[start : start + count] have a code below k in the column."""
+    for c in range(len(columns)):
+        first = columns[c] * 256
+        for k in range(MISSING):
+            for w in range(WORDS):
+                table[first + k, w] = 0
+        for i in range(count):
+            code = np.int64(codes[order[start + i], columns[c]])
+            if code != MISSING:
+                table[first + code + 1, i >> 6] |= np.uint64(1) << np.uint64(i & 63)
+        for k in range(1, MISSING):
+            for w in range(WORDS):
+                table[first + k, w] |= table[first + k - 1, w]
+    for w in range(WORDS):
+        table[0, w] = 0
+        table[ALWAYS, w] = first_bits(count - w * BLOCK)
+
+
+@compiled_inline
+def upper_row(slots: Array, slot: int, i: int) -> Any:
+    """The row of events whose code is at most that of the interval's high end."""
+    return (np.int64(slots[slot, i]) << 8) + (np.int64(slots[slot, INTERVALS + i]) >> 8) + 1
+
+
+@compiled_inline
+def lower_row(slots: Array, slot: int, i: int) -> Any:
+    """The row of events whose code is below that of the interval's low end."""
+    return (np.int64(slots[slot, i]) << 8) + (np.int64(slots[slot, INTERVALS + i]) & 255)
+
+
+@compiled_inline
+def within(table: Array, upper: int, lower: int, word: int) -> Any:
+    """The events whose codes lie strictly between those of an interval's ends; all of them for an unused place."""
+    if upper == ALWAYS:
+        return ~np.uint64(0)
+    return table[upper - 1, word] & ~table[lower + 1, word]
+
+
+@compiled
+def match_tiles(
+    s: State, parts: Array, column: int, columns: Array, values: Array, codes: Array, order: Array, table: Array,
+    out_event: Array, out_clause: Array, found: int,
+) -> int:  # fmt: skip
+    """Pairs (event, clause) from partitions with the same first key `column`; `order` sorts the events by its code.
+
+    Without a common column (-1) the events come in any order. `columns` are all columns that the partitions' clauses
+    read. Returns as `match_each` does.
+    """
+    part_block, part_blocks, block_span, live, slots = s.part_block, s.part_blocks, s.block_span, s.live, s.slots
+    clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
+    doubt_event = np.empty(FIRST_DOUBTS, np.int64)
+    doubt_clause = np.empty(FIRST_DOUBTS, np.int64)
+    for start in range(0, len(order), TILE):
+        count = min(TILE, len(order) - start)
+        lowest: Any = 0
+        highest: Any = MISSING
+        if column >= 0:
+            lowest = np.int64(codes[order[start], column])
+            highest = np.int64(codes[order[start + count - 1], column])
+        fill_table(table, columns, codes, order, start, count)
+        doubts = 0
+        for p in range(len(parts)):
+            first = part_block[parts[p]]
+            for block in range(first, first + part_blocks[parts[p]]):
+                if block_span[block, 0] > highest or block_span[block, 1] < lowest:
+                    continue
+                for slot in range(block * BLOCK, (block + 1) * BLOCK):
+                    u0, l0 = upper_row(slots, slot, 0), lower_row(slots, slot, 0)
+                    u1, l1 = upper_row(slots, slot, 1), lower_row(slots, slot, 1)
+                    u2, l2 = upper_row(slots, slot, 2), lower_row(slots, slot, 2)
+                    u3, l3 = upper_row(slots, slot, 3), lower_row(slots, slot, 3)
+                    u4, l4 = upper_row(slots, slot, 4), lower_row(slots, slot, 4)
+                    u5, l5 = upper_row(slots, slot, 5), lower_row(slots, slot, 5)
+                    some = np.uint64(0)
+                    if u3 == ALWAYS:
+                        for w in range(WORDS):
+                            some |= (table[u0, w] & table[u1, w] & table[u2, w]) & ~(
+                                table[l0, w] | table[l1, w] | table[l2, w]
+                            )
+                    else:
+                        for w in range(WORDS):
+                            some |= (
+                                table[u0, w] & table[u1, w] & table[u2, w] & table[u3, w] & table[u4, w] & table[u5, w]
+                            ) & ~(
+                                table[l0, w] | table[l1, w] | table[l2, w] | table[l3, w] | table[l4, w] | table[l5, w]
+                            )
+                    if some == np.uint64(0):
+                        continue
+                    if (live[block] >> np.uint64(slot % BLOCK)) & np.uint64(1) == np.uint64(0):
+                        continue
+                    clause = clause_of(slots, slot)
+                    plain = slots[slot, FLAGS] & PLAIN
+                    if doubts + TILE > len(doubt_event):
+                        doubt_event = np.concatenate((doubt_event, doubt_event))
+                        doubt_clause = np.concatenate((doubt_clause, doubt_clause))
+                    for w in range(WORDS):
+                        mask = table[u0, w] & table[u1, w] & table[u2, w] & table[u3, w] & table[u4, w] & table[u5, w]
+                        mask &= ~(
+                            table[l0, w] | table[l1, w] | table[l2, w] | table[l3, w] | table[l4, w] | table[l5, w]
+                        )
+                        if mask == np.uint64(0):
+                            continue
+                        # strictly between the codes of the ends: inside the interval, whatever the exact values are
+                        sure = np.uint64(0)
+                        if plain:
+                            sure = within(table, u0, l0, w) & within(table, u1, l1, w) & within(table, u2, l2, w)
+                            sure &= within(table, u3, l3, w) & within(table, u4, l4, w) & within(table, u5, l5, w)
+                        while mask != np.uint64(0):
+                            bit = mask & (~mask + np.uint64(1))
+                            event = order[start + w * BLOCK + lowest_bit(mask)]
+                            mask ^= bit
+                            is_sure = sure & bit != np.uint64(0)
+                            if found < len(out_event):
+                                out_event[found] = event
+                                out_clause[found] = clause
+                            doubt_event[doubts] = event
+                            doubt_clause[doubts] = clause
+                            found += is_sure
+                            doubts += not is_sure
+        # what is in doubt is tested in a pass of its own, so that its memory accesses do not wait for each other
+        for d in range(doubts):
+            if clause_holds(clause_span, atom_what, atom_ends, atom_set, sets, doubt_clause[d], values, doubt_event[d]):
+                if found < len(out_event):
+                    out_event[found] = doubt_event[d]
+                    out_clause[found] = doubt_clause[d]
+                found += 1
+    return found

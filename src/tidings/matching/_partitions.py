@@ -1,0 +1,401 @@
+"""Where clauses live: partitions that grow, split and are rebuilt one at a time.
+
+A partition's key is ``(equality column, equality value, key columns)``. A clause starts in the partition without key
+columns; when that one has grown past `SPLIT_AT`, its clauses are filed anew one level deeper, under one, two and at
+last three key columns. Depth is a property of the partition, so a change touches the clauses of one partition only;
+where they go is a function of the clause and of which partitions have been split, never of the order of arrival.
+
+Amortised cost: a slot is written once, and again when its partition doubles, is compacted after removals, is split
+(at most three times), or when columns are learned anew (`MatchingIndex`), which happens while an index is young.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching._kernels import BLOCK, CLAUSE, FEW_BLOCKS, KEYS, ROWS, Array, State, table_slot
+from tidings.matching._placing import choose_keys, fill, locality
+
+SPLIT_AT = (64, 256, 1024)  # clauses in a partition before it is split, by number of key columns asked for
+MIN_CLAUSES_PER_PART = 4  # a split that would leave fewer clauses than this per new partition is put off
+UNSORTED_SHARE = 0.5  # clauses appended since the last sort, as a share of all, before a partition is sorted again
+MIN_SORTED = 4 * BLOCK  # below this, order does not matter
+
+CACHE_LINE = 64  # bytes
+SLOT_WIDTH = 16  # numbers of 16 bits
+MIN_WORTH_SORTING = 4096  # slots under one first key column before events are sorted by it for them
+
+Key = tuple[int, float, tuple[int, ...]]
+
+
+class Part:
+    """The bookkeeping of one partition; its content is in the arenas."""
+
+    __slots__ = ("block_capacity", "depth", "index", "key", "live", "slots", "sorted_slots", "split_at")
+
+    def __init__(self, index: int, key: Key, depth: int) -> None:
+        self.index = index
+        self.key = key
+        self.depth = depth
+        self.slots = 0  # written, dead ones included
+        self.live = 0
+        self.sorted_slots = 0
+        self.block_capacity = 0
+        self.split_at = SPLIT_AT[depth] if depth < KEYS else 0  # 0: never
+
+
+class Arena:
+    """A growing array whose freed pieces are handed out again by size."""
+
+    def __init__(self) -> None:
+        self.array = aligned(1024, (), np.uint64)
+        self.used = 0
+        self._free: dict[int, list[int]] = defaultdict(list)
+
+    def take(self, size: int) -> int:
+        if size == 0:
+            return 0
+        if self._free[size]:
+            start = self._free[size].pop()
+            self.array[start : start + size] = 0
+            return start
+        start = self.used
+        self.used += size
+        self.array = grown(self.array, self.used)
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        if size:
+            self._free[size].append(start)
+
+
+def grown(array: Array, size: int) -> Array:
+    """The same array, or a copy of at least twice the length (zeros behind) if `size` does not fit."""
+    if size <= len(array):
+        return array
+    larger = aligned(max(size, 2 * len(array)), array.shape[1:], array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def aligned(length: int, width: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Zeros that begin at the start of a cache line, so that what is meant to share a line does."""
+    size = length * int(np.prod(width, dtype=np.int64)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size].view(dtype).reshape(length, *width)
+
+
+class Plan(NamedTuple):
+    """Which partitions an event has to be matched against beside what its values find in the equality table."""
+
+    every: Array  # all partitions without an equality key: for events that come alone
+    plain: Array  # those of them without key columns, and ...
+    tiled: list[tuple[int, Array, Array]]
+    """... by first key column (-1: those under columns with few clauses): partitions, and the columns they read."""
+
+
+class Partitions:
+    """All partitions of an index. The caller passes `clauses`, the State holding clauses and columns."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Key, Part] = {}
+        self._split: set[Key] = set()
+        self._free_parts: list[int] = []
+        self._count = 0
+        # arenas: blocks and their slots move together, so live words stand for both
+        self._blocks = Arena()
+        self._bits = Arena()
+        self._upper = Arena()
+        self._slots = aligned(0, (SLOT_WIDTH,), np.uint16)
+        self.part_block = np.zeros(16, np.int64)
+        self.part_blocks = np.zeros(16, np.int64)
+        self.part_keys = np.zeros((16, 1 + KEYS), np.int32)
+        self.part_bits = np.zeros(16, np.int64)
+        self.part_upper = np.zeros(16, np.int64)
+        self.part_stride = np.zeros(16, np.int64)
+        self.part_next = np.full(16, -1, np.int64)
+        self._by_index: list[Part | None] = []
+        self._owner = np.zeros(0, np.int64)  # partition by block
+        self._block_span = np.zeros((0, 2), np.uint8)
+        # the equality table, rebuilt at twice the size when half full; `table_part` is -1 where a list ran empty
+        self._table_column = np.full(64, -1, np.int64)
+        self._table_value = np.zeros(64)
+        self._table_part = np.full(64, -1, np.int64)
+        self._table_used = 0
+        self._equality_columns = np.zeros(0, np.int64)
+        self._ranges: dict[int, None] = {}  # partitions without an equality key, in order of creation
+        self._read: dict[int, set[int]] = defaultdict(set)  # columns that the clauses under a first key column read
+        self._plan: Plan | None = None
+        self.slot_of = np.full(16, -1, np.int64)  # by clause
+
+    def state(self, clauses: State) -> State:
+        """`clauses` completed with the arrays of the partitions as they are now."""
+        return clauses._replace(
+            part_block=self.part_block, part_blocks=self.part_blocks, part_keys=self.part_keys,
+            part_bits=self.part_bits, part_upper=self.part_upper, part_stride=self.part_stride,
+            part_next=self.part_next, live=self._blocks.array, block_span=self._block_span, slots=self._slots,
+            bits=self._bits.array, upper_bits=self._upper.array,
+            equality_columns=self._equality_columns,
+            table_column=self._table_column, table_value=self._table_value, table_part=self._table_part,
+        )  # fmt: skip
+
+    def plan(self) -> "Plan":
+        """Who has to be asked, refreshed after a change."""
+        if self._plan is None:
+            plain = [index for index in self._ranges if not self.part_keys[index, 0]]
+            by_column: dict[int, list[int]] = defaultdict(list)
+            for index in self._ranges:
+                if self.part_keys[index, 0]:
+                    by_column[int(self.part_keys[index, 1])].append(index)
+            tiled, scattered, read = [], [], set()
+            for column, parts in sorted(by_column.items()):
+                if self.part_blocks[parts].sum() * BLOCK >= MIN_WORTH_SORTING:
+                    tiled.append((column, np.array(parts), np.array(sorted(self._read[column]))))
+                else:
+                    scattered += parts
+                    read |= self._read[column]
+            if scattered:
+                tiled.append((-1, np.array(scattered), np.array(sorted(read))))
+            self._plan = Plan(np.fromiter(self._ranges, np.int64, len(self._ranges)), np.array(plain, np.int64), tiled)
+        return self._plan
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (
+            self._blocks.array, self._bits.array, self._slots, self.slot_of,
+            self.part_keys, self.part_bits, self._table_column, self._table_value, self._table_part,
+        )  # fmt: skip
+        return sum(array.nbytes for array in arrays)
+
+    def place(self, clauses: State, new: Array, codes: Array, distinct: Array) -> None:
+        """File the clauses `new`; partitions that have grown too large are split on the way."""
+        pending: list[tuple[int, Array]] = [(0, new)] if len(new) else []
+        while pending:
+            depth, members = pending.pop()
+            for key, group in self._by_key(clauses, members, depth, codes, distinct):
+                if key in self._split:
+                    can = chosen(clauses, group, depth + 1, codes, distinct)[1][:, depth] >= 0
+                    if can.any():
+                        pending.append((depth + 1, group[can]))
+                    group = group[~can]  # no further column to be filed under
+                    if not len(group):
+                        continue
+                part = self.parts.get(key)
+                size = len(group) + (part.live if part else 0)
+                limit = (part.split_at if part else SPLIT_AT[depth]) if depth < KEYS else 0
+                if depth < KEYS and key not in self._split and size > limit:
+                    everyone = np.concatenate([self.members(part), group]) if part else group
+                    if self._worth_splitting(clauses, everyone, depth, codes, distinct):
+                        self._split.add(key)
+                        if part:
+                            self._dissolve(part)
+                        pending.append((depth, everyone))
+                        continue
+                    part = part or self._new_part(key, depth)
+                    part.split_at = 2 * size
+                self._append(clauses, part or self._new_part(key, depth), group, codes)
+
+    def remove(self, clauses: State, gone: Iterable[int], codes: Array) -> None:
+        """Take clauses out; a partition three quarters empty is rebuilt smaller."""
+        touched = set()
+        for clause in gone:
+            slot = int(self.slot_of[clause])
+            block, bit = divmod(slot, BLOCK)
+            part = self._part_of_block(block)
+            rest = ~(np.uint64(1) << np.uint64(bit))
+            self._blocks.array[block] &= rest
+            if part.key[2]:  # the rows of the first key alone keep the slot from being looked at
+                base, stride = int(self.part_bits[part.index]), part.block_capacity
+                word = base + block - int(self.part_block[part.index])
+                self._bits.array[word : base + ROWS * stride : stride] &= rest
+            self.slot_of[clause] = -1
+            part.live -= 1
+            touched.add(part)
+        for part in touched:
+            if part.live == 0:
+                self._dissolve(part)
+            elif part.slots > BLOCK and part.live < part.slots // 4:
+                self._rebuild(clauses, part, self.members(part), codes)
+
+    def members(self, part: Part) -> Array:
+        """The clauses alive in a partition, in slot order."""
+        first = int(self.part_block[part.index])
+        words = self._blocks.array[first : first + part.block_capacity]
+        alive = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
+        halves = self._slots[first * BLOCK : (first + part.block_capacity) * BLOCK][alive, CLAUSE : CLAUSE + 2]
+        return halves[:, 0].astype(np.int64) | (halves[:, 1].astype(np.int64) << 16)
+
+    # -- filing ----------------------------------------------------------------------------------------------------
+
+    def _by_key(
+        self, clauses: State, members: Array, depth: int, codes: Array, distinct: Array
+    ) -> list[tuple[Key, Array]]:
+        equality, keys = chosen(clauses, members, depth, codes, distinct)
+        column = np.where(equality >= 0, clauses.atom_what[equality, 0], -1)
+        value = np.where(equality >= 0, clauses.atom_ends[equality, 0], 0.0)
+        order = np.lexsort((keys[:, 2], keys[:, 1], keys[:, 0], value, column))
+        stacked = np.column_stack([column, value, keys])[order]
+        starts = np.flatnonzero(np.r_[True, (stacked[1:] != stacked[:-1]).any(axis=1)])
+        groups = np.split(members[order], starts[1:])
+        return [
+            ((int(row[0]), float(row[1]), tuple(int(c) for c in row[2:] if c >= 0)), group)
+            for row, group in zip(stacked[starts], groups, strict=True)
+        ]
+
+    def _worth_splitting(self, clauses: State, everyone: Array, depth: int, codes: Array, distinct: Array) -> bool:
+        deeper = chosen(clauses, everyone, depth + 1, codes, distinct)[1]
+        can = deeper[deeper[:, depth] >= 0]
+        if 2 * len(can) < len(everyone):
+            return False
+        return len(np.unique(can, axis=0)) * MIN_CLAUSES_PER_PART <= len(can)
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def _new_part(self, key: Key, depth: int) -> Part:
+        if self._free_parts:
+            index = self._free_parts.pop()
+        else:
+            index = self._count
+            self._count += 1
+            self._by_index.append(None)
+            for name in ("part_block", "part_blocks", "part_keys", "part_bits", "part_upper", "part_stride",
+                         "part_next"):  # fmt: skip
+                setattr(self, name, grown(getattr(self, name), self._count))
+        part = Part(index, key, depth)
+        self.parts[key] = part
+        self._by_index[index] = part
+        column, value, keys = key
+        self.part_keys[index] = (len(keys), *keys, *(0,) * (KEYS - len(keys)))
+        if column < 0:
+            self._ranges[index] = None
+            self._plan = None
+            self.part_next[index] = -1
+        else:
+            self._enter_table(column, value, index)
+        return part
+
+    def _enter_table(self, column: int, value: float, index: int) -> None:
+        if 2 * (self._table_used + 1) > len(self._table_column):
+            old = (self._table_column, self._table_value, self._table_part)
+            size = 2 * len(self._table_column)
+            self._table_column, self._table_value = np.full(size, -1, np.int64), np.zeros(size)
+            self._table_part = np.full(size, -1, np.int64)
+            self._table_used = 0
+            for c, v, p in zip(*old, strict=True):
+                if c >= 0 and p >= 0:
+                    at = table_slot(self._table_column, self._table_value, int(c), float(v))
+                    self._table_column[at], self._table_value[at], self._table_part[at] = c, v, p
+                    self._table_used += 1
+        at = table_slot(self._table_column, self._table_value, column, value)
+        if self._table_column[at] == -1:
+            self._table_used += 1
+        self._table_column[at], self._table_value[at] = column, value
+        self.part_next[index] = self._table_part[at]
+        self._table_part[at] = index
+        if column not in self._equality_columns:
+            self._equality_columns = np.append(self._equality_columns, column)
+
+    def _leave_table(self, column: int, value: float, index: int) -> None:
+        at = table_slot(self._table_column, self._table_value, column, value)
+        here = int(self._table_part[at])
+        if here == index:
+            self._table_part[at] = self.part_next[index]
+            return
+        while self.part_next[here] != index:
+            here = int(self.part_next[here])
+        self.part_next[here] = self.part_next[index]
+
+    def _dissolve(self, part: Part) -> None:
+        self._free_storage(part)
+        column, value, _ = part.key
+        if column < 0:
+            del self._ranges[part.index]
+            self._plan = None
+        else:
+            self._leave_table(column, value, part.index)
+        del self.parts[part.key]
+        self._by_index[part.index] = None
+        self._free_parts.append(part.index)
+
+    def _free_storage(self, part: Part) -> None:
+        if part.block_capacity:
+            self._blocks.give(int(self.part_block[part.index]), part.block_capacity)
+            rows = int(self.part_keys[part.index, 0]) * ROWS
+            self._bits.give(int(self.part_bits[part.index]), rows * part.block_capacity)
+            self._upper.give(int(self.part_upper[part.index]), rows * upper_words(part.block_capacity))
+        part.block_capacity = part.slots = part.live = part.sorted_slots = 0
+        self.part_blocks[part.index] = 0
+
+    def _part_of_block(self, block: int) -> Part:
+        owner = self._by_index[int(self._owner[block])]
+        assert owner is not None
+        return owner
+
+    def _append(self, clauses: State, part: Part, group: Array, codes: Array) -> None:
+        slots = part.slots + len(group)
+        unsorted = slots - part.sorted_slots
+        full = slots > part.block_capacity * BLOCK
+        if full or (slots > MIN_SORTED and unsorted > UNSORTED_SHARE * slots):
+            self._rebuild(clauses, part, np.concatenate([self.members(part), group]), codes)
+            return
+        self._write(clauses, part, group, codes)
+
+    def _rebuild(self, clauses: State, part: Part, everyone: Array, codes: Array) -> None:
+        """Lay a partition out anew in a piece of its own with room to grow, neighbours in the same blocks."""
+        self._free_storage(part)
+        index = part.index
+        blocks = 1
+        while blocks * BLOCK < len(everyone) + len(everyone) // 8:
+            blocks *= 2
+        part.block_capacity = blocks
+        self.part_block[index] = self._blocks.take(blocks)
+        end = self._blocks.used
+        self._owner = grown(self._owner, end)
+        self._block_span = grown(self._block_span, end)
+        self._block_span[self.part_block[index] : self.part_block[index] + blocks] = (255, 0)
+        self._owner[self.part_block[index] : self.part_block[index] + blocks] = index
+        self._slots = grown(self._slots, end * BLOCK)
+        rows = int(self.part_keys[index, 0]) * ROWS
+        self.part_stride[index] = blocks
+        self.part_bits[index] = self._bits.take(rows * blocks)
+        self.part_upper[index] = self._upper.take(rows * upper_words(blocks))
+        if self.part_keys[index, 0] and len(everyone) > BLOCK:
+            everyone = everyone[np.argsort(locality(self.state(clauses), index, everyone), kind="stable")]
+        self._write(clauses, part, everyone, codes)
+        part.sorted_slots = part.slots
+
+    def _write(self, clauses: State, part: Part, group: Array, codes: Array) -> None:
+        self.slot_of = grown(self.slot_of, len(clauses.clause_span))
+        column, _, keys = part.key
+        if column < 0 and keys:
+            self._read[keys[0]].update(columns_of(clauses, group).tolist())
+            self._plan = None
+        fill(self.state(clauses), part.index, group, part.slots, codes, self.slot_of)
+        part.slots += len(group)
+        part.live += len(group)
+        self.part_blocks[part.index] = -(-part.slots // BLOCK)
+
+
+def chosen(clauses: State, members: Array, depth: int, codes: Array, distinct: Array) -> tuple[Array, Array]:
+    """Equality atom and key columns of each clause, see `choose_keys`."""
+    equality = np.empty(len(members), np.int64)
+    keys = np.empty((len(members), KEYS), np.int64)
+    choose_keys(clauses, members, depth, codes, distinct, equality, keys)
+    return equality, keys
+
+
+def upper_words(blocks: int) -> int:
+    """Words of the upper level per row of bits."""
+    return -(-blocks // BLOCK) if blocks > FEW_BLOCKS else 0
+
+
+def columns_of(clauses: State, members: Array) -> Array:
+    """The columns that the atoms of some clauses are on."""
+    starts, lengths = clauses.clause_span[members].T
+    ends = np.cumsum(lengths)
+    atoms = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
+    return np.unique(clauses.atom_what[atoms, 0])

@@ -1,0 +1,42 @@
+"""From pairs (event, clause) as the kernels find them to the matches of each event, every subscription once."""
+
+import numpy as np
+
+from tidings.compiled import compiled
+from tidings.matching._kernels import Array
+
+
+@compiled
+def by_event(events: Array, clauses: Array, count: int, first: Array, is_multiple: bool) -> tuple[Array, Array]:
+    """The pairs' clauses grouped by event, and how many each event has.
+
+    Where subscriptions may have several clauses, each is represented by the first one that was found.
+    """
+    ends = np.zeros(count + 1, np.int64)
+    for i in range(len(events)):
+        ends[events[i] + 1] += 1
+    for e in range(count):
+        ends[e + 1] += ends[e]
+    grouped = np.empty(len(events), np.int64)
+    cursor = ends[:-1].copy()
+    for i in range(len(events)):
+        grouped[cursor[events[i]]] = clauses[i]
+        cursor[events[i]] += 1
+    counts = ends[1:] - ends[:-1]
+    if not is_multiple:
+        return grouped, counts
+    kept = 0
+    for e in range(count):
+        start = kept
+        # the few matches of an event are compared in sorted order of their subscription
+        group = grouped[ends[e] : ends[e + 1]].copy()
+        order = np.argsort(first[group])
+        previous = -1
+        for i in range(len(order)):
+            clause = group[order[i]]
+            if first[clause] != previous:
+                grouped[kept] = clause
+                kept += 1
+                previous = first[clause]
+        counts[e] = kept - start
+    return grouped[:kept], counts

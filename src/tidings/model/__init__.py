@@ -1,0 +1,59 @@
+"""The vocabulary: events, filters, subscriptions, topologies, distributions, scenarios.
+
+Names load on first use, so that importing this package costs nothing: reading a filter must not load what only a
+topology generator needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidings.model.distributions import Distribution
+    from tidings.model.event import Advertisement, Event
+    from tidings.model.filters import Filter
+    from tidings.model.scenario import Network, Publisher, Scenario, Subscriber
+    from tidings.model.subscription import Subscription
+    from tidings.model.topology import Broker, Link, Topology
+
+__all__ = [
+    "Advertisement",
+    "Broker",
+    "Distribution",
+    "Event",
+    "Filter",
+    "Link",
+    "Network",
+    "Publisher",
+    "Scenario",
+    "Subscriber",
+    "Subscription",
+    "Topology",
+]
+
+_HOMES = {
+    "Advertisement": "event",
+    "Broker": "topology",
+    "Distribution": "distributions",
+    "Event": "event",
+    "Filter": "filters",
+    "Link": "topology",
+    "Network": "scenario",
+    "Publisher": "scenario",
+    "Scenario": "scenario",
+    "Subscriber": "scenario",
+    "Subscription": "subscription",
+    "Topology": "topology",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,29 @@
+"""Scenarios: a network, its traffic and its policies in one TOML file (docs/reference/scenarios.md).
+
+`Scenario.load(path)` reads and checks the document; `scenario.expand(seed)` makes every random choice and returns the
+`Network` that simulations, predictions and live runs start from.
+"""
+
+from tidings.model.scenario._content import Choice, Constant, Content, Numeric
+from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._scenario import Scenario
+from tidings.model.scenario._schema import Document, Policies, Scheduling
+from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary, Summary, summarise
+
+__all__ = [
+    "Choice",
+    "Constant",
+    "Content",
+    "Document",
+    "Network",
+    "Numeric",
+    "Policies",
+    "Publisher",
+    "PublisherSummary",
+    "Scenario",
+    "Scheduling",
+    "Subscriber",
+    "SubscriberSummary",
+    "Summary",
+    "summarise",
+]

@@ -1,0 +1,85 @@
+"""A scenario with every choice made: the topology, the clients and what they do, the policies."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.model.event import AttributeValue
+from tidings.model.scenario._content import Content
+from tidings.model.scenario._schema import Policies
+from tidings.model.subscription import Subscription
+from tidings.model.topology import Topology
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tidings.model.distributions import DelayDistribution
+    from tidings.model.filters import Filter
+
+__all__ = ["Network", "Publisher", "Subscriber"]
+
+
+class Publisher(msgspec.Struct, frozen=True, kw_only=True):
+    """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute."""
+
+    name: str
+    group: str
+    broker: str
+    interval: "DelayDistribution"
+    lifetime: "DelayDistribution | None"
+    size_kb: "DelayDistribution"
+    advertisement: "Filter | None"
+    attributes: dict[str, Content]
+
+    @property
+    def rate_per_s(self) -> float:
+        """Events per second in the long run."""
+        return 1.0 / self.interval.mean()
+
+    def sample_attributes(self, generator: "np.random.Generator", count: int) -> list[dict[str, AttributeValue]]:
+        """The attributes of `count` independent events."""
+        columns = {name: content.sample(generator, count) for name, content in self.attributes.items()}
+        return [{name: column[number] for name, column in columns.items()} for number in range(count)]
+
+
+class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscriber at its home broker; its subscriptions name it."""
+
+    name: str
+    group: str
+    broker: str
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What a scenario and a seed describe; equal scenarios and seeds give equal networks, byte for byte."""
+
+    title: str
+    seed: int
+    duration_s: float
+    warmup_s: float
+    topology: Topology
+    publishers: tuple[Publisher, ...]
+    subscribers: tuple[Subscriber, ...]
+    subscriptions: tuple[Subscription, ...]
+    policies: Policies
+
+    @cached_property
+    def homes(self) -> Mapping[str, str]:
+        """The home broker of every client, by the client's name."""
+        clients: tuple[Publisher | Subscriber, ...] = (*self.publishers, *self.subscribers)
+        return MappingProxyType({client.name: client.broker for client in clients})
+
+    def to_bytes(self) -> bytes:
+        """The whole network as one JSON document, the same bytes for the same scenario and seed."""
+        return msgspec.json.encode(self, enc_hook=_encode)
+
+
+def _encode(value: Any) -> Any:
+    from tidings.model.filters import Filter
+
+    if isinstance(value, Filter):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,86 @@
+"""The scenario: read from TOML once, expanded to a network as often as there are seeds."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tidings.errors import ScenarioError
+from tidings.model.scenario._decoding import decode
+from tidings.model.scenario._expansion import expand
+from tidings.model.scenario._network import Network
+from tidings.model.scenario._schema import Document
+from tidings.model.scenario._source import Place, Source
+
+__all__ = ["Scenario"]
+
+
+class Scenario:
+    """A scenario document that has been read and checked; `document` holds it as written."""
+
+    def __init__(self, document: Document, source: Source) -> None:
+        self.document = document
+        self._source = source
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Scenario":
+        """Read a scenario file; a ScenarioError names the file, the line, the key and the remedy."""
+        return cls._read(Source.read(Path(path)))
+
+    @classmethod
+    def parse(cls, text: str, place: str = "<scenario>") -> "Scenario":
+        """Read a scenario from a text; `place` is what errors call it."""
+        return cls._read(Source(text, place))
+
+    @property
+    def place(self) -> str:
+        """The name of the file, or of the text."""
+        return self._source.name
+
+    def expand(self, seed: int | None = None) -> Network:
+        """Make every random choice by the seed (the scenario's own unless given) and return the network."""
+        if seed is not None and seed < 0:
+            raise ScenarioError(f"seed {seed} is negative; give a whole number of 0 or more", place=self.place)
+        return expand(self.document, self._source.root, self.document.seed if seed is None else seed)
+
+    def __eq__(self, other: object) -> bool:
+        return self.document == other.document if isinstance(other, Scenario) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._source.text)
+
+    def __repr__(self) -> str:
+        return f"Scenario({self.place!r})"
+
+    @classmethod
+    def _read(cls, source: Source) -> "Scenario":
+        table = source.table()
+        if not table:
+            source.root.fail(
+                'nothing is written here; a scenario needs at least `duration = "10 min"` and a [topology]'
+            )
+        document = decode(table, Document, source.root)
+        _check(document, source.root)
+        return cls(document, source)
+
+
+def _check(document: Document, root: Place) -> None:
+    sections: list[tuple[Any, Place]] = [
+        (document, root),
+        (document.links, root / "links"),
+        (document.policies.scheduling, root / "policies" / "scheduling"),
+    ]
+    for name in ("link", "publishers", "subscribers"):
+        sections += [(item, root / name / number) for number, item in enumerate(getattr(document, name))]
+    for section, place in sections:
+        for key, message in section.checks():
+            for step in filter(None, key.split(".")):
+                place = place / step
+            place.fail(message)
+    for name in ("publishers", "subscribers"):
+        seen: dict[str, int] = {}
+        for number, group in enumerate(getattr(document, name)):
+            if group.name in seen:
+                (root / name / number / "name").fail(
+                    f"there is already a group {group.name!r}; give this one another name"
+                )
+            seen[group.name] = number

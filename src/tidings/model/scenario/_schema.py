@@ -1,0 +1,282 @@
+"""The scenario document: what may be written in the TOML file, section by section (docs/reference/scenarios.md).
+
+Keys are the names in TOML; attributes that hold a quantity carry its base unit (`duration` is `duration_s`). `checks`
+yields what the types cannot say: (key, message) pairs of values that do not go together. `EXAMPLES` are what an error
+about a missing key tells people to write.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from tidings.model.scenario._content import (
+    Choice,
+    Constant,
+    ContentWritten,
+    NumericTemplate,
+    ParameterReference,
+)
+from tidings.model.scenario._laws import LawTemplate, LawWritten, Quantity
+from tidings.model.scenario._source import Place
+from tidings.model.scenario._templates import BUILT_IN
+
+__all__ = [
+    "AnyTopology",
+    "BalancedTree",
+    "BrokerDefaults",
+    "BrokerOverride",
+    "DelayChoice",
+    "Document",
+    "ExplicitTopology",
+    "LayeredMesh",
+    "LinkDefaults",
+    "LinkOverride",
+    "Policies",
+    "PublisherGroup",
+    "RandomGraph",
+    "RandomTree",
+    "Scheduling",
+    "SubscriberGroup",
+    "TopohubNetwork",
+]
+
+CLIENTS_MAX = 10_000_000
+
+Problems = Iterator[tuple[str, str]]
+Seconds = Annotated[float, Quantity("time")]
+Kilometres = Annotated[float, Quantity("length")]
+KilobytesPerSecond = Annotated[float, Quantity("bandwidth")]
+TimeLaw = Annotated[LawTemplate, LawWritten("time")]
+PositiveTimeLaw = Annotated[LawTemplate, LawWritten("time", above_zero=True)]
+SizeLaw = Annotated[LawTemplate, LawWritten("size")]
+RateLaw = Annotated[LawTemplate, LawWritten("rate", above_zero=True)]
+SlownessLaw = Annotated[LawTemplate, LawWritten("slowness")]
+NumberLaw = Annotated[LawTemplate, LawWritten("number")]
+Count = Annotated[int, Meta(ge=1, le=CLIENTS_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+AttributeContent = Annotated[Constant | Choice | NumericTemplate | ParameterReference, ContentWritten()]
+Selection = str | tuple[str, ...]
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    def checks(self) -> Problems:
+        yield from ()
+
+
+class _Topology(_Written, frozen=True, kw_only=True, tag_field="kind"):
+    pass
+
+
+class ExplicitTopology(_Topology, frozen=True, kw_only=True, tag="explicit"):
+    """Brokers and pairs of brokers, as listed; `direction` "forward" makes each pair one link instead of two."""
+
+    brokers: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    links: tuple[Annotated[tuple[Name, ...], Meta(min_length=2, max_length=2)], ...] = ()
+    direction: Literal["both", "forward"] = "both"
+    EXAMPLES: ClassVar = {"brokers": 'brokers = ["a", "b"]'}
+
+
+class BalancedTree(_Topology, frozen=True, kw_only=True, tag="balanced-tree"):
+    branching: Annotated[int, Meta(ge=1)]
+    depth: Annotated[int, Meta(ge=0)]
+    EXAMPLES: ClassVar = {"branching": "branching = 2", "depth": "depth = 5"}
+
+
+class RandomTree(_Topology, frozen=True, kw_only=True, tag="random-tree"):
+    brokers: Annotated[int, Meta(ge=1)]
+    max_degree: Annotated[int, Meta(ge=2)] | None = None
+    EXAMPLES: ClassVar = {"brokers": "brokers = 20"}
+
+
+class RandomGraph(_Topology, frozen=True, kw_only=True, tag="random-graph"):
+    brokers: Annotated[int, Meta(ge=1)]
+    mean_degree: Annotated[float, Meta(ge=0)]
+    EXAMPLES: ClassVar = {"brokers": "brokers = 20", "mean_degree": "mean_degree = 3"}
+
+
+class LayeredMesh(_Topology, frozen=True, kw_only=True, tag="layered-mesh"):
+    layers: tuple[Annotated[int, Meta(ge=1)], ...] = (4, 4, 8, 16)
+    fan_in: tuple[Annotated[int, Meta(ge=1)] | Literal["all"], ...] = ("all", 2, 2)
+    direction: Literal["downstream", "both"] = "downstream"
+
+
+class TopohubNetwork(_Topology, frozen=True, kw_only=True, tag="topohub"):
+    name: Name
+    refractive_index: Annotated[float, Meta(ge=1)] | None = None
+    EXAMPLES: ClassVar = {"name": 'name = "sndlib/germany50"'}
+
+
+class _TopologyShorthand:
+    """`topology = "topohub:sndlib/germany50"` is short for the table with that kind and name."""
+
+    def prepare(self, raw: Any, place: Place) -> Any:
+        if not isinstance(raw, str):
+            return raw
+        kind, colon, name = raw.partition(":")
+        if kind != "topohub" or not colon:
+            place.fail(f'{raw!r} is not a topology; write "topohub:sndlib/germany50", or a table with a `kind`')
+        return {"kind": kind, "name": name}
+
+
+AnyTopology = ExplicitTopology | BalancedTree | RandomTree | RandomGraph | LayeredMesh | TopohubNetwork
+
+
+class LinkDefaults(_Written, frozen=True, kw_only=True):
+    """How every link behaves; a law's drawn parameters, and a `loss` that is a law, are drawn once for each link."""
+
+    propagation: TimeLaw | None = None
+    slowness: SlownessLaw | None = None
+    bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
+    loss: NumberLaw | None = None
+
+    def checks(self) -> Problems:
+        if self.slowness is not None and self.bandwidth_kb_per_s is not None:
+            yield "bandwidth", "both `slowness` and `bandwidth` are given; keep one of them"
+        if self.loss is not None and not 0 <= self.loss.fixed.get("value", 0) < 1:
+            yield (
+                "loss",
+                f"{self.loss.fixed['value']!r} is not possible: it must be a probability, 0 or more and below 1",
+            )
+
+
+class LinkOverride(LinkDefaults, frozen=True, kw_only=True):
+    """What is different on one link; by default in both directions, where both exist."""
+
+    source: Name
+    target: Name
+    direction: Literal["both", "forward"] = "both"
+    length_km: Kilometres | None = field(default=None, name="length")
+    EXAMPLES: ClassVar = {"source": 'source = "a"', "target": 'target = "b"'}
+
+    def checks(self) -> Problems:
+        yield from super().checks()
+        if self.length_km is not None and self.propagation is not None:
+            yield "length", "both `propagation` and `length` are given; keep one of them"
+
+
+class BrokerDefaults(_Written, frozen=True, kw_only=True):
+    """How every broker behaves: a server with a queue (`service`) and a delay without one (`processing`)."""
+
+    service: TimeLaw | None = None
+    service_per: Literal["event", "subscription"] | None = None
+    processing: TimeLaw | None = None
+
+
+class BrokerOverride(BrokerDefaults, frozen=True, kw_only=True):
+    name: Name
+    position: Annotated[tuple[float, ...], Meta(min_length=2, max_length=2)] | None = None
+    EXAMPLES: ClassVar = {"name": 'name = "a"'}
+
+
+class _Group(_Written, frozen=True, kw_only=True):
+    """Clients of one kind: `count` of them in all, or `per_broker` at each broker that `at` selects."""
+
+    name: Name
+    at: Selection
+    count: Count | None = None
+    per_broker: Count | None = None
+    parameters: dict[str, AttributeContent] = {}
+    EXAMPLES: ClassVar = {"name": 'name = "traders"', "at": 'at = "random"', "filter": 'filter = "price > 20"'}
+
+    def checks(self) -> Problems:
+        if self.count is not None and self.per_broker is not None:
+            yield "per_broker", "both `count` and `per_broker` are given; keep one of them"
+        for name, content in self.parameters.items():
+            if name in BUILT_IN:
+                yield f"parameters.{name}", f"`{name}` is always there; call your own parameter something else"
+            if isinstance(content, ParameterReference):
+                yield f"parameters.{name}", "a parameter cannot refer to a parameter; write `values`, `range` or `law`"
+
+
+class PublisherGroup(_Group, frozen=True, kw_only=True):
+    rate_per_s: RateLaw | None = field(default=None, name="rate")
+    interval: PositiveTimeLaw | None = None
+    lifetime: PositiveTimeLaw | None = None
+    size_kb: SizeLaw | None = field(default=None, name="size")
+    advertisement: str | None = None
+    attributes: dict[str, AttributeContent] = {}
+
+    def checks(self) -> Problems:
+        yield from super().checks()
+        if self.rate_per_s is None and self.interval is None:
+            yield "", '`rate` or `interval` is missing; write rate = "15 /min" for Poisson publishing'
+        if self.rate_per_s is not None and self.interval is not None:
+            yield "interval", "both `rate` and `interval` are given; keep one of them"
+
+
+class DelayChoice(_Written, frozen=True, kw_only=True):
+    """One of the deadlines on offer, and its price; taken in proportion to `weight`."""
+
+    delay_s: Seconds = field(name="delay")
+    price: Annotated[float, Meta(ge=0)] = 1.0
+    weight: Annotated[float, Meta(ge=0)] = 1.0
+    EXAMPLES: ClassVar = {"delay": 'delay = "10 s"'}
+
+
+class _MaxDelay:
+    def prepare(self, raw: Any, place: Place) -> Any:
+        if isinstance(raw, list):
+            if not raw:
+                place.fail('give at least one choice, such as [{ delay = "10 s", price = 3 }]')
+            return raw
+        return LawWritten("time", above_zero=True).prepare(raw, place)
+
+
+class SubscriberGroup(_Group, frozen=True, kw_only=True):
+    filter: str
+    max_delay: Annotated[LawTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
+    price: NumberLaw | None = None
+
+    def checks(self) -> Problems:
+        yield from super().checks()
+        if isinstance(self.max_delay, tuple):
+            if self.price is not None:
+                yield "price", "the choices of `max_delay` have their own prices; leave this one out"
+            if sum(choice.weight for choice in self.max_delay) <= 0:
+                yield "max_delay", "all weights are 0; give at least one choice a weight"
+
+
+class Scheduling(_Written, frozen=True, kw_only=True):
+    """First in first out, remaining lifetime, expected benefit, postponing cost, or the mix of the two (paper C)."""
+
+    name: Literal["fifo", "rl", "eb", "pc", "ebpc"] = "fifo"
+    r: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+    def checks(self) -> Problems:
+        if self.name == "ebpc" and self.r is None:
+            yield "", 'scheduling by "ebpc" needs `r`, the weight of EB from 0 to 1, such as r = 0.6'
+        if self.name != "ebpc" and self.r is not None:
+            yield "r", f'`r` belongs to "ebpc"; leave it out with "{self.name}"'
+
+
+class _SchedulingShorthand:
+    def prepare(self, raw: Any, place: Place) -> Any:  # noqa: ARG002
+        return {"name": raw} if isinstance(raw, str) else raw
+
+
+class Policies(_Written, frozen=True, kw_only=True):
+    scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
+    routing: Literal["single-path", "multi-path"] = "single-path"
+    expired: Literal["drop", "forward"] = "drop"
+
+
+class Document(_Written, frozen=True, kw_only=True):
+    title: str = ""
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    duration_s: Seconds = field(name="duration")
+    warmup_s: Annotated[float, Quantity("time", above_zero=False)] = field(default=0.0, name="warmup")
+    topology: Annotated[AnyTopology, _TopologyShorthand()]
+    links: LinkDefaults = LinkDefaults()
+    link: tuple[LinkOverride, ...] = ()
+    brokers: BrokerDefaults = BrokerDefaults()
+    broker: tuple[BrokerOverride, ...] = ()
+    publishers: tuple[PublisherGroup, ...] = ()
+    subscribers: tuple[SubscriberGroup, ...] = ()
+    policies: Policies = Policies()
+    EXAMPLES: ClassVar = {"duration": 'duration = "10 min"', "topology": 'topology = "topohub:sndlib/germany50"'}
+
+    def checks(self) -> Problems:
+        if self.warmup_s >= self.duration_s:
+            yield "warmup", "the warm-up must end before the run does: write a shorter warmup or a longer duration"
