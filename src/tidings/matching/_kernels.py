@@ -34,7 +34,8 @@ from tidings.compiled import compiled, compiled_inline
 Array = npt.NDArray[Any]
 
 BLOCK = 64  # slots per block: the bits of one word
-ROWS = 64  # rows of bits per key column: codes in groups of four, the last one for a missing value
+GROUP = 1  # codes that differ in this many of their lowest bits share a row of bits
+ROWS = 256 >> GROUP  # rows of bits per key column, the last one for a missing value
 KEYS = 3  # key columns of a partition, at most
 INTERVALS = 6  # intervals whose codes stand beside each slot, key columns first
 MAX_BOUNDARIES = 250  # codes 0..250; 255 means missing, so 251..254 stay unused and row 63 is for missing values alone
@@ -46,6 +47,16 @@ WORDS = TILE // 64
 FEW_BLOCKS = 8  # up to here there is no upper level: a row is one cache line
 FIRST_DOUBTS = 4096  # pairs of a tile that need the exact test before the list of them is doubled
 SLOTS_AT_ONCE = 4096  # slots tested together for one event: bounds the list of them
+
+# places in the description of a partition
+FIRST = 0  # its first block
+USED = 1  # blocks in use
+STRIDE = 2  # blocks there is room for, which is the length of a row of bits in words
+ROW = 3  # where its rows begin in `bits`
+UPPER = 4  # where the rows of the upper level begin in `upper_bits`; none for FEW_BLOCKS or less
+NEXT = 5  # the next partition of the same equality key, or -1
+KEY_COUNT = 6  # number of key columns ...
+KEY = 7  # ... and where they stand
 
 INTERVAL, IN_SET, NOT_IN_SET = 0, 1, 2  # kinds of atom
 RESIDUAL = 1  # clause flag: the filter itself has to confirm
@@ -66,13 +77,7 @@ class State(NamedTuple):
     atom_code_high: Array  # u8
     sets: Array  # f64: length, then sorted members
     # partitions
-    part_block: Array  # i64: first block
-    part_blocks: Array  # i64: blocks in use
-    part_keys: Array  # i32[partitions, 4]: number of keys, then their columns
-    part_stride: Array  # i64: blocks there is room for, which is the length of a row of bits in words
-    part_bits: Array  # i64: where its rows begin in `bits`
-    part_upper: Array  # i64: where the rows of the upper level begin in `upper_bits`; none for FEW_BLOCKS or less
-    part_next: Array  # i64: next partition of the same equality key
+    parts: Array  # i32[partitions, 16], a cache line each: see FIRST and the places after it
     live: Array  # u64 per block
     block_span: Array  # u8[blocks, 2]: lowest and highest code of the first key column that slots of the block accept
     slots: Array  # u16[slots, 16]: all that is first asked about a slot, 32 bytes so that it lies in one cache line:
@@ -190,9 +195,7 @@ def match_each(
     short for them.
     """
     # Arrays are taken out of the tuple once: each access through it would count references again.
-    part_block, part_blocks, part_keys, part_bits = s.part_block, s.part_blocks, s.part_keys, s.part_bits
-    part_upper, part_stride, part_next = s.part_upper, s.part_stride, s.part_next
-    live, bits, upper_bits, slots = s.live, s.bits, s.upper_bits, s.slots
+    parts, live, bits, upper_bits, slots = s.parts, s.live, s.bits, s.upper_bits, s.slots
     clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
     equality_columns = s.equality_columns
     table_column, table_value, table_part = s.table_column, s.table_value, s.table_part
@@ -215,21 +218,22 @@ def match_each(
                     continue
                 part = table_part[place]
             while part >= 0:
-                first, blocks, keys = part_block[part], part_blocks[part], part_keys[part, 0]
+                first, blocks = np.int64(parts[part, FIRST]), np.int64(parts[part, USED])
+                keys = parts[part, KEY_COUNT]
                 if keys == 0:
                     for b in range(blocks):
                         block_at[noted] = first + b
                         mask_at[noted] = live[first + b]
                         noted += live[first + b] != np.uint64(0)
-                elif codes[event, part_keys[part, 1]] != MISSING:
+                elif codes[event, parts[part, KEY]] != MISSING:
                     # fewer than three keys: ask the first one again, its words are at hand
-                    at0 = np.int64(codes[event, part_keys[part, 1]] >> 2)
-                    at1 = at0 if keys < 2 else np.int64(ROWS + (codes[event, part_keys[part, 2]] >> 2))
-                    at2 = at0 if keys < 3 else np.int64(2 * ROWS + (codes[event, part_keys[part, 3]] >> 2))
-                    stride = part_stride[part]
-                    row0 = part_bits[part] + at0 * stride
-                    row1 = part_bits[part] + at1 * stride
-                    row2 = part_bits[part] + at2 * stride
+                    at0 = np.int64(codes[event, parts[part, KEY]] >> GROUP)
+                    at1 = at0 if keys < 2 else np.int64(ROWS + (codes[event, parts[part, KEY + 1]] >> GROUP))
+                    at2 = at0 if keys < 3 else np.int64(2 * ROWS + (codes[event, parts[part, KEY + 2]] >> GROUP))
+                    stride = np.int64(parts[part, STRIDE])
+                    row0 = parts[part, ROW] + at0 * stride
+                    row1 = parts[part, ROW] + at1 * stride
+                    row2 = parts[part, ROW] + at2 * stride
                     if stride <= FEW_BLOCKS:
                         for b in range(blocks):
                             mask = bits[row0 + b] & bits[row1 + b] & bits[row2 + b]
@@ -238,7 +242,7 @@ def match_each(
                             noted += mask != np.uint64(0)
                     else:
                         words = (stride + BLOCK - 1) // BLOCK
-                        upper = part_upper[part]
+                        upper = np.int64(parts[part, UPPER])
                         for w in range(words):
                             above = upper_bits[upper + at0 * words + w] & upper_bits[upper + at1 * words + w]
                             above &= upper_bits[upper + at2 * words + w]
@@ -249,22 +253,38 @@ def match_each(
                                 block_at[noted] = first + b
                                 mask_at[noted] = mask
                                 noted += mask != np.uint64(0)
-                part = part_next[part]
+                part = np.int64(parts[part, NEXT])
         candidates = 0
+        asked = 0
         for i in range(noted):
             mask = mask_at[i]
             while mask != np.uint64(0):
-                slot_at[candidates] = block_at[i] * BLOCK + lowest_bit(mask)
+                slot = block_at[i] * BLOCK + lowest_bit(mask)
+                slot_at[candidates] = slot
+                asked += slots[slot, 0]  # has the slot fetched long before it is needed
                 candidates += 1
                 mask &= mask - np.uint64(1)
             if candidates < SLOTS_AT_ONCE and i + 1 < noted:
                 continue
-            survivors = 0
+            if asked < 0:
+                return found  # never: the sum is only there to be waited for by nobody
+            # First the columns that are no keys, which the rows of bits know nothing of; no branch on which interval
+            # fails first: that is unpredictable, that some does is the rule.
+            left = 0
             for j in range(candidates):
                 slot = slot_at[j]
                 holds: Any = True
+                for k in range(KEYS, INTERVALS):
+                    ends = np.int32(slots[slot, INTERVALS + k])
+                    code = np.int32(codes[event, np.int64(slots[slot, k])])
+                    holds &= (code >= (ends & 255)) & (code <= (ends >> 8))
+                slot_at[left] = slot
+                left += holds
+            survivors = 0
+            for j in range(left):
+                slot = slot_at[j]
+                holds = True
                 sure: Any = slots[slot, FLAGS] & PLAIN != 0
-                # no branch on which interval fails first: that is unpredictable, that some does is the rule
                 for k in range(INTERVALS):
                     ends = np.int32(slots[slot, INTERVALS + k])
                     code = np.int32(codes[event, np.int64(slots[slot, k])])
@@ -326,7 +346,7 @@ def within(table: Array, upper: int, lower: int, word: int) -> Any:
 
 @compiled
 def match_tiles(
-    s: State, parts: Array, column: int, columns: Array, values: Array, codes: Array, order: Array, table: Array,
+    s: State, chosen: Array, column: int, columns: Array, values: Array, codes: Array, order: Array, table: Array,
     out_event: Array, out_clause: Array, found: int,
 ) -> int:  # fmt: skip
     """Pairs (event, clause) from partitions with the same first key `column`; `order` sorts the events by its code.
@@ -334,7 +354,7 @@ def match_tiles(
     Without a common column (-1) the events come in any order. `columns` are all columns that the partitions' clauses
     read. Returns as `match_each` does.
     """
-    part_block, part_blocks, block_span, live, slots = s.part_block, s.part_blocks, s.block_span, s.live, s.slots
+    parts, block_span, live, slots = s.parts, s.block_span, s.live, s.slots
     clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
     doubt_event = np.empty(FIRST_DOUBTS, np.int64)
     doubt_clause = np.empty(FIRST_DOUBTS, np.int64)
@@ -347,9 +367,9 @@ def match_tiles(
             highest = np.int64(codes[order[start + count - 1], column])
         fill_table(table, columns, codes, order, start, count)
         doubts = 0
-        for p in range(len(parts)):
-            first = part_block[parts[p]]
-            for block in range(first, first + part_blocks[parts[p]]):
+        for p in range(len(chosen)):
+            first = np.int64(parts[chosen[p], FIRST])
+            for block in range(first, first + parts[chosen[p], USED]):
                 if block_span[block, 0] > highest or block_span[block, 1] < lowest:
                     continue
                 for slot in range(block * BLOCK, (block + 1) * BLOCK):

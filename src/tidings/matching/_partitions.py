@@ -16,7 +16,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching._kernels import BLOCK, CLAUSE, FEW_BLOCKS, KEYS, ROWS, Array, State, table_slot
+from tidings.matching._kernels import (
+    BLOCK,
+    CLAUSE,
+    FEW_BLOCKS,
+    FIRST,
+    KEY,
+    KEY_COUNT,
+    KEYS,
+    NEXT,
+    ROW,
+    ROWS,
+    STRIDE,
+    UPPER,
+    USED,
+    Array,
+    State,
+    table_slot,
+)  # fmt: skip
 from tidings.matching._placing import choose_keys, fill, locality
 
 SPLIT_AT = (64, 256, 1024)  # clauses in a partition before it is split, by number of key columns asked for
@@ -26,6 +43,7 @@ MIN_SORTED = 4 * BLOCK  # below this, order does not matter
 
 CACHE_LINE = 64  # bytes
 SLOT_WIDTH = 16  # numbers of 16 bits
+PART_WIDTH = 16  # numbers of 32 bits: a cache line
 MIN_WORTH_SORTING = 4096  # slots under one first key column before events are sorted by it for them
 
 Key = tuple[int, float, tuple[int, ...]]
@@ -111,13 +129,7 @@ class Partitions:
         self._bits = Arena()
         self._upper = Arena()
         self._slots = aligned(0, (SLOT_WIDTH,), np.uint16)
-        self.part_block = np.zeros(16, np.int64)
-        self.part_blocks = np.zeros(16, np.int64)
-        self.part_keys = np.zeros((16, 1 + KEYS), np.int32)
-        self.part_bits = np.zeros(16, np.int64)
-        self.part_upper = np.zeros(16, np.int64)
-        self.part_stride = np.zeros(16, np.int64)
-        self.part_next = np.full(16, -1, np.int64)
+        self._about = aligned(16, (PART_WIDTH,), np.int32)
         self._by_index: list[Part | None] = []
         self._owner = np.zeros(0, np.int64)  # partition by block
         self._block_span = np.zeros((0, 2), np.uint8)
@@ -135,9 +147,7 @@ class Partitions:
     def state(self, clauses: State) -> State:
         """`clauses` completed with the arrays of the partitions as they are now."""
         return clauses._replace(
-            part_block=self.part_block, part_blocks=self.part_blocks, part_keys=self.part_keys,
-            part_bits=self.part_bits, part_upper=self.part_upper, part_stride=self.part_stride,
-            part_next=self.part_next, live=self._blocks.array, block_span=self._block_span, slots=self._slots,
+            parts=self._about, live=self._blocks.array, block_span=self._block_span, slots=self._slots,
             bits=self._bits.array, upper_bits=self._upper.array,
             equality_columns=self._equality_columns,
             table_column=self._table_column, table_value=self._table_value, table_part=self._table_part,
@@ -146,14 +156,14 @@ class Partitions:
     def plan(self) -> "Plan":
         """Who has to be asked, refreshed after a change."""
         if self._plan is None:
-            plain = [index for index in self._ranges if not self.part_keys[index, 0]]
+            plain = [index for index in self._ranges if not self._about[index, KEY_COUNT]]
             by_column: dict[int, list[int]] = defaultdict(list)
             for index in self._ranges:
-                if self.part_keys[index, 0]:
-                    by_column[int(self.part_keys[index, 1])].append(index)
+                if self._about[index, KEY_COUNT]:
+                    by_column[int(self._about[index, KEY])].append(index)
             tiled, scattered, read = [], [], set()
             for column, parts in sorted(by_column.items()):
-                if self.part_blocks[parts].sum() * BLOCK >= MIN_WORTH_SORTING:
+                if self._about[parts, USED].sum() * BLOCK >= MIN_WORTH_SORTING:
                     tiled.append((column, np.array(parts), np.array(sorted(self._read[column]))))
                 else:
                     scattered += parts
@@ -167,7 +177,7 @@ class Partitions:
     def nbytes(self) -> int:
         arrays = (
             self._blocks.array, self._bits.array, self._slots, self.slot_of,
-            self.part_keys, self.part_bits, self._table_column, self._table_value, self._table_part,
+            self._about, self._table_column, self._table_value, self._table_part,
         )  # fmt: skip
         return sum(array.nbytes for array in arrays)
 
@@ -209,8 +219,8 @@ class Partitions:
             rest = ~(np.uint64(1) << np.uint64(bit))
             self._blocks.array[block] &= rest
             if part.key[2]:  # the rows of the first key alone keep the slot from being looked at
-                base, stride = int(self.part_bits[part.index]), part.block_capacity
-                word = base + block - int(self.part_block[part.index])
+                base, stride = int(self._about[part.index, ROW]), part.block_capacity
+                word = base + block - int(self._about[part.index, FIRST])
                 self._bits.array[word : base + ROWS * stride : stride] &= rest
             self.slot_of[clause] = -1
             part.live -= 1
@@ -223,7 +233,7 @@ class Partitions:
 
     def members(self, part: Part) -> Array:
         """The clauses alive in a partition, in slot order."""
-        first = int(self.part_block[part.index])
+        first = int(self._about[part.index, FIRST])
         words = self._blocks.array[first : first + part.block_capacity]
         alive = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
         halves = self._slots[first * BLOCK : (first + part.block_capacity) * BLOCK][alive, CLAUSE : CLAUSE + 2]
@@ -262,18 +272,18 @@ class Partitions:
             index = self._count
             self._count += 1
             self._by_index.append(None)
-            for name in ("part_block", "part_blocks", "part_keys", "part_bits", "part_upper", "part_stride",
-                         "part_next"):  # fmt: skip
-                setattr(self, name, grown(getattr(self, name), self._count))
+            self._about = grown(self._about, self._count)
         part = Part(index, key, depth)
         self.parts[key] = part
         self._by_index[index] = part
         column, value, keys = key
-        self.part_keys[index] = (len(keys), *keys, *(0,) * (KEYS - len(keys)))
+        self._about[index] = 0
+        self._about[index, KEY_COUNT] = len(keys)
+        self._about[index, KEY : KEY + len(keys)] = keys
         if column < 0:
             self._ranges[index] = None
             self._plan = None
-            self.part_next[index] = -1
+            self._about[index, NEXT] = -1
         else:
             self._enter_table(column, value, index)
         return part
@@ -294,7 +304,7 @@ class Partitions:
         if self._table_column[at] == -1:
             self._table_used += 1
         self._table_column[at], self._table_value[at] = column, value
-        self.part_next[index] = self._table_part[at]
+        self._about[index, NEXT] = self._table_part[at]
         self._table_part[at] = index
         if column not in self._equality_columns:
             self._equality_columns = np.append(self._equality_columns, column)
@@ -303,11 +313,11 @@ class Partitions:
         at = table_slot(self._table_column, self._table_value, column, value)
         here = int(self._table_part[at])
         if here == index:
-            self._table_part[at] = self.part_next[index]
+            self._table_part[at] = self._about[index, NEXT]
             return
-        while self.part_next[here] != index:
-            here = int(self.part_next[here])
-        self.part_next[here] = self.part_next[index]
+        while self._about[here, NEXT] != index:
+            here = int(self._about[here, NEXT])
+        self._about[here, NEXT] = self._about[index, NEXT]
 
     def _dissolve(self, part: Part) -> None:
         self._free_storage(part)
@@ -323,12 +333,12 @@ class Partitions:
 
     def _free_storage(self, part: Part) -> None:
         if part.block_capacity:
-            self._blocks.give(int(self.part_block[part.index]), part.block_capacity)
-            rows = int(self.part_keys[part.index, 0]) * ROWS
-            self._bits.give(int(self.part_bits[part.index]), rows * part.block_capacity)
-            self._upper.give(int(self.part_upper[part.index]), rows * upper_words(part.block_capacity))
+            self._blocks.give(int(self._about[part.index, FIRST]), part.block_capacity)
+            rows = int(self._about[part.index, KEY_COUNT]) * ROWS
+            self._bits.give(int(self._about[part.index, ROW]), rows * part.block_capacity)
+            self._upper.give(int(self._about[part.index, UPPER]), rows * upper_words(part.block_capacity))
         part.block_capacity = part.slots = part.live = part.sorted_slots = 0
-        self.part_blocks[part.index] = 0
+        self._about[part.index, USED] = 0
 
     def _part_of_block(self, block: int) -> Part:
         owner = self._by_index[int(self._owner[block])]
@@ -352,18 +362,18 @@ class Partitions:
         while blocks * BLOCK < len(everyone) + len(everyone) // 8:
             blocks *= 2
         part.block_capacity = blocks
-        self.part_block[index] = self._blocks.take(blocks)
+        self._about[index, FIRST] = self._blocks.take(blocks)
         end = self._blocks.used
         self._owner = grown(self._owner, end)
         self._block_span = grown(self._block_span, end)
-        self._block_span[self.part_block[index] : self.part_block[index] + blocks] = (255, 0)
-        self._owner[self.part_block[index] : self.part_block[index] + blocks] = index
+        self._block_span[self._about[index, FIRST] : self._about[index, FIRST] + blocks] = (255, 0)
+        self._owner[self._about[index, FIRST] : self._about[index, FIRST] + blocks] = index
         self._slots = grown(self._slots, end * BLOCK)
-        rows = int(self.part_keys[index, 0]) * ROWS
-        self.part_stride[index] = blocks
-        self.part_bits[index] = self._bits.take(rows * blocks)
-        self.part_upper[index] = self._upper.take(rows * upper_words(blocks))
-        if self.part_keys[index, 0] and len(everyone) > BLOCK:
+        rows = int(self._about[index, KEY_COUNT]) * ROWS
+        self._about[index, STRIDE] = blocks
+        self._about[index, ROW] = self._bits.take(rows * blocks)
+        self._about[index, UPPER] = self._upper.take(rows * upper_words(blocks))
+        if self._about[index, KEY_COUNT] and len(everyone) > BLOCK:
             everyone = everyone[np.argsort(locality(self.state(clauses), index, everyone), kind="stable")]
         self._write(clauses, part, everyone, codes)
         part.sorted_slots = part.slots
@@ -377,7 +387,7 @@ class Partitions:
         fill(self.state(clauses), part.index, group, part.slots, codes, self.slot_of)
         part.slots += len(group)
         part.live += len(group)
-        self.part_blocks[part.index] = -(-part.slots // BLOCK)
+        self._about[part.index, USED] = -(-part.slots // BLOCK)
 
 
 def chosen(clauses: State, members: Array, depth: int, codes: Array, distinct: Array) -> tuple[Array, Array]:

@@ -18,14 +18,21 @@ from tidings.matching._kernels import (
     BLOCK,
     CLAUSE,
     FEW_BLOCKS,
+    FIRST,
     FLAGS,
+    GROUP,
     INTERVAL,
     INTERVALS,
+    KEY,
+    KEY_COUNT,
     KEYS,
     MAX_BOUNDARIES,
     MISSING,
     NOT_IN_SET,
+    ROW,
     ROWS,
+    STRIDE,
+    UPPER,
     Array,
     State,
     code_of,
@@ -170,10 +177,10 @@ def locality(s: State, part: int, clauses: Array) -> Array:
     Z-order of the centres of the other keys' intervals.
     """
     out = np.zeros(len(clauses), np.int64)
-    keys = s.part_keys[part, 0]
+    keys = s.parts[part, KEY_COUNT]
     for i in range(len(clauses)):
         for k in range(keys):
-            low, high = code_span(s, clauses[i], s.part_keys[part, 1 + k])
+            low, high = code_span(s, clauses[i], s.parts[part, KEY + k])
             centre = (low + min(high, MAX_BOUNDARIES)) >> 1
             if k == 0 and keys > 1:
                 out[i] |= (centre >> 5) << (8 * KEYS)
@@ -188,14 +195,14 @@ def note_tests(s: State, part: int, clause: int, slot: int, codes: Array) -> Non
     """Put the codes of the clause's intervals beside its slot: those of key columns first, then the most telling."""
     start = s.clause_span[clause, 0]
     end = min(start + s.clause_span[clause, 1], start + 64)
-    keys = s.part_keys[part, 0]
+    keys = s.parts[part, KEY_COUNT]
     used = np.uint64(0)
     for i in range(INTERVALS):
         best = -1
         for a in range(start, end):
             taken = (used >> np.uint64(a - start)) & np.uint64(1) == np.uint64(1)
             column = s.atom_what[a, 0]
-            if taken or column > MAX_TESTED_COLUMN or (i < keys and column != s.part_keys[part, 1 + i]):
+            if taken or column > MAX_TESTED_COLUMN or (i < keys and column != s.parts[part, KEY + i]):
                 continue
             if best < 0 or selectivity(s, a, codes) < selectivity(s, best, codes):
                 best = a
@@ -211,29 +218,29 @@ def note_tests(s: State, part: int, clause: int, slot: int, codes: Array) -> Non
 @compiled
 def fill(s: State, part: int, clauses: Array, first_slot: int, codes: Array, place: Array) -> None:
     """Put clauses into consecutive slots of a partition (slot 0 is its first) and note where each went."""
-    keys = s.part_keys[part, 0]
-    stride = s.part_stride[part]
+    keys = s.parts[part, KEY_COUNT]
+    stride = np.int64(s.parts[part, STRIDE])
     words = (stride + BLOCK - 1) // BLOCK
     for i in range(len(clauses)):
         clause = clauses[i]
         local = first_slot + i
         block = local // BLOCK
         bit = np.uint64(1) << np.uint64(local % BLOCK)
-        slot = s.part_block[part] * BLOCK + local
-        s.live[s.part_block[part] + block] |= bit
+        slot = np.int64(s.parts[part, FIRST]) * BLOCK + local
+        s.live[np.int64(s.parts[part, FIRST]) + block] |= bit
         s.slots[slot, FLAGS] = s.clause_flags[clause]
         s.slots[slot, CLAUSE] = clause & 0xFFFF
         s.slots[slot, CLAUSE + 1] = clause >> 16
         place[clause] = slot
-        note_tests(s, part, clause, slot, codes)
+        note_tests(s, part, clause, int(slot), codes)
         for k in range(keys):
-            low, high = code_span(s, clause, s.part_keys[part, 1 + k])
+            low, high = code_span(s, clause, s.parts[part, KEY + k])
             if k == 0:
-                at = s.part_block[part] + block
+                at = np.int64(s.parts[part, FIRST]) + block
                 s.block_span[at, 0] = min(s.block_span[at, 0], low)
                 s.block_span[at, 1] = max(s.block_span[at, 1], high)
-            for row in range(low >> 2, (high >> 2) + 1):
-                s.bits[s.part_bits[part] + (k * ROWS + row) * stride + block] |= bit
+            for row in range(low >> GROUP, (high >> GROUP) + 1):
+                s.bits[s.parts[part, ROW] + (k * ROWS + row) * stride + block] |= bit
                 if stride > FEW_BLOCKS:
-                    above = s.part_upper[part] + (k * ROWS + row) * words + block // BLOCK
+                    above = s.parts[part, UPPER] + (k * ROWS + row) * words + block // BLOCK
                     s.upper_bits[above] |= np.uint64(1) << np.uint64(block % BLOCK)
