@@ -25,7 +25,10 @@ java:
 setup: $(STAMP) java
 
 demo: setup
-	@$(BIN)/tidings demo
+	@$(BIN)/tidings demo examples/quickstart.toml --out demo
+	@echo
+	@echo "The matching engine against engines that are simpler (a minute; make bench runs all of it):"
+	@BENCH_WORKLOADS=W20 BENCH_SIZES=10000,100000 $(BIN)/python -m benchmarks matching
 
 test: setup lint
 	@$(PYTEST) -m "not full"

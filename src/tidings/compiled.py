@@ -2,9 +2,15 @@
 
 Kernels are free functions over arrays (docs/decisions/0003-compiled-kernels.md). This module is the only one that
 names the compiler's options; it is imported by the rooms that have kernels, never by ``import tidings``.
+
+The compiler renews a kernel on disk when the file it is written in changes, but not when a constant or an inner
+function that it took from another file does. A kernel that is older than any source of the package is therefore
+forgotten here, before it can be used.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
@@ -26,3 +32,18 @@ def compiled_inline(function: Kernel) -> Kernel:
     costs more than a short body does.
     """
     return cast(Kernel, numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))
+
+
+def _forget_stale_kernels(package: Path) -> None:
+    """Delete the indexes of compiled kernels if one of them is older than the newest source file."""
+    kernels = list(package.rglob("__pycache__/*.nbi"))
+    if not kernels:
+        return
+    newest_source = max(path.stat().st_mtime for path in package.rglob("*.py"))
+    if min(path.stat().st_mtime for path in kernels) < newest_source:
+        for path in kernels:
+            path.unlink(missing_ok=True)
+
+
+with suppress(OSError):  # an installation that may not be written to has nothing stale either
+    _forget_stale_kernels(Path(__file__).parent)

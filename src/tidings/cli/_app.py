@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli import _filter, _scenario
+from tidings.cli import _demo, _filter, _scenario
 
 __all__ = ["app"]
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(name="demo", epilog="Try:  tidings demo examples/quickstart.toml --out demo")(_demo.demo)
 app.add_typer(_scenario.app, name="scenario")
 app.add_typer(_filter.app, name="filter")
 

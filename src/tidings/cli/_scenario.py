@@ -61,17 +61,17 @@ def show(
 ) -> None:
     """Show the overlay, the publishers, the subscribers and the offered load; on request, draw the overlay."""
     with reporting(json=json):
-        from tidings.cli import _picture, _tables
+        from tidings import report
         from tidings.model.scenario import Scenario, summarise
 
         if picture is not None:
-            _picture.check_format(picture)
+            report.check_format(picture)
         network = Scenario.load(file).expand(seed)
         summary = summarise(network)
         if picture is not None:
-            _picture.draw(network, picture)
+            report.draw(network, picture)
             typer.echo(f"drew the overlay to {picture}", err=True)
         if json:
             print_json({"file": str(file), "summary": summary, "picture": None if picture is None else str(picture)})
         else:
-            _tables.print_summary(summary)
+            report.print_summary(summary)

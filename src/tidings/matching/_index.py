@@ -23,6 +23,9 @@ Attributes = Mapping[str, object]
 LEARN_APART = 8  # between two learnings the index grows by at least this part of itself, which keeps the cost amortised
 CHUNK = 4096  # events matched together: bounds the pairs held at once
 MIN_TILED = 64  # fewer events than this are matched one by one
+PROBED = 32  # events of a chunk that are matched one by one to see what it costs
+PART_NS, SLOT_NS = 40.0, 25.0  # rough cost of asking a partition, and of looking at a slot, for one event
+NOTHING = np.zeros(0, np.int64)
 MAX_TABLE_COLUMNS = 4096  # more columns than this, 64 MB of table, and events are matched one by one
 FIRST_OUTPUT = 4096  # matches that fit into the first output buffer; doubled when a tile finds more
 
@@ -147,14 +150,23 @@ class MatchingIndex:
         """Fill the output with pairs; their number, even if there was not enough room for them."""
         plan = self._partitions.plan()
         state, events, found = self._state, self._events, self._found
+        equality = state.equality_columns
         if len(values) < MIN_TILED or values.shape[1] > MAX_TABLE_COLUMNS:
-            return match_each(state, plan.every, values, codes, events, found, 0)
-        count = match_each(state, plan.plain, values, codes, events, found, 0)
-        if plan.tiled and len(self._table) < 256 * values.shape[1]:
-            self._table = np.zeros((256 * values.shape[1], WORDS), np.uint64)
-        for column, parts, columns in plan.tiled:
-            order = np.arange(len(codes)) if column < 0 else _sorted_by(codes[:, column])
-            count = match_tiles(state, parts, column, columns, values, codes, order, self._table, events, found, count)
+            return match_each(state, plan.every, equality, values, codes, 0, events, found, 0)[0]
+        count = match_each(state, plan.plain, equality, values, codes, 0, events, found, 0)[0]
+        for group in plan.tiled:
+            # The first events are matched one by one, which tells what that costs; then the rest the cheaper way.
+            first, rest = values[:PROBED], np.arange(PROBED, len(values))
+            count, looked = match_each(state, group.parts, NOTHING, first, codes, 0, events, found, count)
+            if len(group.parts) * PART_NS + looked / PROBED * SLOT_NS <= group.tiled_ns:
+                count = match_each(state, group.parts, NOTHING, values, codes, PROBED, events, found, count)[0]
+                continue
+            if len(self._table) < 256 * values.shape[1]:
+                self._table = np.zeros((256 * values.shape[1], WORDS), np.uint64)
+            order = rest if group.column < 0 else PROBED + _sorted_by(codes[PROBED:, group.column])
+            count = match_tiles(
+                state, group.parts, group.column, group.columns, values, codes, order, self._table, events, found, count
+            )
         return count
 
     def _confirmed(self, events: Array, clauses: Array, read: Callable[[int, frozenset[str]], Attributes]) -> Array:

@@ -8,13 +8,13 @@ learned boundaries that turn a value into a one-byte *code*; coding is monotone,
 ``code(low) <= code(v) <= code(high)``: codes can be tested first, and wrongly only in the direction that is mended by
 the exact test after it.
 
-Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots. Beside each slot
-stand the codes of up to six of its intervals (`slot_rows`). There are two ways through a partition:
+Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots. A slot holds the
+codes of up to six of its clause's intervals. There are two ways through a partition:
 
-- One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per group of four
-  codes (the last for a missing value): which slots accept a value of that group; above them a second level has a bit
-  per block. AND three words per 64 blocks, AND four words per block that is left, test the codes of each slot that is
-  left, and at last the atoms of the few that survive.
+- One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per four codes (the
+  last for a missing value): which slots accept a value with one of them; large partitions have a second level above them
+  with a bit per block. AND three words per block, test the codes in each slot that is left, and at last the atoms of
+  the few that survive; an event whose codes lie strictly within all of a clause's intervals needs not even that.
 - Many events at once, the transpose of it: for a tile of 512 events, a table says for every column and code which of
   the events have a code below it. A slot is then tested against all 512 events by AND-ing two rows per interval, with
   nothing to mispredict. Tiles are cut from the events *sorted* by the partition's first key column, so a block is
@@ -34,7 +34,7 @@ from tidings.compiled import compiled, compiled_inline
 Array = npt.NDArray[Any]
 
 BLOCK = 64  # slots per block: the bits of one word
-GROUP = 1  # codes that differ in this many of their lowest bits share a row of bits
+GROUP = 2  # codes that differ in this many of their lowest bits share a row of bits
 ROWS = 256 >> GROUP  # rows of bits per key column, the last one for a missing value
 KEYS = 3  # key columns of a partition, at most
 INTERVALS = 6  # intervals whose codes stand beside each slot, key columns first
@@ -186,24 +186,25 @@ def clause_of(slots: Array, slot: int) -> Any:
 
 @compiled
 def match_each(
-    s: State, ranges: Array, values: Array, codes: Array, out_event: Array, out_clause: Array, found: int
-) -> int:
-    """Pairs (event, clause), event by event, from the partitions `ranges` and from the equality table.
+    s: State, ranges: Array, equality_columns: Array, values: Array, codes: Array, first_event: int,
+    out_event: Array, out_clause: Array, found: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Pairs (event, clause), event by event from the given one on, from partitions and from the equality table.
 
     Works in passes over short lists (blocks, slots, survivors), so that the memory accesses of one pass do not wait for
     each other. Returns how many pairs there are now, `found` of them being there already, even if the output was too
-    short for them.
+    short for them, and how many slots had to be looked at.
     """
     # Arrays are taken out of the tuple once: each access through it would count references again.
     parts, live, bits, upper_bits, slots = s.parts, s.live, s.bits, s.upper_bits, s.slots
     clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
-    equality_columns = s.equality_columns
     table_column, table_value, table_part = s.table_column, s.table_value, s.table_part
     block_at = np.empty(len(live) + 1, np.int64)
     mask_at = np.empty(len(live) + 1, np.uint64)
     slot_at = np.empty(SLOTS_AT_ONCE + BLOCK, np.int64)
     sure_at = np.empty(SLOTS_AT_ONCE + BLOCK, np.bool_)
-    for event in range(values.shape[0]):
+    looked = 0
+    for event in range(first_event, values.shape[0]):
         noted = 0
         for visit in range(len(ranges) + len(equality_columns)):
             if visit < len(ranges):
@@ -267,7 +268,8 @@ def match_each(
             if candidates < SLOTS_AT_ONCE and i + 1 < noted:
                 continue
             if asked < 0:
-                return found  # never: the sum is only there to be waited for by nobody
+                return found, looked  # never: the sum is only there to be waited for by nobody
+            looked += candidates
             # First the columns that are no keys, which the rows of bits know nothing of; no branch on which interval
             # fails first: that is unpredictable, that some does is the rule.
             left = 0
@@ -301,7 +303,7 @@ def match_each(
                         out_clause[found] = clause
                     found += 1
             candidates = 0
-    return found
+    return found, looked
 
 
 @compiled

@@ -28,6 +28,7 @@ from tidings.matching._kernels import (
     ROW,
     ROWS,
     STRIDE,
+    TILE,
     UPPER,
     USED,
     Array,
@@ -45,6 +46,10 @@ CACHE_LINE = 64  # bytes
 SLOT_WIDTH = 16  # numbers of 16 bits
 PART_WIDTH = 16  # numbers of 32 bits: a cache line
 MIN_WORTH_SORTING = 4096  # slots under one first key column before events are sorted by it for them
+
+SORTED_SHARE = 0.4  # of the slots, those that a tile of sorted events meets
+TABLE_NS = 10.0  # rough cost of a column of the table, for one event of a tile
+TILED_SLOT_NS = 35.0  # rough cost of testing a slot against a whole tile
 
 Key = tuple[int, float, tuple[int, ...]]
 
@@ -107,13 +112,21 @@ def aligned(length: int, width: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     return raw[start : start + size].view(dtype).reshape(length, *width)
 
 
+class Group(NamedTuple):
+    """Partitions with the same first key column (-1: a mixture, too few under each), to be matched with tiles."""
+
+    column: int
+    parts: Array
+    columns: Array  # all columns that their clauses read
+    tiled_ns: float  # rough cost for one event of a full tile
+
+
 class Plan(NamedTuple):
     """Which partitions an event has to be matched against beside what its values find in the equality table."""
 
     every: Array  # all partitions without an equality key: for events that come alone
     plain: Array  # those of them without key columns, and ...
-    tiled: list[tuple[int, Array, Array]]
-    """... by first key column (-1: those under columns with few clauses): partitions, and the columns they read."""
+    tiled: list[Group]  # ... those with
 
 
 class Partitions:
@@ -164,14 +177,19 @@ class Partitions:
             tiled, scattered, read = [], [], set()
             for column, parts in sorted(by_column.items()):
                 if self._about[parts, USED].sum() * BLOCK >= MIN_WORTH_SORTING:
-                    tiled.append((column, np.array(parts), np.array(sorted(self._read[column]))))
+                    tiled.append(self._group(column, parts, self._read[column]))
                 else:
                     scattered += parts
                     read |= self._read[column]
             if scattered:
-                tiled.append((-1, np.array(scattered), np.array(sorted(read))))
+                tiled.append(self._group(-1, scattered, read))
             self._plan = Plan(np.fromiter(self._ranges, np.int64, len(self._ranges)), np.array(plain, np.int64), tiled)
         return self._plan
+
+    def _group(self, column: int, parts: list[int], columns: set[int]) -> Group:
+        visited = int(self._about[parts, USED].sum()) * BLOCK * (SORTED_SHARE if column >= 0 else 1.0)
+        cost_ns = len(columns) * TABLE_NS + visited * TILED_SLOT_NS / TILE
+        return Group(column, np.array(parts), np.array(sorted(columns)), cost_ns)
 
     @property
     def nbytes(self) -> int:

@@ -4,10 +4,8 @@ Arrays inside frozen values must not change under their reader. Numba compiles a
 every array that enters a kernel from outside goes through `frozen` as well: one kernel, one compilation.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -15,8 +13,6 @@ IntArray = NDArray[np.int32]
 LongArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
@@ -29,8 +25,3 @@ def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
 def frozen_copy(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     """As `frozen`, and independent of the caller's array: for values that outlive the call."""
     return frozen(np.array(values, dtype=dtype), dtype)
-
-
-def compiled(function: _Function) -> _Function:
-    """Compile with Numba on first use and keep the machine code on disk; `.py_func` is the plain function."""
-    return cast(_Function, numba.njit(cache=True)(function))

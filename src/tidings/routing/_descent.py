@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidings.routing._arrays import FloatArray, IntArray, compiled
+from tidings.compiled import compiled
+from tidings.routing._arrays import FloatArray, IntArray
 
 CERTAIN = 64.0  # 1 - exp(-64) is 1 in doubles
 _NEGLIGIBLE_MASS = 1e-12  # what rounding leaves of a mass taken away

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidings.routing._arrays import FloatArray, IntArray, LongArray, compiled, frozen
+from tidings.compiled import compiled
+from tidings.routing._arrays import FloatArray, IntArray, LongArray, frozen
 from tidings.routing._overlay import NO_BROKER, NO_LINK, Overlay, Weight
 from tidings.routing._trees import Tree, shortest_parents, whole_weights
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidings.compiled import compiled
 from tidings.errors import InputError
-from tidings.routing._arrays import IntArray, compiled, frozen, frozen_copy
+from tidings.routing._arrays import IntArray, frozen, frozen_copy
 from tidings.routing._overlay import NO_BROKER, NO_LINK
 from tidings.routing._trees import Tree
 

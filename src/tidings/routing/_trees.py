@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidings.compiled import compiled
 from tidings.errors import ConfigurationError, InputError
-from tidings.routing._arrays import FloatArray, IntArray, LongArray, compiled, frozen
+from tidings.routing._arrays import FloatArray, IntArray, LongArray, frozen
 from tidings.routing._overlay import NO_BROKER, NO_LINK, Overlay, Weight
 
 _UNREACHED = np.iinfo(np.int64).max

@@ -82,4 +82,4 @@ def _encode(value: Any) -> Any:
 
     if isinstance(value, Filter):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,51 @@
+"""The package as a whole: cheap to import, honest about what is public."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tidings
+
+PACKAGES = ["tidings"] + [module.name for module in pkgutil.walk_packages(tidings.__path__, "tidings.") if module.ispkg]
+
+
+def test_importing_tidings_loads_nothing_heavy_and_takes_no_time() -> None:
+    code = (
+        "import sys, time; began = time.perf_counter(); import tidings; took = time.perf_counter() - began;"
+        "print(took, sorted({'numba', 'pyspark', 'numpy', 'pyarrow', 'scipy', 'lark'} & set(sys.modules)))"
+    )
+    seconds, loaded = [], ""
+    for _ in range(3):
+        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        took, loaded = output.split(" ", 1)
+        seconds.append(float(took))
+        assert loaded.strip() == "[]"
+    assert min(seconds) < 0.15  # nothing but our own errors is imported: a hundredth of that is usual
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_there_and_listed_in_order(package: str) -> None:
+    module = importlib.import_module(package)
+    names = module.__all__
+    assert len(names) == len(set(names))
+    for name in names:
+        assert getattr(module, name) is not None
+    public = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith(package + ".")
+    }
+    assert public <= set(names)
+
+
+def test_errors_say_whose_fault_it_is_by_their_exit_code() -> None:
+    for name in tidings.__all__:
+        error = getattr(tidings, name)
+        if isinstance(error, type) and issubclass(error, Exception):
+            assert issubclass(error, tidings.TidingsError)
+            assert error.__doc__ is not None
+            assert error.__doc__.startswith("Raised when")
+            assert error.exit_code == (1 if error is tidings.TidingsError else 2)
