@@ -11,8 +11,8 @@ the exact test after it.
 Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots. A slot holds the
 codes of up to six of its clause's intervals. There are two ways through a partition:
 
-- One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per four codes (the
-  last for a missing value): which slots accept a value with one of them; large partitions have a second level above them
+- One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per four codes (the last
+  for a missing value): which slots accept a value with one of them; above them, large partitions have a second level
   with a bit per block. AND three words per block, test the codes in each slot that is left, and at last the atoms of
   the few that survive; an event whose codes lie strictly within all of a clause's intervals needs not even that.
 - Many events at once, the transpose of it: for a tile of 512 events, a table says for every column and code which of
