@@ -85,3 +85,25 @@ def test_a_bound_that_rounds_up_proves_nothing() -> None:
     # 9007199254740995 rounds to ...996: the double of an event at ...995 is not above the bound's.
     assert covers(Filter.parse("a > 9007199254740995"), Filter.parse("a >= 9007199254740996.0")) is not False
     assert covers(Filter.parse("a > 9007199254740995"), Filter.parse("a >= 9007199254740995")) is False
+
+
+@pytest.mark.parametrize(
+    ("f", "g", "expected"),
+    [
+        ("a > 1", "a < 5", True),
+        ("a > 5", "a < 5", False),
+        ("a >= 5", "a <= 5", True),
+        ("a = 'x'", "a = 5", False),
+        ("a IN (1, 2)", "a NOT IN (1, 2, 3)", False),
+        ("a IS NULL", "a > 0", False),
+        ("a IS NULL", "b > 0", True),
+        ("a > 1 OR b > 1", "a < 0 AND b < 0", False),
+        ("s LIKE 'ab%'", "s LIKE '%yz'", None),
+        ("TRUE", "FALSE", False),
+        ("TRUE", "TRUE", True),
+    ],
+)
+def test_intersection(f: str, g: str, expected: bool | None) -> None:
+    one, other = Filter.parse(f), Filter.parse(g)
+    assert one.intersects(other) is expected
+    assert other.intersects(one) is expected

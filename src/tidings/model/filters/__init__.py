@@ -1,7 +1,7 @@
 """The filter language: one parse, three uses (the matching index, a Python predicate, a Spark SQL column)."""
 
 from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Within
-from tidings.model.filters._covers import covers
+from tidings.model.filters._covers import covers, intersects
 from tidings.model.filters._evaluate import compile_condition
 from tidings.model.filters._explain import NormalClause, NormalForm
 from tidings.model.filters._filter import Filter
@@ -20,4 +20,5 @@ __all__ = [
     "check_value",
     "compile_condition",
     "covers",
+    "intersects",
 ]

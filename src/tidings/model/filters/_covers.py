@@ -37,6 +37,16 @@ def covers(f: "Filter", g: "Filter") -> bool | None:
     return None if witness(f, g) is None else False
 
 
+def intersects(f: "Filter", g: "Filter") -> bool | None:
+    """Whether some event is accepted by both: True with a witness, False if proven impossible, None if unknown."""
+    from tidings.model.filters._filter import both, nothing
+
+    common = both(f, g)
+    if not common.clauses:
+        return False
+    return None if witness(nothing(), common) is None else True
+
+
 class _Clause:
     """A clause of the covered filter, laid out for asking what follows from it."""
 

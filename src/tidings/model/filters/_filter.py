@@ -17,7 +17,7 @@ from tidings.model.filters._evaluate import Predicate, compile_condition
 from tidings.model.filters._normal import clauses_of
 from tidings.model.filters._parse import parse
 from tidings.model.filters._sql import to_sql
-from tidings.model.filters._tree import attribute_names
+from tidings.model.filters._tree import attribute_names, flat
 from tidings.model.filters._values import PlainValue, check_value
 
 if TYPE_CHECKING:
@@ -126,6 +126,12 @@ class Filter:
 
         return covers(self, other)
 
+    def intersects(self, other: "Filter") -> bool | None:
+        """Whether some event is accepted by both: True, False, or None if that is unknown."""
+        from tidings.model.filters._covers import intersects
+
+        return intersects(self, other)
+
     def __eq__(self, other: object) -> bool:
         # By canonical text, not by tree: to Python the literals TRUE, 1 and 1.0 are one.
         return self.to_sql() == other.to_sql() if isinstance(other, Filter) else NotImplemented
@@ -153,6 +159,16 @@ def _new(condition: _ast.Condition, text: str | None) -> Filter:
     self._text = text
     self._attributes = self._canonical = self._clauses = self._predicate = None
     return self
+
+
+def both(f: Filter, g: Filter) -> Filter:
+    """The filter that accepts what both accept."""
+    return _new(flat(_ast.And, [f.condition, g.condition]), None)
+
+
+def nothing() -> Filter:
+    """The filter that accepts no event."""
+    return _new(_ast.Constant(False), None)
 
 
 def _restore(packed: bytes, text: str | None) -> Filter:
