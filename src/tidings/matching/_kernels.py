@@ -270,13 +270,13 @@ def match_each(
             if asked < 0:
                 return found, looked  # never: the sum is only there to be waited for by nobody
             looked += candidates
-            # First the columns that are no keys, which the rows of bits know nothing of; no branch on which interval
-            # fails first: that is unpredictable, that some does is the rule.
+            # First the intervals behind the first two keys, of which the rows of bits know least; no branch on which
+            # of them fails first: that is unpredictable, that some does is the rule.
             left = 0
             for j in range(candidates):
                 slot = slot_at[j]
                 holds: Any = True
-                for k in range(KEYS, INTERVALS):
+                for k in range(2, 5):
                     ends = np.int32(slots[slot, INTERVALS + k])
                     code = np.int32(codes[event, np.int64(slots[slot, k])])
                     holds &= (code >= (ends & 255)) & (code <= (ends >> 8))

@@ -37,7 +37,7 @@ from tidings.matching._kernels import (
 )  # fmt: skip
 from tidings.matching._placing import choose_keys, fill, locality
 
-SPLIT_AT = (64, 256, 1024)  # clauses in a partition before it is split, by number of key columns asked for
+SPLIT_AT = (64, 256, 4096)  # clauses in a partition before it is split, by number of key columns asked for
 MIN_CLAUSES_PER_PART = 4  # a split that would leave fewer clauses than this per new partition is put off
 UNSORTED_SHARE = 0.5  # clauses appended since the last sort, as a share of all, before a partition is sorted again
 MIN_SORTED = 4 * BLOCK  # below this, order does not matter
