@@ -25,13 +25,18 @@ def print_demo(result: dict[str, Any], *, shown: int) -> None:
         f"{result['links_per_event_flooding']:.0f}."
     )
     console.print()
+    rows = _spread(result["subscribers"], shown)
+    names = max((len(row["id"]) for row in rows), default=0)
+    places = max((len(row["broker"]) for row in rows), default=0)
+    figures = ("of events", "at least", "deadline", "taken")
+    room = console.width - max(10, names) - places - sum(map(len, figures)) - 2 * (len(figures) + 2)
     table = Table(box=None, pad_edge=False)
-    table.add_column("subscriber")
-    table.add_column("at")
-    table.add_column("wants", no_wrap=True, overflow="ellipsis", max_width=34)
-    for heading in ("of events", "least delay", "deadline", "taken"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in _spread(result["subscribers"], shown):
+    table.add_column("subscriber", no_wrap=True, min_width=max(10, names))
+    table.add_column("at", no_wrap=True, min_width=places)
+    table.add_column("wants", no_wrap=True, overflow="ellipsis", width=max(12, room))  # gives way on a narrow terminal
+    for heading in figures:
+        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
+    for row in rows:
         table.add_row(
             Text(row["id"]),
             Text(row["broker"]),
