@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("matching",)
+NAMES = ("matching", "scheduling", "simulation")
 
 
 def main() -> None:

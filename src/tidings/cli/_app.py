@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli import _demo, _filter, _scenario
+from tidings.cli import _demo, _filter, _reproduce, _scenario, _simulate
 
 __all__ = ["app"]
 
@@ -27,6 +27,8 @@ app = typer.Typer(
 app.command(name="demo", epilog="Try:  tidings demo examples/quickstart.toml --out demo")(_demo.demo)
 app.add_typer(_scenario.app, name="scenario")
 app.add_typer(_filter.app, name="filter")
+app.command(epilog=_simulate.EPILOG)(_simulate.simulate)
+app.add_typer(_reproduce.app, name="reproduce")
 
 
 def _print_version(wanted: bool) -> None:

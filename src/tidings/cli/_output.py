@@ -1,7 +1,7 @@
 """How commands speak: one document on standard output, everything else on standard error, one line for an error."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ import typer
 
 from tidings.errors import TidingsError
 
-__all__ = ["Json", "print_json", "reporting"]
+__all__ = ["Json", "print_json", "progress_bar", "reporting"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -42,3 +42,19 @@ def _report(error: TidingsError, *, json: bool) -> None:
         place = getattr(error, "place", "") or None
         print_json({"error": {"kind": type(error).__name__, "message": str(error), "place": place}})
     typer.echo(f"error: {error}", err=True)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(task, completed=share)

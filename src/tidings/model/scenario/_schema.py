@@ -239,9 +239,9 @@ class SubscriberGroup(_Group, frozen=True, kw_only=True):
 
 
 class Scheduling(_Written, frozen=True, kw_only=True):
-    """First in first out, remaining lifetime, expected benefit, postponing cost, or the mix of the two (paper C)."""
+    """First in first out, remaining lifetime, expected benefit, postponing cost, their mix (paper C), or ours."""
 
-    name: Literal["fifo", "rl", "eb", "pc", "ebpc"] = "fifo"
+    name: Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead"] = "lookahead"
     r: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def checks(self) -> Problems:
@@ -258,7 +258,7 @@ class _SchedulingShorthand:
 
 class Policies(_Written, frozen=True, kw_only=True):
     scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
-    routing: Literal["single-path", "multi-path"] = "single-path"
+    routing: Literal["single-path", "balanced", "multi-path", "literal-table"] = "single-path"
     expired: Literal["drop", "forward"] = "drop"
 
 

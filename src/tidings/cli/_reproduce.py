@@ -1,0 +1,72 @@
+"""`tidings reproduce`: the papers' evaluations, run again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tidings.cli._output import Json, print_json, progress_bar, reporting
+
+if TYPE_CHECKING:
+    from tidings.experiments import Claim
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Run a paper's evaluation again, and say what holds.",
+    epilog="Try:  tidings reproduce bounded-delay --json",
+    no_args_is_help=True,
+)
+
+
+@app.callback()
+def _reproduce() -> None:
+    pass
+
+
+@app.command(
+    name="bounded-delay",
+    epilog=(
+        "Try:\n\ntidings reproduce bounded-delay\n\n"
+        "tidings reproduce bounded-delay --scale full --out figures --json > claims.json"
+    ),
+)
+def bounded_delay(
+    scale: Annotated[
+        Literal["quick", "full"], typer.Option("--scale", help="Forty minutes on 10 meshes, or two hours on 24.")
+    ] = "quick",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Draw figures 4, 5 and 6 to this directory.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Paper C: which share of events comes on time by FIFO, RL, EB, PC, EBPC and ours, on layered meshes."""
+    with reporting(json=json):
+        from tidings import experiments
+
+        chosen = experiments.Scale.full() if scale == "full" else experiments.Scale.quick()
+        with progress_bar("simulating") as progress:
+            claims, outcomes = experiments.bounded_delay(chosen, progress=progress)
+        figures = [] if out is None else experiments.draw_figures(outcomes, chosen, out)
+        if json:
+            print_json(
+                {"paper": "bounded-delay", "scale": scale, "claims": claims, "figures": [str(f) for f in figures]}
+            )
+        else:
+            _print(claims)
+            for figure in figures:
+                typer.echo(f"drew {figure}", err=True)
+
+
+def _print(claims: "list[Claim]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("claim", "paper", "measured", "sd", "unit"):
+        table.add_column(heading, justify="left" if heading in ("claim", "unit") else "right", no_wrap=True)
+    for c in claims:
+        figures = ("-" if value is None else f"{value:,.4g}" for value in (c.paper, c.measured, c.sd))
+        table.add_row(c.id, *figures, c.unit)
+    Console(highlight=False).print(table)

@@ -1,0 +1,103 @@
+"""`tidings simulate`: run a scenario in virtual time, and show who got what in time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli._output import Json, print_json, progress_bar, reporting
+
+if TYPE_CHECKING:
+    from tidings.simulation import Result
+
+__all__ = ["EPILOG", "simulate"]
+
+EPILOG = (
+    "Try:\n\ntidings simulate examples/quickstart.toml\n\n"
+    "tidings simulate examples/quickstart.toml --seed 7 --out trace\n\n"
+    "tidings simulate examples/paper-c.toml --json"
+)
+ROWS_MAX = 20
+
+
+def simulate(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)],
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write the trace to this directory.", show_default=False),
+    ] = None,
+    sample: Annotated[
+        float, typer.Option("--sample", metavar="SHARE", help="The share of events that the trace holds.")
+    ] = 1.0,
+    json: Json = False,
+) -> None:
+    """Run a scenario and say for each subscriber what came on time, what came late and what was lost."""
+    with reporting(json=json):
+        import msgspec
+
+        from tidings.model.scenario import Scenario
+        from tidings.simulation import Options
+        from tidings.simulation import simulate as run
+
+        network = Scenario.load(scenario).expand(seed)
+        options = Options(sample=sample)
+        with progress_bar("simulating") as progress:
+            result = run(network, options, out=out, progress=progress)
+        if json:
+            trace = None if out is None else str(out)
+            print_json({"scenario": str(scenario), "trace": trace, **msgspec.to_builtins(result)})
+        else:
+            _print(result, out)
+
+
+def _print(result: "Result", out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if result.title:
+        console.print(Text(result.title, style="bold"))
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    lost = f"{result.lost:,} lost ({result.dropped:,} of them dropped)"
+    missed = f"{result.late:,} late, {lost}, {result.in_flight:,} in flight"
+    facts.add_row("published", f"{result.published:,} events for {result.matched:,} deliveries")
+    facts.add_row("on time", f"{rate}: {result.on_time:,} deliveries, earning {result.earnings:,.10g}")
+    facts.add_row("not on time", missed)
+    facts.add_row("traffic", f"{result.traffic:,} events received by brokers")
+    facts.add_row("busiest", f"link {_most(result.links)}, broker {_most(result.brokers)}")
+    speed = f"{result.steps:,} steps in {result.wall_s:.2f} s"
+    facts.add_row("run", f"{result.duration_s:g} s after {result.warmup_s:g} s of warm-up, seed {result.seed}; {speed}")
+    console.print(facts)
+    table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
+    table.add_column("subscriber")
+    for heading in ("matched", "on time", "late", "lost", "reliability"):
+        table.add_column(heading, justify="right")
+    ranked = sorted(result.subscribers.items(), key=lambda item: _reliability(item[1].on_time_reliability))
+    for name, row in ranked[:ROWS_MAX]:
+        share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
+        table.add_row(Text(name), f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}", share)
+    if ranked:
+        console.print(table)
+    if len(ranked) > ROWS_MAX:
+        console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
+    if out is not None:
+        typer.echo(f"wrote the trace to {out}", err=True)
+
+
+def _reliability(share: float | None) -> float:
+    return 2.0 if share is None else share  # those without events last
+
+
+def _most(shares: dict[str, float]) -> str:
+    if not shares:
+        return "none"
+    name = max(shares, key=lambda each: shares[each])
+    return f"{name} ({shares[name]:.1%})"

@@ -1,0 +1,85 @@
+"""Scheduling: what a link sends next, by what it is worth to whom and how soon it will be worthless (paper C).
+
+Pure algorithms: figures of events and paths in, a choice out; time is an argument. `success_probability` to `ebpc`
+measure many events at once, a `Strategy` says what counts, `queue_for` makes the output queue of a link, and the
+compiled decisions (`decide`, `heap_choose`) serve loops that keep their queues in flat arrays.
+docs/reference/scheduling.md shows them at work.
+"""
+
+from tidings.scheduling._choosing import TIE, choose, decide, purge, take
+from tidings.scheduling._heap import heap_choose, heap_purge, heap_push, heap_take
+from tidings.scheduling._kernels import (
+    HOPELESS_QUANTILE,
+    NORMAL_TABLE,
+    NORMAL_TABLE_ERROR,
+    benefit,
+    deletion_time,
+    expiry_time,
+    normal_cdf,
+    remaining_lifetime,
+    tabulated_benefit,
+    tabulated_normal_cdf,
+)
+from tidings.scheduling._layout import TURNS, Pairs, Paths, Slots, empty_slots, fill_slot, forget
+from tidings.scheduling._measures import (
+    allowed_delay_s,
+    ebpc,
+    expected_benefit,
+    postponed_benefit,
+    postponing_cost,
+    success_probability,
+)
+from tidings.scheduling._queues import DEFAULT_MAX_QUEUED, FifoQueue, HeapQueue, ScanQueue, queue_for
+from tidings.scheduling._strategies import BOLD_EPSILON, PAPER_EPSILON, STRATEGIES, Strategy, strategy
+from tidings.scheduling._twins import PlainQueue
+from tidings.scheduling._waiting import Deleted, OutputQueue, Reason, Waiting
+
+__all__ = [
+    "BOLD_EPSILON",
+    "DEFAULT_MAX_QUEUED",
+    "HOPELESS_QUANTILE",
+    "NORMAL_TABLE",
+    "NORMAL_TABLE_ERROR",
+    "PAPER_EPSILON",
+    "STRATEGIES",
+    "TIE",
+    "TURNS",
+    "Deleted",
+    "FifoQueue",
+    "HeapQueue",
+    "OutputQueue",
+    "Pairs",
+    "Paths",
+    "PlainQueue",
+    "Reason",
+    "ScanQueue",
+    "Slots",
+    "Strategy",
+    "Waiting",
+    "allowed_delay_s",
+    "benefit",
+    "choose",
+    "decide",
+    "deletion_time",
+    "ebpc",
+    "empty_slots",
+    "expected_benefit",
+    "expiry_time",
+    "fill_slot",
+    "forget",
+    "heap_choose",
+    "heap_purge",
+    "heap_push",
+    "heap_take",
+    "normal_cdf",
+    "postponed_benefit",
+    "postponing_cost",
+    "purge",
+    "queue_for",
+    "remaining_lifetime",
+    "strategy",
+    "success_probability",
+    "tabulated_benefit",
+    "tabulated_normal_cdf",
+    "take",
+]

@@ -1,0 +1,201 @@
+"""Laws in compiled form: every draw that the event loop makes.
+
+Theory of operation:
+
+- A law is one record with its parameters and the state of a random stream of its own (SplitMix64, 64 bits). A
+  component's draws depend on the seed, on what the component is and on how often it drew before; on nothing else.
+- All samplers are exact (no tables): inversion for the exponential, uniform and Weibull laws, Box-Muller for the
+  normal ones (drawn again while negative), Marsaglia-Tsang for the gamma, sums of stages, a walk through the phases,
+  straight lines between quantiles. The one error is that of the generator: probabilities come in steps of 2^-53.
+- Durations become whole nanoseconds by rounding, so times are exact and two events fall together only if they do.
+
+The constant draws nothing; a record of kind NONE is the constant 0.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.compiled import compiled, compiled_inline
+from tidings.model.distributions import (
+    DelayDistribution,
+    Deterministic,
+    Empirical,
+    Exponential,
+    Hypoexponential,
+    LogNormal,
+    PhaseType,
+    ShiftedGamma,
+    TruncatedNormal,
+    Uniform,
+    Weibull,
+)
+from tidings.simulation._layout import LAW, NANOSECONDS, NEVER_NS, Array
+
+CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES = range(10)
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_BITS_30, _BITS_27, _BITS_31, _BITS_11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_TO_UNIT = 2.0**-53
+_TURN = 2.0 * math.pi
+_LONGEST_S = NEVER_NS / NANOSECONDS / 4.0
+
+
+def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> tuple[Array, Array]:
+    """Records and shared parameters of these laws; `part` keeps the streams of different kinds of laws apart."""
+    records = np.zeros(len(laws), LAW)
+    rows: list[float] = []
+    states = np.random.SeedSequence([seed, part]).generate_state(max(len(laws), 1), np.uint64)
+    for record, law, state in zip(records, laws, states, strict=False):
+        kind, numbers, row = _parameters(law)
+        record["kind"], record["state"] = kind, state
+        for name, number in zip("abcd", numbers, strict=False):
+            record[name] = number
+        record["first"], record["count"] = len(rows), len(row)
+        rows += row
+    return records, np.array(rows, np.float64)
+
+
+def _parameters(law: DelayDistribution | None) -> tuple[int, Sequence[float], list[float]]:
+    match law:
+        case None:
+            return CONSTANT, (0.0,), []
+        case Deterministic():
+            return CONSTANT, (law.value,), []
+        case Exponential():
+            return EXPONENTIAL, (law.scale,), []
+        case Uniform():
+            return UNIFORM, (law.low, law.high - law.low), []
+        case TruncatedNormal():
+            return NORMAL, (law.location, law.scale), []
+        case ShiftedGamma():
+            return GAMMA, (law.shift, law.shape, law.scale), []
+        case LogNormal():
+            bounds = (0.0 if law.low is None else law.low, math.inf if law.high is None else law.high)
+            return LOG_NORMAL, (law.median, law.sigma, *bounds), []
+        case Weibull():
+            return WEIBULL, (1.0 / law.shape, law.scale), []
+        case Hypoexponential():
+            return STAGES, (), [1.0 / rate for rate in law.rates]
+        case PhaseType():
+            return PHASES, (float(len(law.alpha)),), _phase_rows(law)
+        case Empirical():
+            return QUANTILES, (), [float(value) for value in law.quantiles]
+
+
+def _phase_rows(law: PhaseType) -> list[float]:
+    """The cumulated chances of the first phase; then per phase its mean stay and the cumulated chances of the next."""
+    generator = np.array(law.sub_generator, np.float64)
+    row = np.cumsum(np.array(law.alpha, np.float64)).tolist()
+    for phase, rates in enumerate(generator):
+        leaving = -rates[phase]
+        onward = np.where(np.arange(len(rates)) == phase, 0.0, rates) / leaving
+        row += [1.0 / leaving, *np.cumsum(onward).tolist()]
+    return [float(number) for number in row]
+
+
+@compiled_inline
+def uniform(laws: Array, law: int) -> float:
+    """The next number of this law's stream, from 0 to below 1."""
+    state = laws[law].state + _STEP
+    laws[law].state = state
+    state = (state ^ (state >> _BITS_30)) * _FIRST
+    state = (state ^ (state >> _BITS_27)) * _SECOND
+    state = state ^ (state >> _BITS_31)
+    return float((state >> _BITS_11) * _TO_UNIT)
+
+
+@compiled_inline
+def _normal(laws: Array, law: int) -> float:
+    radius = math.sqrt(-2.0 * math.log1p(-uniform(laws, law)))
+    return radius * math.cos(_TURN * uniform(laws, law))
+
+
+@compiled
+def _gamma(laws: Array, law: int, shape: float) -> float:
+    """Marsaglia and Tsang (2000); a shape below 1 is lifted by 1 and brought back by a power of a uniform."""
+    lift = 1.0
+    if shape < 1.0:
+        lift = (1.0 - uniform(laws, law)) ** (1.0 / shape)
+        shape += 1.0
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = _normal(laws, law)
+        v = 1.0 + c * x
+        if v <= 0.0:
+            continue
+        v = v * v * v
+        if math.log1p(-uniform(laws, law)) < 0.5 * x * x + d - d * v + d * math.log(v):
+            return d * v * lift
+
+
+@compiled
+def _through_phases(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
+    first = laws[law].first
+    count = int(laws[law].a)
+    chance = uniform(laws, law)
+    phase = 0
+    while phase < count and chance >= rows[first + phase]:
+        phase += 1
+    total = 0.0
+    while phase < count:
+        row = first + count + phase * (count + 1)
+        total -= rows[row] * math.log1p(-uniform(laws, law))
+        chance = uniform(laws, law)
+        phase = 0
+        while phase < count and chance >= rows[row + 1 + phase]:
+            phase += 1
+    return total
+
+
+@compiled
+def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
+    """All kinds but the commonest two, so that `draw` stays short."""
+    record = laws[law]
+    if record.kind == UNIFORM:
+        return float(record.a + record.b * uniform(laws, law))
+    if record.kind == NORMAL:
+        drawn = record.a + record.b * _normal(laws, law)
+        while drawn < 0.0:
+            drawn = record.a + record.b * _normal(laws, law)
+        return float(drawn)
+    if record.kind == GAMMA:
+        return float(record.a + record.c * _gamma(laws, law, record.b))
+    if record.kind == LOG_NORMAL:
+        return float(min(max(record.a * math.exp(record.b * _normal(laws, law)), record.c), record.d))
+    if record.kind == WEIBULL:
+        return float(record.b * (-math.log1p(-uniform(laws, law))) ** record.a)
+    if record.kind == PHASES:
+        return _through_phases(laws, law, rows)
+    first, count = record.first, record.count
+    if record.kind == STAGES:
+        total = 0.0
+        for stage in range(first, first + count):
+            total -= rows[stage] * math.log1p(-uniform(laws, law))
+        return total
+    place = uniform(laws, law) * (count - 1)
+    cell = first + int(place)
+    return float(rows[cell] + (place - int(place)) * (rows[cell + 1] - rows[cell]))
+
+
+@compiled_inline
+def draw(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
+    """The next value of this law; the commonest kinds are decided here."""
+    kind = laws[law].kind
+    value = laws[law].a
+    if kind == EXPONENTIAL:
+        value = -value * math.log1p(-uniform(laws, law))
+    elif kind != CONSTANT:
+        value = _other(laws, law, rows)
+    return float(value)
+
+
+@compiled_inline
+def whole_ns(seconds: float) -> int:
+    """Seconds as the nearest whole number of nanoseconds, at most some decades."""
+    return int(np.rint(min(seconds, _LONGEST_S) * NANOSECONDS))

@@ -1,0 +1,116 @@
+"""What a run found out."""
+
+import msgspec
+import numpy as np
+
+from tidings.simulation._layout import Array
+from tidings.simulation._plan import Plan
+
+__all__ = ["Result", "SubscriberResult", "make_result"]
+
+
+class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the events that one subscription matched, warm-up excluded.
+
+    matched = on_time + late + lost + in_flight. `lost` events never arrived; `dropped` says how many of those were
+    deleted in a queue because they were expired or hopeless. `on_time_reliability` is on_time / matched, None for a
+    subscription that no event matched.
+    """
+
+    matched: int
+    on_time: int
+    late: int
+    lost: int
+    dropped: int
+    in_flight: int
+    on_time_reliability: float | None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one run.
+
+    `published` counts events after the warm-up, `matched` and the counts after it pairs of an event and a subscription
+    (as in SubscriberResult). `delivery_rate` is on_time / matched (paper C, equation 1; None if nothing matched),
+    `earnings` the sum of the prices of what came on time (equation 2), `traffic` how often a broker received one of
+    the events published after the warm-up, their home brokers included. Utilisation is the busy share of the time from
+    the end of the warm-up to the end of publishing, by broker, and by link as "source -> target". `steps` counts
+    happenings; `wall_s` is the time that took, the only figure that the seed does not decide.
+    """
+
+    title: str
+    seed: int
+    duration_s: float
+    warmup_s: float
+    published: int
+    matched: int
+    on_time: int
+    late: int
+    lost: int
+    dropped: int
+    in_flight: int
+    delivery_rate: float | None
+    earnings: float
+    traffic: int
+    subscribers: dict[str, SubscriberResult]
+    brokers: dict[str, float]
+    links: dict[str, float]
+    steps: int
+    wall_s: float
+
+
+def make_result(
+    plan: Plan,
+    *,
+    subscriptions: Array,
+    links: Array,
+    brokers: Array,
+    published: int,
+    traffic: int,
+    steps: int,
+    wall_s: float,
+) -> Result:
+    """The result from the counters of a run that has ended."""
+    network = plan.network
+    lost = subscriptions["lost"] + subscriptions["discarded"]
+    subscribers = {}
+    for number, subscription in enumerate(network.subscriptions):
+        row = subscriptions[number]
+        matched, on_time = int(row["matched"]), int(row["on_time"])
+        subscribers[subscription.id] = SubscriberResult(
+            matched=matched,
+            on_time=on_time,
+            late=int(row["late"]),
+            lost=int(lost[number]),
+            dropped=int(row["discarded"]),
+            in_flight=int(row["in_flight"]),
+            on_time_reliability=on_time / matched if matched else None,
+        )
+    total = {name: int(subscriptions[name].sum()) for name in ("matched", "on_time", "late", "discarded", "in_flight")}
+    counted_ns = plan.end_ns - plan.warmup_ns
+    return Result(
+        title=network.title,
+        seed=network.seed,
+        duration_s=network.duration_s,
+        warmup_s=network.warmup_s,
+        published=published,
+        matched=total["matched"],
+        on_time=total["on_time"],
+        late=total["late"],
+        lost=int(lost.sum()),
+        dropped=total["discarded"],
+        in_flight=total["in_flight"],
+        delivery_rate=total["on_time"] / total["matched"] if total["matched"] else None,
+        earnings=float(np.dot(subscriptions["price"], subscriptions["on_time"].astype(np.float64))),
+        traffic=traffic,
+        subscribers=subscribers,
+        brokers={
+            broker.name: float(busy_ns / counted_ns)
+            for broker, busy_ns in zip(network.topology.brokers, brokers["busy_ns"], strict=True)
+        },
+        links={
+            f"{link.source} -> {link.target}": float(busy_ns / counted_ns)
+            for link, busy_ns in zip(network.topology.links, links["busy_ns"], strict=False)
+        },
+        steps=steps,
+        wall_s=wall_s,
+    )

@@ -1,0 +1,209 @@
+"""The trace of a run, written while it runs (model/trace.py is the contract).
+
+Rules:
+
+- A table is a folder of parts. A part is written under a name that begins with ``_`` and renamed when it is complete.
+- Rows go out in groups of exactly ROWS_PER_GROUP and parts of exactly GROUPS_PER_PART groups, however they come in, so
+  the files do not depend on the size of any buffer.
+- A directory that already holds a trace is refused.
+- With a sample below 1 only sampled events are in the tables; the share is in every file's metadata (`tidings.sample`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidings.errors import InputError
+from tidings.model.trace import TABLES, publications
+from tidings.simulation._layout import NEVER_NS, OUTCOMES, Array
+from tidings.simulation._plan import Plan
+from tidings.simulation._publications import Chunk, attribute_kinds
+
+__all__ = ["TraceWriter"]
+
+ROWS_PER_GROUP = 65_536
+GROUPS_PER_PART = 32
+
+
+class TraceWriter:
+    """Writes the tables of one run into a directory."""
+
+    def __init__(self, directory: Path, plan: Plan, *, sample: float) -> None:
+        network = plan.network
+        self._publishers = pa.array([publisher.name for publisher in network.publishers], pa.string())
+        self._publisher_brokers = pa.array([publisher.broker for publisher in network.publishers], pa.string())
+        self._subscriptions = pa.array([subscription.id for subscription in network.subscriptions], pa.string())
+        homes = [network.homes[subscription.subscriber] for subscription in network.subscriptions]
+        self._homes = pa.array(homes, pa.string())
+        access = [None] * len(network.publishers)
+        self._sources = pa.array([*(link.source for link in network.topology.links), *access], pa.string())
+        targets = [*(link.target for link in network.topology.links), *(p.broker for p in network.publishers)]
+        self._targets = pa.array(targets, pa.string())
+        self._outcomes = pa.array(OUTCOMES, pa.string())
+        schemas = {**TABLES, "publications": publications(attribute_kinds(network))}
+        _require_new(directory, schemas)
+        metadata = {"tidings.sample": repr(sample)} if sample < 1.0 else {}
+        self._tables = {
+            name: _Table(directory / name, schema.with_metadata({**(schema.metadata or {}), **metadata}))
+            for name, schema in schemas.items()
+        }
+        self._write_setting(plan)
+
+    def write_publications(self, chunk: Chunk) -> None:
+        assert chunk.attributes is not None or len(chunk.events) == 0
+        rows = np.flatnonzero(chunk.events["is_sampled"])
+        if len(rows) == 0 or chunk.attributes is None:
+            return
+        events = chunk.events[rows]
+        attributes = chunk.attributes.take(pa.array(rows)).combine_chunks()
+        kind = self._tables["publications"].schema.field("attributes").type
+        fields = [_flat(attributes.column(field.name), field.type) for field in kind]
+        lifetimes = pa.array(events["lifetime"], mask=events["lifetime"] >= NEVER_NS)
+        self._tables["publications"].write(
+            [
+                self._publishers.take(pa.array(events["publisher"])),
+                pa.array(events["sequence"]),
+                pa.array(events["time"]),
+                self._publisher_brokers.take(pa.array(events["publisher"])),
+                pa.array(np.rint(events["size_kb"] * 1000.0).astype(np.int64)),
+                lifetimes,
+                pa.StructArray.from_arrays(fields, fields=list(kind)) if fields else _empty_structs(kind, len(rows)),
+            ]
+        )
+
+    def write_hops(self, rows: Array) -> None:
+        if len(rows) == 0:
+            return
+        publishers, link = self._publishers.take(pa.array(rows["publisher"])), pa.array(rows["link"])
+        times = [pa.array(rows[name], mask=rows[name] < 0) for name in ("sent", "received", "began", "ended")]
+        self._tables["hops"].write(
+            [
+                publishers,
+                pa.array(rows["sequence"]),
+                self._sources.take(link),
+                self._targets.take(link),
+                pa.array(rows["enqueued"]),
+                *times,
+                self._outcomes.take(pa.array(rows["outcome"])),
+            ]
+        )
+
+    def write_deliveries(self, rows: Array) -> None:
+        if len(rows) == 0:
+            return
+        subscription = pa.array(rows["subscription"])
+        self._tables["deliveries"].write(
+            [
+                self._publishers.take(pa.array(rows["publisher"])),
+                pa.array(rows["sequence"]),
+                self._subscriptions.take(subscription),
+                self._homes.take(subscription),
+                pa.array(rows["arrived"]),
+                pa.array(rows["arrived"]),
+            ]
+        )
+
+    def close(self) -> None:
+        """Complete every file; a table without rows is one file without rows."""
+        for table in self._tables.values():
+            table.close()
+
+    def _write_setting(self, plan: Plan) -> None:
+        """Subscriptions and topology, which stand from the beginning to the end of the run."""
+        network = plan.network
+        allowed = plan.subscriptions["allowed"]
+        self._tables["subscriptions"].write(
+            [
+                self._subscriptions,
+                pa.array([subscription.subscriber for subscription in network.subscriptions], pa.string()),
+                self._homes,
+                pa.array([str(subscription.filter) for subscription in network.subscriptions], pa.string()),
+                pa.array(allowed, mask=allowed >= NEVER_NS),
+                pa.array(plan.subscriptions["price"]),
+                pa.array(np.zeros(len(allowed), np.int64)),
+                pa.nulls(len(allowed), pa.int64()),
+            ]
+        )
+        rows: list[dict[str, Any]] = []
+        for broker in network.topology.brokers:
+            x, y = broker.position or (None, None)
+            rows.append({"kind": "broker", "source": broker.name, "x": x, "y": y})
+        rows += [
+            {"kind": "link", "source": link.source, "target": link.target, "length_km": link.length_km}
+            for link in network.topology.links
+        ]
+        table = self._tables["topology"]
+        table.write([pa.array([row.get(field.name) for row in rows], field.type) for field in table.schema])
+
+
+class _Table:
+    """One table: rows in any portion in, files with fixed groups of rows out."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._folder = folder
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+        self._part, self._groups = 0, 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, columns: list[pa.Array]) -> None:
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        while self._held_rows >= ROWS_PER_GROUP:
+            rows = pa.Table.from_batches(self._held, self.schema)
+            self._write_group(rows.slice(0, ROWS_PER_GROUP))
+            rest = rows.slice(ROWS_PER_GROUP)
+            self._held, self._held_rows = rest.to_batches(), rest.num_rows
+
+    def close(self) -> None:
+        if self._held_rows or (self._part == 0 and self._writer is None):
+            self._write_group(pa.Table.from_batches(self._held, self.schema))
+            self._held, self._held_rows = [], 0
+        self._finish_part()
+
+    def _write_group(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = _open(self._temporary, self.schema)
+        self._writer.write_table(rows.combine_chunks(), row_group_size=ROWS_PER_GROUP)
+        self._groups += 1
+        if self._groups == GROUPS_PER_PART:
+            self._finish_part()
+
+    def _finish_part(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._temporary.rename(self._folder / f"part-{self._part:05}.parquet")
+            self._writer, self._groups, self._part = None, 0, self._part + 1
+
+    @property
+    def _temporary(self) -> Path:
+        return self._folder / f"_part-{self._part:05}.parquet"
+
+
+def _open(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return pq.ParquetWriter(path, schema, compression="zstd")
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot be written: {error.strerror or error}") from None
+
+
+def _require_new(directory: Path, tables: Any) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} is a file; a trace needs a directory: give another name")
+    for name in tables:
+        if (directory / name).is_dir() and any((directory / name).iterdir()):
+            raise InputError(f"{directory} already holds a trace ({name}): give another directory, or remove it first")
+
+
+def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+
+
+def _empty_structs(kind: pa.DataType, count: int) -> pa.Array:
+    return pa.array([{}] * count, kind)

@@ -1,0 +1,9 @@
+from tidings import scheduling
+
+
+def test_all_names_exist_and_are_sorted_as_listed() -> None:
+    assert len(set(scheduling.__all__)) == len(scheduling.__all__)
+    for name in scheduling.__all__:
+        assert hasattr(scheduling, name)
+    public = {name for name in vars(scheduling) if not name.startswith("_")}
+    assert public == set(scheduling.__all__)
