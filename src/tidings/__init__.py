@@ -2,10 +2,14 @@
 
 The rooms of the house, from the bottom up (imports point up this list):
 
-- ``tidings.model``      the vocabulary: events, filters, subscriptions, topologies, scenarios, traces
-- ``tidings.matching``   which subscriptions does this event satisfy?
-- ``tidings.routing``    which neighbours must it be sent to, and along which paths?
-- ``tidings.cli``        the ``tidings`` command
+- ``tidings.model``       the vocabulary: events, filters, subscriptions, topologies, scenarios, traces
+- ``tidings.matching``    which subscriptions does this event satisfy?
+- ``tidings.routing``     which neighbours must it be sent to, and along which paths?
+- ``tidings.scheduling``  what does a link send next?
+- ``tidings.simulation``  all of it in virtual time
+- ``tidings.experiments`` the papers' evaluations, run again
+- ``tidings.report``      tables and pictures
+- ``tidings.cli``         the ``tidings`` command
 
 Importing this package is cheap: heavy libraries load when the part that needs them is imported.
 """
