@@ -61,7 +61,7 @@ def unlink(link: int, copy: int, links: Array, copies: Array) -> None:
     links[link].length -= 1
 
 
-@compiled
+@compiled_inline
 def value(
     strategy: int,
     weight: float,
@@ -118,35 +118,33 @@ def choose(
     mean: Array,
     sd: Array,
 ) -> int:
-    """The copy to send next: the first in the queue with the greatest value, or -1 from an empty queue."""
-    strategy = links[link].strategy
+    """The copy to send next from a queue that is not first in, first out: the first with the greatest value."""
     copy = links[link].head
     best = copy
-    if strategy != FIFO and links[link].length > 1:
-        greatest = -inf
-        while copy >= 0:
-            if copies[copy].key > greatest + TIE:
-                event = copies[copy].event
-                worth, bound = value(
-                    strategy,
-                    links[link].weight,
-                    links[link].postponed_s,
-                    (now - events[event].published) * _SECOND,
-                    events[event].size_kb,
-                    copies[copy].start,
-                    copies[copy].stop,
-                    itself,
-                    allowed_s,
-                    price,
-                    fixed_s,
-                    mean,
-                    sd,
-                )
-                copies[copy].key = bound
-                if worth > greatest + TIE:
-                    greatest = worth
-                    best = copy
-            copy = copies[copy].next
+    greatest = -inf
+    while copy >= 0:
+        if copies[copy].key > greatest + TIE:
+            event = copies[copy].event
+            worth, bound = value(
+                links[link].strategy,
+                links[link].weight,
+                links[link].postponed_s,
+                (now - events[event].published) * _SECOND,
+                events[event].size_kb,
+                copies[copy].start,
+                copies[copy].stop,
+                itself,
+                allowed_s,
+                price,
+                fixed_s,
+                mean,
+                sd,
+            )
+            copies[copy].key = bound
+            if worth > greatest + TIE:
+                greatest = worth
+                best = copy
+        copy = copies[copy].next
     return int(best)
 
 

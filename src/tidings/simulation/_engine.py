@@ -202,7 +202,9 @@ def advance(
                     elif links[link].strategy == FIFO:
                         break
                     waiting = after
-            chosen = choose(link, now, links, copies, events, itself, allowed_s, price, fixed_s, mean, sd)
+            chosen = links[link].head
+            if links[link].strategy != FIFO and links[link].length > 1:
+                chosen = choose(link, now, links, copies, events, itself, allowed_s, price, fixed_s, mean, sd)
             if chosen >= 0:
                 unlink(link, chosen, links, copies)
                 begin_sending(link, chosen, now, warmup, end, links, copies, events, laws, law_rows, heap, control)
