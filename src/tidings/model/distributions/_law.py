@@ -14,6 +14,7 @@ A law writes ``_pdf``, ``_cdf``, ``_quantile`` and ``_sample`` on flat arrays; t
 shapes, scalars and bad probabilities once, for all laws.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Self, overload
 
@@ -42,11 +43,13 @@ def check_probabilities(law: msgspec.Struct, p: float | Samples) -> None:
 class Law(msgspec.Struct, frozen=True, kw_only=True, tag_field="law", forbid_unknown_fields=True):
     """The part that all laws share, discrete ones too."""
 
+    @abstractmethod
     def mean(self) -> float:
-        raise NotImplementedError
+        """Said by each law."""
 
+    @abstractmethod
     def variance(self) -> float:
-        raise NotImplementedError
+        """Said by each law."""
 
     def scv(self) -> float:
         """Squared coefficient of variation, variance / mean**2: 0 for a constant (also the constant 0)."""
@@ -58,25 +61,29 @@ class ContinuousLaw(Law, frozen=True, kw_only=True):
     """A law of durations or sizes: a density, perhaps with atoms."""
 
     @classmethod
+    @abstractmethod
     def fit(cls, samples: Samples) -> Self:
         """The law of this kind that suits the samples best; see the class for how."""
-        raise NotImplementedError
 
     def atoms(self) -> tuple[tuple[float, float], ...]:
         """Values that have a probability of their own, as (value, probability), in order of value."""
         return ()
 
+    @abstractmethod
     def _pdf(self, x: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Said by each law."""
 
+    @abstractmethod
     def _cdf(self, x: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Said by each law."""
 
+    @abstractmethod
     def _quantile(self, p: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Said by each law."""
 
+    @abstractmethod
     def _sample(self, rng: np.random.Generator, size: Shape) -> FloatArray:
-        raise NotImplementedError
+        """Said by each law."""
 
     @overload
     def pdf(self, x: float) -> float: ...

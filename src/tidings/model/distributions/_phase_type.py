@@ -6,6 +6,7 @@ chain is absorbed; dense among all laws on [0, inf), which is why two moments of
 """
 
 import math
+from abc import abstractmethod
 from typing import Self
 
 import msgspec
@@ -32,8 +33,9 @@ _TOLERANCE = 1e-9
 class _PhaseLaw(ContinuousLaw, frozen=True, kw_only=True):
     """What both laws do with their initial vector and sub-generator."""
 
+    @abstractmethod
     def _chain(self) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
+        """Said by each law."""
 
     def _pdf(self, x: FloatArray) -> FloatArray:
         return _phases.survival_and_density(*self._chain(), x)[1]
