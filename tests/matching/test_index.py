@@ -245,6 +245,8 @@ def test_bad_input_is_refused_and_leaves_the_index_as_it_was() -> None:
     assert index.match({"a": 2, "ignored": math.nan}) == ["s"]
     with pytest.raises(EventError, match="column 'a', row 1"):
         index.match_batch(pa.RecordBatch.from_pydict({"a": [2.0, math.nan]}))
+    with pytest.raises(EventError, match="column 'a', row 9000"):
+        index.match_batch(pa.RecordBatch.from_pydict({"a": [2.0] * 9000 + [math.inf]}))
     with pytest.raises(EventError, match="column 'a' is of type list"):
         index.match_batch(pa.RecordBatch.from_pydict({"a": [[2.0], [1.0]]}))
     assert index.match({"a": 2}) == ["s"]

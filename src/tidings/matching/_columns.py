@@ -69,8 +69,11 @@ class Columns:
             row[column] = float(attributes.get(name) is None)
         return np.array([row])
 
-    def rows(self, batch: pa.RecordBatch) -> Array:
-        """A batch of events as a matrix; its columns are the attributes, its nulls missing values."""
+    def rows(self, batch: pa.RecordBatch, first_row: int = 0) -> Array:
+        """A batch of events as a matrix; its columns are the attributes, its nulls missing values.
+
+        `first_row` is the number of the first row in what the caller calls the batch, for messages.
+        """
         out = np.full((batch.num_rows, self.count), np.nan)
         out[:, 0] = 0.0
         for _, column in self._null:
@@ -78,10 +81,10 @@ class Columns:
         for position, name in enumerate(batch.schema.names):
             columns = self._by_name.get(name)
             if columns is not None:
-                self._fill(out, name, batch.column(position), columns)
+                self._fill(out, name, batch.column(position), columns, first_row)
         return out
 
-    def _fill(self, out: Array, name: str, values: pa.Array, columns: list[int]) -> None:
+    def _fill(self, out: Array, name: str, values: pa.Array, columns: list[int], first_row: int) -> None:
         kind = values.type
         if pa.types.is_null(kind):
             return
@@ -91,7 +94,7 @@ class Columns:
             kind = kind.value_type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             column = columns[NUMBER]
-            numbers = _numbers(name, values)
+            numbers = _numbers(name, values, first_row)
             if column >= 0:
                 out[:, column] = numbers
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -117,7 +120,7 @@ class Columns:
         return numbers
 
 
-def _numbers(name: str, values: pa.Array) -> Array:
+def _numbers(name: str, values: pa.Array, first_row: int) -> Array:
     """The column as doubles, NULL as NaN; a NaN or an infinity among the values is an error."""
     numbers: Array = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     finite = np.isfinite(numbers)
@@ -126,7 +129,7 @@ def _numbers(name: str, values: pa.Array) -> Array:
         if wrong.any():
             at = int(np.argmax(wrong))
             raise EventError(
-                f"column {name!r}, row {at}: {numbers[at]} is no number that can be compared; "
+                f"column {name!r}, row {first_row + at}: {numbers[at]} is no number that can be compared; "
                 f"leave the value out (NULL) or send a finite one"
             )
     return numbers

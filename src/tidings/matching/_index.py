@@ -21,7 +21,7 @@ from tidings.model.filters import Filter
 Id = Hashable
 Attributes = Mapping[str, object]
 LEARN_APART = 8  # between two learnings the index grows by at least this part of itself, which keeps the cost amortised
-CHUNK = 4096  # events matched together: bounds the pairs held at once
+CHUNK = 4096  # events matched together: bounds the values and pairs held at once
 MIN_TILED = 64  # fewer events than this are matched one by one
 PROBED = 32  # events of a chunk that are matched one by one to see what it costs
 PART_NS, SLOT_NS = 40.0, 25.0  # rough cost of asking a partition, and of looking at a slot, for one event
@@ -119,11 +119,10 @@ class MatchingIndex:
 
     def match_batch(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """The same for every row of an Arrow batch: ``ids[offsets[i]:offsets[i + 1]]`` are the matches of row i."""
-        values = self._columns.rows(batch)
-        offsets = np.zeros(len(values) + 1, np.int64)
+        offsets = np.zeros(batch.num_rows + 1, np.int64)
         pieces = [np.zeros(0, np.int64)]
-        for start in range(0, len(values), CHUNK):
-            chunk = values[start : start + CHUNK]
+        for start in range(0, batch.num_rows, CHUNK):
+            chunk = self._columns.rows(batch.slice(start, CHUNK), start)
             events, clauses = self._pairs(chunk)
             if self._unsure:
                 keep = self._confirmed(events, clauses, _row_reader(batch, start))
