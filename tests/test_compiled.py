@@ -1,4 +1,4 @@
-"""Compiled kernels on disk are renewed when anything they are made of changes."""
+"""Compiled kernels on disk are renewed when anything they are made of changes, and only then."""
 
 import os
 import subprocess
@@ -6,30 +6,42 @@ import sys
 from pathlib import Path
 
 KERNEL = """
-from tidings.compiled import _forget_stale_kernels, compiled
 from pathlib import Path
+
+from tidings.compiled import _forget_stale_kernels, compiled
+
 _forget_stale_kernels(Path(__file__).parent)
-from constants import FACTOR
+from kernels.inner import FACTOR
 
 @compiled
 def times(x):
     return FACTOR * x
 
-print(times(10))
+print(times(10), times.stats.cache_hits[times.signatures[0]])
 """
 
 
-def test_a_constant_from_another_file_is_not_remembered_from_last_time(tmp_path: Path) -> None:
-    (tmp_path / "kernel.py").write_text(KERNEL)
+def test_a_kernel_is_forgotten_when_what_it_imports_changes(tmp_path: Path) -> None:
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text("from kernels.constants import FACTOR\n")
+    (package / "kernel.py").write_text(KERNEL)
+    then = (package / "kernel.py").stat().st_mtime
 
-    def run(factor: int, mtime: float) -> str:
-        constants = tmp_path / "constants.py"
-        constants.write_text(f"FACTOR = {factor}\n")
-        os.utime(constants, (mtime, mtime))
-        command = [sys.executable, "-B", "kernel.py"]
+    def run(*, factor: int, changed: float, other_changed: float = 0.0) -> str:
+        for name, text, mtime in (
+            ("constants", f"FACTOR = {factor}\n", then + changed),
+            ("unrelated", "", then + other_changed),
+            ("inner", None, then - 100),
+        ):
+            if text is not None:
+                (package / f"{name}.py").write_text(text)
+            os.utime(package / f"{name}.py", (mtime, mtime))
+        command = [sys.executable, "-B", "-m", "kernels.kernel"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
-    then = (tmp_path / "kernel.py").stat().st_mtime
-    assert run(2, then - 100) == "20\n"
+    assert run(factor=2, changed=-100) == "20 0\n"
     assert list(tmp_path.rglob("*.nbi"))
-    assert run(3, then + 100) == "30\n"
+    assert run(factor=2, changed=-100, other_changed=100) == "20 1\n"
+    assert run(factor=3, changed=100) == "30 0\n"

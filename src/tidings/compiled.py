@@ -4,20 +4,24 @@ Kernels are free functions over arrays (docs/decisions/0003-compiled-kernels.md)
 names the compiler's options; it is imported by the rooms that have kernels, never by ``import tidings``.
 
 The compiler renews a kernel on disk when the file it is written in changes, but not when a constant or an inner
-function that it took from another file does. A kernel that is older than any source of the package is therefore
-forgotten here, before it can be used.
+function that it took from another file does. A kernel that is older than any source that its file imports, directly or
+not, is therefore forgotten here, before it can be used. Imports are found by their text, which takes milliseconds.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numba
 
 __all__ = ["compiled", "compiled_inline"]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -35,14 +39,37 @@ def compiled_inline(function: Kernel) -> Kernel:
 
 
 def _forget_stale_kernels(package: Path) -> None:
-    """Delete the indexes of compiled kernels if one of them is older than the newest source file."""
-    kernels = list(package.rglob("__pycache__/*.nbi"))
-    if not kernels:
-        return
-    newest_source = max(path.stat().st_mtime for path in package.rglob("*.py"))
-    if min(path.stat().st_mtime for path in kernels) < newest_source:
-        for path in kernels:
-            path.unlink(missing_ok=True)
+    """Delete the index of every compiled kernel that is older than a source it may be made of."""
+
+    @cache
+    def imported(source: Path) -> frozenset[Path]:
+        return frozenset(_imported(source, package))
+
+    @cache
+    def newest_below(source: Path) -> float:
+        seen, waiting = {source}, [source]
+        while waiting:
+            found = imported(waiting.pop()) - seen
+            seen |= found
+            waiting += found
+        return max(path.stat().st_mtime for path in seen)
+
+    for kernel in package.rglob("__pycache__/*.nbi"):
+        source = kernel.parent.parent / f"{kernel.name.partition('.')[0]}.py"
+        if not source.exists() or kernel.stat().st_mtime < newest_below(source):
+            kernel.unlink(missing_ok=True)
+
+
+def _imported(source: Path, package: Path) -> Iterator[Path]:
+    """The files of the package that a source imports; of a package inside it, all files, whoever of them it asks."""
+    for name in _IMPORT.findall(source.read_text("utf-8")):
+        top, *inner = name.split(".")
+        if top == package.name:
+            place = package.joinpath(*inner)
+            if inner and place.is_dir():
+                yield from place.rglob("*.py")
+            elif inner:
+                yield place.with_suffix(".py")
 
 
 with suppress(OSError):  # an installation that may not be written to has nothing stale either
