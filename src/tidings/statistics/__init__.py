@@ -1,0 +1,46 @@
+"""Estimators: from counts, sums and quantiles to parameters, with intervals and distances (docs/reference/profiles.md).
+
+Pure functions over arrays, one entry per thing estimated. What cannot be estimated (no events, a single sample) is NaN.
+"""
+
+from tidings.statistics._arrays import ratio
+from tidings.statistics._components import Exponentiality, Periods, Rates, censored_rates, exponentiality, periods
+from tidings.statistics._intervals import (
+    Interval,
+    events_interval,
+    poisson_interval,
+    scv_interval,
+    standard_normal_quantile,
+    wilson_interval,
+)
+from tidings.statistics._moments import Line, Moments, line_from_sums, moments
+from tidings.statistics._quantiles import distance_from_quantiles
+from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_from_moments
+from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
+
+__all__ = [
+    "MOST_PHASES",
+    "Exponentiality",
+    "Interval",
+    "Line",
+    "Moments",
+    "Periods",
+    "Rates",
+    "Stages",
+    "censored_rates",
+    "distance_from_quantiles",
+    "events_interval",
+    "exponentiality",
+    "line_from_sums",
+    "moments",
+    "periods",
+    "poisson_interval",
+    "ratio",
+    "scv_interval",
+    "stages_cdf",
+    "stages_from_moments",
+    "standard_normal_quantile",
+    "two_laplace_cdf",
+    "two_laplace_scale",
+    "wilson_interval",
+]
