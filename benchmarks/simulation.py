@@ -3,16 +3,25 @@
 The model: a chain of brokers with exponential service, joined by links that send one event at a time; Poisson
 publishing at the first broker, a subscriber at every broker, first in, first out. Sizes are 4, 16 and 64 brokers.
 SimPy runs the same model as processes and stores, the usual way to write it; both count one step for the end of each
-service and each transmission and for each publication, so the rates compare like with like.
+service and each transmission and for each publication, so the rates compare like with like. Rates of the compiled loop
+include planning, publications and matching. Runs of both alternate, the clock is the processor time of this process,
+and medians are shown, so that a busy machine slows both alike.
 
-Options: ``BENCH_SIZES=4,16`` for other sizes, ``BENCH_SEED`` for another seed.
+Before that, how long the first run after an installation takes (with an empty cache of kernels) and the first run of a
+later process: in processes of their own, by their processor time.
+
+Options: ``BENCH_SIZES=4,16`` for other sizes, ``BENCH_SEED`` for another seed, ``BENCH_ROUNDS`` for more rounds.
 """
 
 import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Generator
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +32,7 @@ from tidings.simulation import simulate
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "4,16,64").split(","))
 SEED = int(os.environ.get("BENCH_SEED", "1"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 STEPS = 2_000_000  # of the compiled loop; SimPy gets a twentieth
 RATE_PER_S, SERVICE_S, SLOWNESS_S_PER_KB = 50.0, 0.01, 0.01
 SCENARIO = """
@@ -59,8 +69,9 @@ def chain(brokers: int, duration_s: float) -> str:
 def compiled_rate(brokers: int, duration_s: float) -> tuple[float, float]:
     """Steps per second, publications and matching included, and the share of deliveries on time."""
     network = Scenario.parse(chain(brokers, duration_s)).expand()
+    began_s = time.process_time()
     result = simulate(network)
-    return result.steps / result.wall_s, result.delivery_rate or 0.0
+    return result.steps / (time.process_time() - began_s), result.delivery_rate or 0.0
 
 
 class Chain:
@@ -106,23 +117,68 @@ class Chain:
             self.inputs[number + 1].put(published_s)
 
     def run(self) -> tuple[float, float]:
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         self.environment.run()
-        return self.steps / (time.perf_counter() - began_s), self.on_time / self.matched
+        return self.steps / (time.process_time() - began_s), self.on_time / self.matched
+
+
+FIRST_RUN = """
+import time
+from benchmarks.simulation import chain
+from tidings.model import Scenario
+from tidings.simulation import _run, simulate
+
+spent_s = []
+
+def timed(*arguments, advance=_run.advance):
+    began_s = time.process_time()
+    reason = advance(*arguments)
+    spent_s.append(time.process_time() - began_s)
+    return reason
+
+_run.advance = timed
+network = Scenario.parse(chain(2, 1.0)).expand()
+began_s = time.process_time()
+simulate(network)
+print(spent_s[0], time.process_time() - began_s)
+"""
+
+
+def first_run_s(cache: str) -> tuple[float, float]:
+    """Seconds that the first call of the loop takes in a new process, and the whole first run."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    command = [sys.executable, "-c", FIRST_RUN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loop_s, all_s = (float(part) for part in done.stdout.split())
+    return loop_s, all_s
+
+
+def show_first_runs(console: Console) -> None:
+    table = Table(title="first run of a process, seconds", title_justify="left", box=None)
+    for heading in ("kernels", "loop", "all"):
+        table.add_column(heading, justify="left" if heading == "kernels" else "right")
+    with tempfile.TemporaryDirectory() as cache:
+        for state in ("compiled", "cached"):
+            loop_s, all_s = first_run_s(cache)
+            table.add_row(state, f"{loop_s:.2f}", f"{all_s:.2f}")
+    console.print(table)
 
 
 def main() -> None:
+    console = Console()
+    show_first_runs(console)
     table = Table(title=f"steps per second, seed {SEED}", title_justify="left", box=None)
     for heading in ("brokers", "compiled", "on time", "SimPy", "on time", "ratio"):
         table.add_column(heading, justify="right")
     compiled_rate(2, 1.0)  # compile before the clock runs
     for brokers in SIZES:
         duration_s = STEPS / (RATE_PER_S * 2 * brokers)
-        rate, on_time = compiled_rate(brokers, duration_s)
-        plain_rate, plain_on_time = Chain(brokers, duration_s / 20).run()
+        rounds = [(compiled_rate(brokers, duration_s), Chain(brokers, duration_s / 20).run()) for _ in range(ROUNDS)]
+        rate, plain_rate = (median(each[side][0] for each in rounds) for side in range(2))
+        on_time, plain_on_time = rounds[0][0][1], rounds[0][1][1]
         row = (f"{brokers}", f"{rate:,.0f}", f"{on_time:.4f}", f"{plain_rate:,.0f}", f"{plain_on_time:.4f}")
         table.add_row(*row, f"{rate / plain_rate:.1f}")
-    Console().print(table)
+    console.print(table)
 
 
 if __name__ == "__main__":

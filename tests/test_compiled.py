@@ -1,9 +1,18 @@
-"""Compiled kernels on disk are renewed when anything they are made of changes, and only then."""
+"""Compiled kernels on disk are renewed when what they are made of changes; borrowing ones cannot allocate."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from numba.core.errors import TypingError
+
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step
+
+Array = npt.NDArray[np.float64]
 
 KERNEL = """
 from pathlib import Path
@@ -45,3 +54,36 @@ def test_a_kernel_is_forgotten_when_what_it_imports_changes(tmp_path: Path) -> N
     assert list(tmp_path.rglob("*.nbi"))
     assert run(factor=2, changed=-100, other_changed=100) == "20 1\n"
     assert run(factor=3, changed=100) == "30 0\n"
+
+
+@borrowing_step
+def _doubled(values: Array, place: int) -> float:
+    return float(2.0 * values[place])
+
+
+@borrowing_inner
+def _sum_doubled(values: Array) -> float:
+    total = 0.0
+    for place in range(len(values)):
+        total += _doubled(values, place)
+    return total
+
+
+@borrowing
+def _outer(values: Array) -> float:
+    return _sum_doubled(values)
+
+
+@borrowing
+def _allocating(count: int) -> float:
+    return float(np.ones(count).sum())
+
+
+def test_borrowing_kernels_call_each_other() -> None:
+    assert _outer(np.array([1.0, 2.5])) == 7.0
+
+
+def test_a_borrowing_kernel_that_allocates_is_refused() -> None:
+    """Nothing would ever free the array, so the compiler must not accept it."""
+    with pytest.raises(TypingError, match="array passed into the function"):
+        _allocating(3)

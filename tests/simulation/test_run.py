@@ -155,7 +155,9 @@ def test_a_sample_holds_whole_events(mesh: Make, tmp_path: Path) -> None:
     assert share == pytest.approx(0.25, abs=4 * np.sqrt(0.25 * 0.75 / 800))  # 4 standard errors
     for table in ("hops", "deliveries"):
         assert keys["some"][table] == {key: n for key, n in keys["all"][table].items() if key in chosen}
-    assert pq.read_schema(tmp_path / "some" / "hops" / "part-00000.parquet").metadata[b"tidings.sample"] == b"0.25"
+    metadata = pq.read_schema(tmp_path / "some" / "hops" / "part-00000.parquet").metadata
+    assert metadata[b"tidings.sample"] == b"0.25"
+    assert metadata[b"tidings.warmup_ns"] == b"2000000000"  # that of the mesh, two seconds
 
 
 def test_interruption_leaves_complete_files(mesh: Make, tmp_path: Path) -> None:

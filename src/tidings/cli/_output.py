@@ -1,6 +1,7 @@
 """How commands speak: one document on standard output, everything else on standard error, one line for an error."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -10,6 +11,8 @@ import typer
 from tidings.errors import TidingsError
 
 __all__ = ["Json", "print_json", "progress_bar", "reporting"]
+
+QUIET_S = 5.0  # how long a command may say nothing where there is no terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -44,15 +47,27 @@ def _report(error: TidingsError, *, json: bool) -> None:
     typer.echo(f"error: {error}", err=True)
 
 
+def _progress_lines(what: str) -> Callable[[float], None]:
+    last_s = time.monotonic()
+
+    def report(share: float) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= QUIET_S:
+            last_s = time.monotonic()
+            typer.echo(f"{what}: {share:.0%}", err=True)
+
+    return report
+
+
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar on standard error, if that is a terminal."""
+def progress_bar(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error if that is a terminal, otherwise a line of text every QUIET_S seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield _progress_lines(what)
         return
     columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

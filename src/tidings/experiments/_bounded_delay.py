@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidings.experiments._claims import Claim, claim
 from tidings.model.distributions import TruncatedNormal
-from tidings.model.scenario import Scenario
+from tidings.model.scenario import Network, Scenario
 from tidings.simulation import Options, simulate
 
 __all__ = ["Scale", "bounded_delay", "draw_figures"]
@@ -73,9 +74,6 @@ per_broker = 10
 filter = "A1 < {{x1}} AND A2 < {{x2}}"
 {max_delay}
 parameters = {{ x1 = {{ law = "uniform", low = 0, high = 10 }}, x2 = {{ law = "uniform", low = 0, high = 10 }} }}
-[policies]
-scheduling = {scheduling}
-routing = "{routing}"
 """
 _LIFETIME = 'lifetime = { law = "uniform", low = "10 s", high = "30 s" }'
 _MAX_DELAY = 'max_delay = [{ delay = "10 s", price = 3 }, { delay = "30 s", price = 2 }, { delay = "60 s", price = 1 }]'
@@ -121,13 +119,17 @@ def bounded_delay(
     scale: Scale, *, progress: Callable[[float], None] | None = None, workers: int | None = None
 ) -> tuple[list[Claim], dict[Case, list[Outcome]]]:
     """All claims, and the outcomes that they are made of, by case and topology."""
-    cases = list(_cases(scale))
-    jobs = [(case, scale.duration_s, FIRST_SEED + n) for n in range(scale.topologies) for case in cases]
+    # Cases that differ only in their policies share a network: a job is all of them on one topology.
+    alike: dict[tuple[Setting, Deadlines, int], list[Case]] = defaultdict(list)
+    for case in _cases(scale):
+        alike[case.setting, case.deadlines, case.rate].append(case)
+    jobs = [(cases, scale.duration_s, FIRST_SEED + n) for n in range(scale.topologies) for cases in alike.values()]
     outcomes: dict[Case, list[Outcome]] = defaultdict(list)
     # One process per core; spawned, because the compiler's threads do not survive a fork.
     with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        for done, (job, outcome) in enumerate(zip(jobs, pool.map(_run, jobs, chunksize=8), strict=True)):
-            outcomes[job[0]].append(outcome)
+        for done, (job, found) in enumerate(zip(jobs, pool.map(_run, jobs), strict=True)):
+            for case, outcome in zip(job[0], found, strict=True):
+                outcomes[case].append(outcome)
             if progress is not None:
                 progress((done + 1) / len(jobs))
     return _claims(scale, outcomes), dict(outcomes)
@@ -145,34 +147,39 @@ def _cases(scale: Scale) -> Iterator[Case]:
                 yield Case(setting, "psd", 10, "ebpc", mix)
 
 
-def _run(job: tuple[Case, float, int]) -> Outcome:
-    case, duration_s, seed = job
-    network = _network(case, duration_s).expand(seed)
-    options = (
-        Options(access_slowness=_access(seed, len(network.publishers))) if case.setting == "literal-table" else None
-    )
-    result = simulate(network, options)
-    rate = result.delivery_rate
-    return Outcome(100.0 * rate if rate is not None else 0.0, result.earnings, float(result.traffic))
+def _run(job: tuple[Sequence[Case], float, int]) -> list[Outcome]:
+    """The outcomes of cases with the same setting, deadlines and rate, on one topology."""
+    cases, duration_s, seed = job
+    network = _scenario(cases[0], duration_s).expand(seed)
+    is_literal = cases[0].setting == "literal-table"
+    options = Options(access_slowness=_access(seed, len(network.publishers))) if is_literal else None
+    outcomes = []
+    for case in cases:
+        result = simulate(_with_policies(network, case), options)
+        rate = result.delivery_rate
+        outcomes.append(Outcome(100.0 * rate if rate is not None else 0.0, result.earnings, float(result.traffic)))
+    return outcomes
 
 
-def _network(case: Case, duration_s: float) -> Scenario:
-    scheduling = {
-        "ebpc": f'{{ name = "ebpc", r = {case.mix} }}',
-        "ours": '"lookahead"',
-    }.get(case.strategy, f'"{case.strategy}"')
-    routing: str = case.setting
-    if case.strategy == "ours" and case.setting == "single-path":
-        routing = "balanced"
+def _scenario(case: Case, duration_s: float) -> Scenario:
     text = _TOML.format(
         duration_s=duration_s,
         rate=case.rate,
         lifetime=_LIFETIME if case.deadlines == "psd" else "",
         max_delay=_MAX_DELAY if case.deadlines == "ssd" else "",
-        scheduling=scheduling,
-        routing=routing,
     )
     return Scenario.parse(text, "bounded delay")
+
+
+def _with_policies(network: Network, case: Case) -> Network:
+    """The network under the strategy and the routes of a case; "ours" is what a scenario has that names no strategy."""
+    policies = network.policies
+    scheduling = policies.scheduling
+    if case.strategy != "ours":
+        mix = case.mix if case.strategy == "ebpc" else None
+        scheduling = replace(scheduling, name=case.strategy, r=mix)
+    routing = "balanced" if case.strategy == "ours" and case.setting == "single-path" else case.setting
+    return replace(network, policies=replace(policies, scheduling=scheduling, routing=routing))
 
 
 def _access(seed: int, publishers: int) -> list[TruncatedNormal]:

@@ -12,7 +12,8 @@ a trace. Rules:
   `publications` makes the schema for given attributes; files whose structs differ are read together by name.
 
 A schema's metadata holds the version of the contract under ``tidings.trace``. A reader refuses a version it does not
-know rather than guess.
+know rather than guess. Two more entries are optional: ``tidings.sample``, the share of the events that the tables hold,
+and ``tidings.warmup_ns``, the time before which events do not count in scores.
 """
 
 from collections.abc import Mapping

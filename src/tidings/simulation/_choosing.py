@@ -13,7 +13,7 @@ Values are those of `tidings.scheduling`; nothing is computed here but who is fi
 
 from math import inf
 
-from tidings.compiled import compiled, compiled_inline
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step
 from tidings.scheduling._kernels import (
     NORMAL_TABLE,
     deletion_time,
@@ -30,7 +30,7 @@ TIE = 1e-9
 _SECOND = 1.0 / NANOSECONDS
 
 
-@compiled_inline
+@borrowing_step
 def append(link: int, copy: int, links: Array, copies: Array) -> None:
     """Put a copy at the end of a link's queue."""
     tail = links[link].tail
@@ -45,7 +45,7 @@ def append(link: int, copy: int, links: Array, copies: Array) -> None:
     links[link].length += 1
 
 
-@compiled_inline
+@borrowing_step
 def unlink(link: int, copy: int, links: Array, copies: Array) -> None:
     """Take a copy out of a link's queue."""
     before = copies[copy].previous
@@ -61,7 +61,7 @@ def unlink(link: int, copy: int, links: Array, copies: Array) -> None:
     links[link].length -= 1
 
 
-@compiled_inline
+@borrowing
 def value(
     strategy: int,
     weight: float,
@@ -80,31 +80,33 @@ def value(
     """What sending these entries now is worth by a strategy, and a bound of what it will be worth later."""
     if strategy == RL:
         return -remaining_lifetime(elapsed_s, 0.0, start, stop, allowed_s), inf
-    now = tabulated_benefit(
-        elapsed_s, 0.0, size_kb, start, stop, itself, allowed_s, price, fixed_s, mean, sd, 1.0, 0.0, NORMAL_TABLE
-    )
-    if strategy == EB:
-        return now, now
-    later = tabulated_benefit(
-        elapsed_s,
-        0.0,
-        size_kb,
-        start,
-        stop,
-        itself,
-        allowed_s,
-        price,
-        fixed_s,
-        mean,
-        sd,
-        1.0,
-        postponed_s,
-        NORMAL_TABLE,
-    )
-    return now - (1.0 - weight) * later, now
+    bound, worth = 0.0, 0.0
+    for turn in range(1 if strategy == EB else 2):
+        # One place for the long call keeps the compiled code small: first EB, then EB'.
+        benefit = tabulated_benefit(
+            elapsed_s,
+            0.0,
+            size_kb,
+            start,
+            stop,
+            itself,
+            allowed_s,
+            price,
+            fixed_s,
+            mean,
+            sd,
+            1.0,
+            postponed_s * turn,
+            NORMAL_TABLE,
+        )
+        if turn == 0:
+            bound = worth = benefit
+        else:
+            worth -= (1.0 - weight) * benefit
+    return worth, bound
 
 
-@compiled
+@borrowing_inner
 def choose(
     link: int,
     now: int,
@@ -148,7 +150,7 @@ def choose(
     return int(best)
 
 
-@compiled
+@borrowing
 def deletion_ns(
     strategy: int,
     published: int,

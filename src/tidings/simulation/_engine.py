@@ -16,7 +16,7 @@ Doors: a component that fails, an order that is restored at the subscriber, a pu
 kind of happening in the heap and one more branch of `advance`.
 """
 
-from tidings.compiled import compiled
+from tidings.compiled import borrowing
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
 from tidings.simulation._choosing import append, choose, deletion_ns, unlink
 from tidings.simulation._heap import pop, push
@@ -32,6 +32,8 @@ from tidings.simulation._layout import (
     HEAP_SIZE,
     HOPS_OUT,
     INPUT_USED,
+    KIND_BITS,
+    KINDS,
     LOST,
     MISSED,
     NEXT_PUBLICATION,
@@ -72,7 +74,7 @@ from tidings.simulation._steps import (
 __all__ = ["advance"]
 
 
-@compiled
+@borrowing
 def advance(
     pools: Pools,
     routes: Routes,
@@ -126,8 +128,8 @@ def advance(
         kind, which = NOBODY, NOBODY
         if control[HEAP_SIZE] > 0 and heap[0].time < now:
             now = heap[0].time
-            kind = heap[0].kind
-            which = heap[0].which
+            kind = heap[0].what & KINDS
+            which = heap[0].what >> KIND_BITS
         if kind == NOBODY and not is_publication:
             return INPUT_USED
         if (
@@ -235,7 +237,7 @@ def advance(
             if brokers[broker].has_processing != 0:
                 delay = whole_ns(draw(laws, brokers[broker].processing, law_rows))
             if delay > 0:
-                push(heap, control, now + delay, PROCESSED, copy)
+                push(heap, control, now + delay, copy << KIND_BITS | PROCESSED)
             else:
                 ready = copy
         else:
@@ -302,6 +304,8 @@ def advance(
                     behind = subtree_end[tree, child[tree, slot]]
                     queued = new_copy(event, child_link[tree, slot], now, copies, events, control)
                     copies[queued].start = entry
+                    if position[tree, subscriptions[subscription[stop - 1]].home] < behind:
+                        entry = stop  # often one link leads to all that are left
                     while entry < stop and position[tree, subscriptions[subscription[entry]].home] < behind:
                         entry += 1
                     copies[queued].stop = entry
@@ -393,7 +397,7 @@ def advance(
                     received = now + whole_ns(draw(laws, links[link].propagation, law_rows))
                     place = reach(copy, now, received, links, brokers, copies, events, laws, law_rows, heap, control)
                     if place != WAITING:
-                        push(heap, control, now, ARRIVED if place == AT_DOOR else PROCESSED, copy)
+                        push(heap, control, now, copy << KIND_BITS | (ARRIVED if place == AT_DOOR else PROCESSED))
             if ready < 0:
                 break
         if source_copy >= 0:

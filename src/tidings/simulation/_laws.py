@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tidings.compiled import compiled, compiled_inline
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
@@ -98,7 +98,7 @@ def _phase_rows(law: PhaseType) -> list[float]:
     return [float(number) for number in row]
 
 
-@compiled_inline
+@borrowing
 def uniform(laws: Array, law: int) -> float:
     """The next number of this law's stream, from 0 to below 1."""
     state = laws[law].state + _STEP
@@ -109,13 +109,13 @@ def uniform(laws: Array, law: int) -> float:
     return float((state >> _BITS_11) * _TO_UNIT)
 
 
-@compiled_inline
+@borrowing_step
 def _normal(laws: Array, law: int) -> float:
     radius = math.sqrt(-2.0 * math.log1p(-uniform(laws, law)))
     return radius * math.cos(_TURN * uniform(laws, law))
 
 
-@compiled
+@borrowing_inner
 def _gamma(laws: Array, law: int, shape: float) -> float:
     """Marsaglia and Tsang (2000); a shape below 1 is lifted by 1 and brought back by a power of a uniform."""
     lift = 1.0
@@ -134,7 +134,7 @@ def _gamma(laws: Array, law: int, shape: float) -> float:
             return d * v * lift
 
 
-@compiled
+@borrowing_inner
 def _through_phases(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     first = laws[law].first
     count = int(laws[law].a)
@@ -153,7 +153,7 @@ def _through_phases(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     return total
 
 
-@compiled
+@borrowing_inner
 def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     """All kinds but the commonest two, so that `draw` stays short."""
     record = laws[law]
@@ -183,7 +183,7 @@ def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     return float(rows[cell] + (place - int(place)) * (rows[cell + 1] - rows[cell]))
 
 
-@compiled_inline
+@borrowing
 def draw(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     """The next value of this law; the commonest kinds are decided here."""
     kind = laws[law].kind
@@ -195,7 +195,7 @@ def draw(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     return float(value)
 
 
-@compiled_inline
+@borrowing
 def whole_ns(seconds: float) -> int:
     """Seconds as the nearest whole number of nanoseconds, at most some decades."""
     return int(np.rint(min(seconds, _LONGEST_S) * NANOSECONDS))

@@ -25,6 +25,8 @@ NOBODY: Final = -1
 
 TRANSMITTED, ARRIVED, SERVED, PROCESSED = range(4)
 """What happens at a time in the heap: to a link, to a copy, to a broker, to a copy."""
+KIND_BITS: Final = 2
+KINDS: Final = (1 << KIND_BITS) - 1
 
 PENDING, DELIVERED, DISCARDED, MISSED, UNDERWAY = 0, 1, 2, 4, 8
 """States of an entry, as bits: what became of the copies that were to serve it."""
@@ -68,25 +70,25 @@ LAW = np.dtype(
         ("b", np.float64),
         ("c", np.float64),
         ("d", np.float64),
-        ("kind", np.int32),
-        ("first", np.int32),
-        ("count", np.int32),
+        ("kind", np.int64),
+        ("first", np.int64),
+        ("count", np.int64),
     ],
     align=True,
 )
 LINK = np.dtype(
     [
-        ("source", np.int32),
-        ("target", np.int32),
-        ("head", np.int32),
-        ("tail", np.int32),
-        ("length", np.int32),
-        ("sending", np.int32),
-        ("strategy", np.int32),
-        ("is_free", np.int32),
-        ("slowness", np.int32),
-        ("propagation", np.int32),
-        ("loss", np.int32),
+        ("source", np.int64),
+        ("target", np.int64),
+        ("head", np.int64),
+        ("tail", np.int64),
+        ("length", np.int64),
+        ("sending", np.int64),
+        ("strategy", np.int64),
+        ("is_free", np.int64),
+        ("slowness", np.int64),
+        ("propagation", np.int64),
+        ("loss", np.int64),
         ("loss_chance", np.float64),
         ("weight", np.float64),
         ("postponed_s", np.float64),
@@ -97,13 +99,13 @@ LINK = np.dtype(
 )
 BROKER = np.dtype(
     [
-        ("head", np.int32),
-        ("tail", np.int32),
-        ("serving", np.int32),
-        ("has_service", np.int32),
-        ("has_processing", np.int32),
-        ("service", np.int32),
-        ("processing", np.int32),
+        ("head", np.int64),
+        ("tail", np.int64),
+        ("serving", np.int64),
+        ("has_service", np.int64),
+        ("has_processing", np.int64),
+        ("service", np.int64),
+        ("processing", np.int64),
         ("table", np.float64),
         ("busy_ns", np.int64),
     ],
@@ -115,14 +117,14 @@ EVENT = np.dtype(
         ("sequence", np.int64),
         ("lifetime", np.int64),
         ("size_kb", np.float64),
-        ("publisher", np.int32),
-        ("start", np.int32),
-        ("stop", np.int32),
-        ("block", np.int32),
-        ("copies", np.int32),
-        ("pending", np.int32),
-        ("is_counted", np.int32),
-        ("is_sampled", np.int32),
+        ("publisher", np.int64),
+        ("start", np.int64),
+        ("stop", np.int64),
+        ("block", np.int64),
+        ("copies", np.int64),
+        ("pending", np.int64),
+        ("is_counted", np.int64),
+        ("is_sampled", np.int64),
     ],
     align=True,
 )
@@ -134,13 +136,13 @@ COPY = np.dtype(
         ("began", np.int64),
         ("delete_at", np.int64),
         ("key", np.float64),
-        ("event", np.int32),
-        ("link", np.int32),
-        ("start", np.int32),
-        ("stop", np.int32),
-        ("block", np.int32),
-        ("next", np.int32),
-        ("previous", np.int32),
+        ("event", np.int64),
+        ("link", np.int64),
+        ("start", np.int64),
+        ("stop", np.int64),
+        ("block", np.int64),
+        ("next", np.int64),
+        ("previous", np.int64),
     ],
     align=True,
 )
@@ -151,13 +153,13 @@ PUBLICATION = np.dtype(
         ("lifetime", np.int64),
         ("size_kb", np.float64),
         ("first", np.int64),
-        ("count", np.int32),
-        ("publisher", np.int32),
-        ("is_sampled", np.int32),
+        ("count", np.int64),
+        ("publisher", np.int64),
+        ("is_sampled", np.int64),
     ],
     align=True,
 )
-HEAP = np.dtype([("time", np.int64), ("order", np.int64), ("kind", np.int32), ("which", np.int32)], align=True)
+HEAP = np.dtype([("time", np.int64), ("order", np.int64), ("what", np.int64)], align=True)
 HOP = np.dtype(
     [
         ("sequence", np.int64),
@@ -166,20 +168,20 @@ HOP = np.dtype(
         ("received", np.int64),
         ("began", np.int64),
         ("ended", np.int64),
-        ("publisher", np.int32),
-        ("link", np.int32),
-        ("outcome", np.int32),
+        ("publisher", np.int64),
+        ("link", np.int64),
+        ("outcome", np.int64),
     ],
     align=True,
 )
 DELIVERY = np.dtype(
-    [("sequence", np.int64), ("arrived", np.int64), ("publisher", np.int32), ("subscription", np.int32)], align=True
+    [("sequence", np.int64), ("arrived", np.int64), ("publisher", np.int64), ("subscription", np.int64)], align=True
 )
 SUBSCRIPTION = np.dtype(
     [
         ("allowed", np.int64),
         ("price", np.float64),
-        ("home", np.int32),
+        ("home", np.int64),
         ("matched", np.int64),
         ("on_time", np.int64),
         ("late", np.int64),

@@ -59,7 +59,7 @@ def plan(network: Network, options: Options) -> Plan:
     topology = network.topology
     link_count, broker_count, publisher_count = len(topology.links), len(topology.brokers), len(network.publishers)
     access = _access(network, options)
-    homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int32)
+    homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int64)
     routes = plan_routes(network, options, access, homes)
     laws, rows = _laws(network, access)
     links = np.zeros(link_count + publisher_count, LINK)
@@ -106,7 +106,7 @@ def plan(network: Network, options: Options) -> Plan:
         laws=laws,
         law_rows=rows,
         routes=routes,
-        access_link=np.arange(link_count, total, dtype=np.int32),
+        access_link=np.arange(link_count, total, dtype=np.int64),
         is_dropping=network.policies.expired == "drop",
         warmup_ns=_ns(network.warmup_s),
         end_ns=end_ns,

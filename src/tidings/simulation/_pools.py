@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidings.compiled import compiled, compiled_inline
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step
 from tidings.simulation._layout import (
     ALIVE,
     ARENA_USED,
@@ -65,10 +65,10 @@ def make_pools(*, copies: int = 1024, events: int = 256, entries: int = 8192) ->
         heap=np.zeros(copies, HEAP),
         copies=np.zeros(copies, COPY),
         events=np.zeros(events, EVENT),
-        subscription=np.zeros(entries, np.int32),
-        origin=np.zeros(entries, np.int32),
+        subscription=np.zeros(entries, np.int64),
+        origin=np.zeros(entries, np.int64),
         state=np.zeros(entries, np.int8),
-        itself=np.arange(entries, dtype=np.int32),
+        itself=np.arange(entries, dtype=np.int64),
         allowed_s=np.zeros(entries),
         price=np.zeros(entries),
         fixed_s=np.zeros(entries),
@@ -87,7 +87,7 @@ def grown(pools: Pools, *, copies: int, heap: int, entries: int) -> Pools:
     }
     for name in _ENTRY_ARRAYS:
         larger[name] = _longer(getattr(pools, name), control[ARENA_USED] + entries)
-    larger["itself"] = np.arange(len(larger["itself"]), dtype=np.int32)
+    larger["itself"] = np.arange(len(larger["itself"]), dtype=np.int64)
     return pools._replace(**larger)
 
 
@@ -99,7 +99,7 @@ def _longer(array: Array, length: int) -> Array:
     return longer
 
 
-@compiled_inline
+@borrowing_step
 def take_copy(copies: Array, control: Array) -> int:
     copy = control[FREE_COPY]
     if copy >= 0:
@@ -111,7 +111,7 @@ def take_copy(copies: Array, control: Array) -> int:
     return int(copy)
 
 
-@compiled
+@borrowing_inner
 def take_event(events: Array, control: Array) -> int:
     event = control[FREE_EVENT]
     if event >= 0:
@@ -122,7 +122,7 @@ def take_event(events: Array, control: Array) -> int:
     return int(event)
 
 
-@compiled
+@borrowing_inner
 def take_block(size: int, subscription: Array, free_blocks: Array, control: Array) -> tuple[int, int]:
     """A block of the arena for this many entries: where it starts, and its size as a power of two."""
     block = 0
@@ -137,13 +137,13 @@ def take_block(size: int, subscription: Array, free_blocks: Array, control: Arra
     return start, block
 
 
-@compiled_inline
+@borrowing_step
 def _give_block(start: int, block: int, subscription: Array, free_blocks: Array) -> None:
     subscription[start] = free_blocks[block]
     free_blocks[block] = start
 
 
-@compiled
+@borrowing_inner
 def settle(event: int, events: Array, subscription: Array, state: Array, subscriptions: Array) -> None:
     """Count what became of the pairs of an event that were not delivered."""
     if events[event].pending == 0 or events[event].is_counted == 0:
@@ -159,7 +159,7 @@ def settle(event: int, events: Array, subscription: Array, state: Array, subscri
                 subscriptions[subscription[entry]].lost += 1
 
 
-@compiled_inline
+@borrowing_step
 def end_copy(
     copy: int,
     copies: Array,
@@ -187,7 +187,7 @@ def end_copy(
         control[FREE_EVENT] = event
 
 
-@compiled
+@borrowing
 def settle_unfinished(
     copies: Array, events: Array, subscription: Array, origin: Array, state: Array, subscriptions: Array, control: Array
 ) -> None:

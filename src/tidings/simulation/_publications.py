@@ -7,12 +7,14 @@ Rules:
 - Intervals add up in whole nanoseconds. With a constant interval the first one is cut by a uniform share: publishers
   that tick alike do not tick together.
 - Sizes are whole bytes, lifetimes whole nanoseconds and at least one.
-- Matching is done here, a block at a time (`matching.MatchingIndex`), never in the event loop. An event's matches are
-  in the order of their home brokers in the publisher's tree, which the loop relies on.
+- Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
+  have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
+  tree, which the loop relies on.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,7 @@ import pyarrow as pa
 from tidings.errors import ConfigurationError
 from tidings.matching import MatchingIndex
 from tidings.model.distributions import Deterministic
-from tidings.model.event import AttributeValue
-from tidings.model.scenario import Network, Publisher
+from tidings.model.scenario import Choice, Constant, Content, Network, Numeric, Publisher
 from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
 from tidings.simulation._plan import Plan
@@ -61,56 +62,82 @@ def attribute_kinds(network: Network) -> dict[str, AttributeKind]:
 def chunks(plan: Plan, *, events: int, sample: float, is_traced: bool) -> Iterator[Chunk]:
     """The publications of a run, about `events` at a time; the last chunk ends with the run."""
     network = plan.network
-    index = MatchingIndex((number, s.filter) for number, s in enumerate(network.subscriptions))
+    matcher = _Matcher(plan)
     kinds = attribute_kinds(network) if is_traced else None
-    sources = [
-        _Source(plan, number, index, sample if is_traced else 0.0, kinds) for number in range(len(plan.access_link))
-    ]
+    sources = [_Source(plan, number, sample if is_traced else 0.0) for number in range(len(plan.access_link))]
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
     window_ns = max(1, int(min(NANOSECONDS * events / rate_per_s, plan.end_ns))) if sources else plan.end_ns
     horizon_ns = 0
     while horizon_ns < plan.end_ns:
         horizon_ns = min(horizon_ns + window_ns, plan.end_ns)
-        yield _merged(horizon_ns, [source.before(horizon_ns) for source in sources], kinds)
-
-
-def _merged(horizon_ns: int, parts: list["_Part"], kinds: Mapping[str, AttributeKind] | None) -> Chunk:
-    parts = [part for part in parts if len(part.events)]
-    if not parts:
-        return Chunk(
-            horizon_ns=horizon_ns, events=np.zeros(0, PUBLICATION), matches=np.zeros(0, np.int32), attributes=None
-        )
-    passed = 0
-    for part in parts:
-        part.events["first"] += passed
-        passed += len(part.matches)
-    events = np.concatenate([part.events for part in parts])
-    order = np.argsort(events["time"], kind="stable")  # equal times: by publisher
-    attributes = None
-    if kinds is not None:
-        attributes = pa.concat_tables([table for part in parts for table in part.attributes]).take(pa.array(order))
-    matches = np.concatenate([part.matches for part in parts])
-    return Chunk(horizon_ns=horizon_ns, events=events[order], matches=matches, attributes=attributes)
+        parts = [source.before(horizon_ns) for source in sources]
+        yield _merged(horizon_ns, [part for part in parts if len(part)], matcher, kinds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Events of one publisher in order, their matches, and tables of their attributes."""
+    """Events of one publisher in order of departure, as columns; `kinds` are those of its attributes."""
 
-    events: Array
-    matches: Array
-    attributes: list[pa.Table]
+    publisher: int
+    time: Array
+    sequence: Array
+    size_kb: Array
+    lifetime: Array
+    is_sampled: Array
+    attributes: Mapping[str, Array]
+    kinds: tuple[tuple[str, AttributeKind | None], ...]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def cut(self, start: int, stop: int) -> "_Part":
+        """The events from the `start`-th to before the `stop`-th."""
+        columns: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in _COLUMNS}
+        attributes = {name: values[start:stop] for name, values in self.attributes.items()}
+        return replace(self, attributes=attributes, **columns)
+
+
+_COLUMNS = ("time", "sequence", "size_kb", "lifetime", "is_sampled")
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    """The parts of one publisher one after the other."""
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    return replace(parts[0], attributes=_all_attributes(parts), **columns)
+
+
+def _all_attributes(parts: Sequence[_Part]) -> dict[str, Array]:
+    """The columns of parts that have the same attributes."""
+    return {name: np.concatenate([part.attributes[name] for part in parts]) for name in parts[0].attributes}
+
+
+def _merged(
+    horizon_ns: int, parts: Sequence[_Part], matcher: "_Matcher", kinds: Mapping[str, AttributeKind] | None
+) -> Chunk:
+    """The events of all publishers in order of time; at equal times in the order of publishers."""
+    offsets, matches = matcher.matched(parts)
+    events = np.zeros(len(offsets) - 1, PUBLICATION)
+    if not parts:
+        return Chunk(horizon_ns=horizon_ns, events=events, matches=matches, attributes=None)
+    order = np.argsort(np.concatenate([part.time for part in parts]), kind="stable")
+    for name in _COLUMNS:
+        events[name] = np.concatenate([getattr(part, name) for part in parts])[order]
+    events["publisher"] = np.repeat([part.publisher for part in parts], [len(part) for part in parts])[order]
+    events["first"] = offsets[:-1][order]
+    events["count"] = np.diff(offsets)[order]
+    attributes = None
+    if kinds is not None:
+        attributes = pa.concat_tables([_table(part, kinds) for part in parts]).take(pa.array(order))
+    return Chunk(horizon_ns=horizon_ns, events=events, matches=matches, attributes=attributes)
 
 
 class _Source:
-    """One publisher: whole blocks go in, and what departs before a time comes out."""
+    """One publisher: whole blocks are drawn, and what departs before a time comes out."""
 
-    def __init__(
-        self, plan: Plan, number: int, index: MatchingIndex, sample: float, kinds: Mapping[str, AttributeKind] | None
-    ) -> None:
+    def __init__(self, plan: Plan, number: int, sample: float) -> None:
         network, self._publisher, self._number = plan.network, plan.network.publishers[number], number
-        self._index, self._sample, self._kinds = index, sample, kinds
-        self._is_mixed = any(_kind_of(content) is None for content in self._publisher.attributes.values())
+        self._sample = sample
+        self._kinds = tuple((name, _kind_of(content)) for name, content in self._publisher.attributes.items())
         self._streams = [
             np.random.Generator(np.random.PCG64(np.random.SeedSequence([network.seed, _PART, number, purpose])))
             for purpose in range(_PHASE + 1)
@@ -120,101 +147,118 @@ class _Source:
                 f"publisher {self._publisher.name!r} publishes {self._publisher.rate_per_s:g} events a second, "
                 f"more than nanoseconds hold apart: write a rate of at most {1 / INTERVAL_MIN_S:g} /s"
             )
-        self._rank = _ranks(plan, number)
         expected = network.duration_s * self._publisher.rate_per_s
         self._block = int(np.clip(1.1 * expected, BLOCK_MIN, BLOCK_MAX))
         self._departed_ns, self._sequence = 0, 0
-        self._held = _Part(events=np.zeros(0, PUBLICATION), matches=np.zeros(0, np.int32), attributes=[])
+        self._held = self._make_block()
 
     def before(self, horizon_ns: int) -> _Part:
         """The events not yet taken that depart before this time."""
-        blocks = [self._held] if len(self._held.events) else []
+        blocks = [self._held]
         while self._departed_ns < horizon_ns:
             blocks.append(self._make_block())
-        taken = [_cut(block, 0, int(np.searchsorted(block.events["time"], horizon_ns))) for block in blocks]
-        if blocks:
-            last = blocks[-1]
-            self._held = _cut(last, len(taken[-1].events), len(last.events))
-        passed = 0
-        for part in taken:
-            part.events["first"] += passed
-            passed += len(part.matches)
-        empty = np.zeros(0, PUBLICATION)
-        return _Part(
-            events=np.concatenate([empty, *(part.events for part in taken)]),
-            matches=np.concatenate([np.zeros(0, np.int32), *(part.matches for part in taken)]),
-            attributes=[table for part in taken for table in part.attributes],
-        )
+        drawn = _joined(blocks) if len(blocks) > 1 else blocks[0]
+        taken = int(np.searchsorted(drawn.time, horizon_ns))
+        self._held = drawn.cut(taken, len(drawn))
+        return drawn.cut(0, taken)
 
     def _make_block(self) -> _Part:
         count, publisher, streams = self._block, self._publisher, self._streams
         intervals_s = publisher.interval.sample(streams[_INTERVALS], count)
         if self._sequence == 0 and isinstance(publisher.interval, Deterministic):
             intervals_s[0] *= streams[_PHASE].random()
-        times = self._departed_ns + np.cumsum(_whole_ns(intervals_s))
-        events = np.zeros(count, PUBLICATION)
-        events["time"] = times
-        events["sequence"] = self._sequence + np.arange(count)
-        events["publisher"] = self._number
-        events["size_kb"] = np.rint(1000.0 * publisher.size_kb.sample(streams[_SIZES], count)) / 1000.0
-        events["lifetime"] = NEVER_NS
+        lifetime = np.full(count, NEVER_NS)
         if publisher.lifetime is not None:
-            events["lifetime"] = np.maximum(1, _whole_ns(publisher.lifetime.sample(streams[_LIFETIMES], count)))
+            lifetime = np.maximum(1, _whole_ns(publisher.lifetime.sample(streams[_LIFETIMES], count)))
+        is_sampled = np.zeros(count, np.bool_)
         if self._sample > 0.0:
-            events["is_sampled"] = streams[_SAMPLING].random(count) < self._sample
-        columns = {name: content.sample(streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()}
-        offsets, matches = self._matched(columns, count)
-        events["first"], events["count"] = offsets[:-1], np.diff(offsets)
-        self._departed_ns = int(times[-1])
+            is_sampled = streams[_SAMPLING].random(count) < self._sample
+        block = _Part(
+            publisher=self._number,
+            time=self._departed_ns + np.cumsum(_whole_ns(intervals_s)),
+            sequence=self._sequence + np.arange(count),
+            size_kb=np.rint(1000.0 * publisher.size_kb.sample(streams[_SIZES], count)) / 1000.0,
+            lifetime=lifetime,
+            is_sampled=is_sampled,
+            attributes={
+                name: _drawn(content, streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()
+            },
+            kinds=self._kinds,
+        )
+        self._departed_ns = int(block.time[-1])
         self._sequence += count
-        tables = [] if self._kinds is None else [_table(columns, self._kinds, count)]
-        return _Part(events=events, matches=matches, attributes=tables)
+        return block
 
-    def _matched(self, columns: dict[str, list[AttributeValue]], count: int) -> tuple[Array, Array]:
-        """Offsets and matches of each event, the matches by rank of their home, then by number."""
+
+class _Matcher:
+    """Who wants what, for all publishers of a run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._index = MatchingIndex((number, s.filter) for number, s in enumerate(plan.network.subscriptions))
+        # Per publisher and subscription the place of its home in the publisher's tree; all alike with several paths.
+        homes, routes = plan.subscriptions["home"], plan.routes
+        self._ranks = np.zeros((len(plan.access_link), len(homes)), np.int64)
+        if not routes.is_multi:
+            self._ranks = routes.position[routes.tree_of][:, homes]
+        self._broker_count = len(plan.brokers)
+
+    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array]:
+        """Offsets and matches of the events of all parts: by rank of the home, then by number."""
+        counts, found = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
+        for kinds, group in groupby(parts, key=lambda part: part.kinds):
+            alike = list(group)
+            offsets, numbers = self._found(dict(kinds), _all_attributes(alike), sum(len(part) for part in alike))
+            counts.append(np.diff(offsets))
+            found.append(numbers)
+        offsets, numbers = np.cumsum(np.concatenate(counts)), np.concatenate(found)
+        event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        publisher = np.repeat([part.publisher for part in parts], [len(part) for part in parts]).astype(np.int64)
+        # One number that sorts like (event, rank, subscription); a rank is -1 where no path leads.
+        place = event * (self._broker_count + 1) + self._ranks[publisher[event], numbers] + 1
+        count = max(1, self._ranks.shape[1])
+        return offsets, np.sort(place * count + numbers) % count
+
+    def _found(
+        self, kinds: Mapping[str, AttributeKind | None], columns: Mapping[str, Array], count: int
+    ) -> tuple[Array, Array]:
+        """The same as the index finds them, in any order, for events with these columns."""
         if len(self._index) == 0:
-            return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
-        if self._is_mixed or not columns:  # values of several types in one attribute do not fit an Arrow column
-            rows = [{name: values[row] for name, values in columns.items()} for row in range(count)]
-            found: list[list[Any]] = [list(self._index.match(row)) for row in rows]
-            offsets = np.concatenate([[0], np.cumsum([len(each) for each in found])])
-            matched = np.array([number for each in found for number in each], np.int64)
-        else:
-            batch = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
-            offsets, matched = self._index.match_batch(batch)
-        event = np.repeat(np.arange(count), np.diff(offsets))
-        order = np.lexsort((matched, self._rank[matched], event))
-        return offsets, matched[order].astype(np.int32)
-
-
-def _ranks(plan: Plan, publisher: int) -> Array:
-    """Per subscription the place of its home in the publisher's tree; with several paths all are alike."""
-    homes = plan.subscriptions["home"]
-    if plan.routes.is_multi:
-        return np.zeros(len(homes), np.int32)
-    return np.asarray(plan.routes.position[plan.routes.tree_of[publisher]][homes])
-
-
-def _cut(part: _Part, start: int, stop: int) -> _Part:
-    events = part.events[start:stop].copy()
-    first = int(events["first"][0]) if len(events) else 0
-    last = int(events["first"][-1] + events["count"][-1]) if len(events) else 0
-    events["first"] -= first
-    tables = [table.slice(start, stop - start) for table in part.attributes]
-    return _Part(events=events, matches=part.matches[first:last], attributes=tables)
+            return np.zeros(count + 1, np.int64), np.zeros(0, np.int64)
+        if columns and None not in kinds.values():
+            return self._index.match_batch(pa.record_batch({name: pa.array(each) for name, each in columns.items()}))
+        # values of several types in one attribute do not fit an Arrow column
+        plain = {name: values.tolist() for name, values in columns.items()}
+        found = [self._index.match({name: values[row] for name, values in plain.items()}) for row in range(count)]
+        offsets = np.concatenate([[0], np.cumsum([len(numbers) for numbers in found])])
+        return offsets, np.array([number for numbers in found for number in numbers], np.int64)
 
 
 def _whole_ns(seconds: Array) -> Array:
     return np.rint(np.minimum(seconds, 1e9) * NANOSECONDS).astype(np.int64)
 
 
-def _kind_of(content: Any) -> AttributeKind | None:
+def _kind_of(content: Content) -> AttributeKind | None:
     """The kind of an attribute's values, or None if they are of several."""
-    if hasattr(content, "law"):
+    if isinstance(content, Numeric):
         return "whole" if content.decimals == 0 else "number"
-    values = content.values if hasattr(content, "values") else (content.value,)
+    values = content.values if isinstance(content, Choice) else (content.value,)
     kinds = {_KINDS[type(value)] for value in values}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def _drawn(content: Content, stream: np.random.Generator, count: int) -> Array:
+    """Values of an attribute as an array; the draws are those of `content.sample`."""
+    match content:
+        case Numeric(law=law, offset=offset, decimals=None):
+            return law.sample(stream, count) + offset
+        case Constant(value=value):
+            return np.full(count, value, _types_of(content))
+        case _:
+            return np.array(content.sample(stream, count), _types_of(content))
+
+
+def _types_of(content: Content) -> type:
+    return {"boolean": np.bool_, "whole": np.int64, "number": np.float64}.get(_kind_of(content) or "", np.object_)
 
 
 def _kinds_of(publisher: Publisher) -> dict[str, AttributeKind]:
@@ -227,16 +271,19 @@ def _wider(one: AttributeKind, other: AttributeKind) -> AttributeKind:
     return "number" if {one, other} == {"whole", "number"} else "string"
 
 
-def _table(columns: dict[str, list[AttributeValue]], kinds: Mapping[str, AttributeKind], count: int) -> pa.Table:
-    """The attributes of a block in the columns of the trace; an attribute that this publisher lacks is NULL."""
-    types = {"number": pa.float64(), "whole": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}
+def _table(part: _Part, kinds: Mapping[str, AttributeKind]) -> pa.Table:
+    """The attributes of a part in the columns of the trace; an attribute that this publisher lacks is NULL."""
     arrays = []
     for name, kind in kinds.items():
-        values: list[Any] = list(columns.get(name, [None] * count))
-        if kind == "string":
-            values = [value if value is None else str(value) for value in values]
-        elif kind == "number":
-            values = [value if value is None else float(value) for value in values]
-        arrays.append(pa.array(values, types[kind]))
+        values = part.attributes.get(name)
+        if values is None:
+            arrays.append(pa.nulls(len(part), _ARROW[kind]))
+        elif kind == "string":
+            arrays.append(pa.array([str(value) for value in values.tolist()], pa.string()))
+        else:
+            arrays.append(pa.array(values).cast(_ARROW[kind]))
     # a column that is always there keeps the number of rows where there are no attributes
-    return pa.table([pa.array(range(count), pa.int32()), *arrays], names=["", *kinds])
+    return pa.table([pa.nulls(len(part)), *arrays], names=["", *kinds])
+
+
+_ARROW = {"number": pa.float64(), "whole": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}

@@ -133,17 +133,17 @@ def _trees(
     return Routes(
         is_multi=False,
         table=table,
-        tree_of=np.array(tree_of, np.int32),
-        position=np.array(forwarding.position),
-        subtree_end=np.array(forwarding.subtree_end),
-        first_child=np.array(forwarding.first_child),
-        child=np.array(forwarding.child),
-        child_link=np.array(forwarding.child_link),
+        tree_of=np.array(tree_of, np.int64),
+        position=forwarding.position.astype(np.int64),
+        subtree_end=forwarding.subtree_end.astype(np.int64),
+        first_child=forwarding.first_child.astype(np.int64),
+        child=forwarding.child.astype(np.int64),
+        child_link=forwarding.child_link.astype(np.int64),
         fixed_s=fixed_s,
         mean=np.concatenate([mean, _access_moments(access, overlay.broker_count, "mean")]),
         variance=np.concatenate([variance, _access_moments(access, overlay.broker_count, "variance")]),
-        out_offsets=np.zeros(0, np.int32),
-        out_links=np.zeros(0, np.int32),
+        out_offsets=np.zeros(0, np.int64),
+        out_links=np.zeros(0, np.int64),
         reaches=np.zeros((0, 0), np.bool_),
     )
 
@@ -194,11 +194,11 @@ def _all_paths(
         if law is not None:
             mean[row] += law.mean()
             variance[row] += law.variance()
-    empty = np.zeros((0, 0), np.int32)
+    empty = np.zeros((0, 0), np.int64)
     return Routes(
         is_multi=True,
         table=np.asarray(table, np.float64),
-        tree_of=np.zeros(len(roots), np.int32),
+        tree_of=np.zeros(len(roots), np.int64),
         position=empty,
         subtree_end=empty,
         first_child=empty,
@@ -207,8 +207,8 @@ def _all_paths(
         fixed_s=np.where(reaches, fixed_s, 0.0),
         mean=np.where(reaches, mean, 0.0),
         variance=np.where(reaches, variance, 0.0),
-        out_offsets=np.array(known.out_offsets),
-        out_links=np.array(known.out_links),
+        out_offsets=known.out_offsets.astype(np.int64),
+        out_links=known.out_links.astype(np.int64),
         reaches=reaches,
     )
 

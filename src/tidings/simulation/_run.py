@@ -98,7 +98,7 @@ class _Run:
             self._advance(chunk)
         nothing = np.zeros(0, PUBLICATION)
         self._advance(
-            Chunk(horizon_ns=self._plan.drained_ns, events=nothing, matches=np.zeros(0, np.int32), attributes=None)
+            Chunk(horizon_ns=self._plan.drained_ns, events=nothing, matches=np.zeros(0, np.int64), attributes=None)
         )
         pools = self._pools
         if self._writer is not None:

@@ -1,12 +1,11 @@
 """The steps in the life of a copy, as the event loop takes them.
 
-Each is put in the place of its call (`compiled`), but for `discard`, which is rare. What a step has to know is
-passed one array at a time: the names are those of `Pools`, `Plan` and `Routes`.
+What a step has to know is passed one array at a time: the names are those of `Pools`, `Plan` and `Routes`.
 """
 
 from math import sqrt
 
-from tidings.compiled import compiled, compiled_inline
+from tidings.compiled import borrowing_inner, borrowing_step
 from tidings.scheduling._kernels import expiry_time
 from tidings.simulation._heap import push
 from tidings.simulation._laws import draw, whole_ns
@@ -18,6 +17,7 @@ from tidings.simulation._layout import (
     EXPIRED,
     HOPELESS,
     HOPS_OUT,
+    KIND_BITS,
     NANOSECONDS,
     NEVER_NS,
     NOBODY,
@@ -35,7 +35,7 @@ WAITING, AT_DOOR, READY = range(3)
 """Where a copy is after `reach`: in the heap, at a broker that serves in turn, or through with processing."""
 
 
-@compiled_inline
+@borrowing_step
 def new_copy(event: int, link: int, now: int, copies: Array, events: Array, control: Array) -> int:
     """A copy that enters a link's queue now; its entries are still to be given."""
     copy = take_copy(copies, control)
@@ -51,7 +51,7 @@ def new_copy(event: int, link: int, now: int, copies: Array, events: Array, cont
     return copy
 
 
-@compiled
+@borrowing_inner
 def begin_event(
     publication: int,
     publications: Array,
@@ -82,7 +82,7 @@ def begin_event(
     return event
 
 
-@compiled
+@borrowing_inner
 def set_entry(
     entry: int,
     wanted: int,
@@ -103,7 +103,7 @@ def set_entry(
     price[entry] = subscriptions[wanted].price
 
 
-@compiled
+@borrowing_inner
 def publish(
     publication: int,
     publications: Array,
@@ -155,7 +155,7 @@ def publish(
     return int(copy)
 
 
-@compiled
+@borrowing_inner
 def set_tree_figures(
     start: int,
     stop: int,
@@ -187,7 +187,7 @@ def set_tree_figures(
         sd[entry] = sqrt(max(0.0, tree_variance[tree, home] - before_variance))
 
 
-@compiled
+@borrowing_inner
 def set_link_figures(
     start: int,
     stop: int,
@@ -209,7 +209,7 @@ def set_link_figures(
         sd[entry] = sqrt(link_variance[link, home])
 
 
-@compiled_inline
+@borrowing_step
 def report(copy: int, outcome: int, ended: int, copies: Array, events: Array, hops: Array, control: Array) -> None:
     """Leave a row of the trace about a copy that has come to its end, if its event is sampled."""
     event = copies[copy].event
@@ -227,13 +227,13 @@ def report(copy: int, outcome: int, ended: int, copies: Array, events: Array, ho
         hops[row].outcome = outcome
 
 
-@compiled_inline
+@borrowing_step
 def mark(copy: int, fate: int, copies: Array, origin: Array, state: Array) -> None:
     for entry in range(copies[copy].start, copies[copy].stop):
         state[origin[entry]] |= fate
 
 
-@compiled
+@borrowing_inner
 def discard(
     copy: int,
     now: int,
@@ -256,7 +256,7 @@ def discard(
     end_copy(copy, copies, events, subscription, state, subscriptions, free_blocks, control)
 
 
-@compiled_inline
+@borrowing_step
 def begin_sending(
     link: int,
     copy: int,
@@ -277,10 +277,10 @@ def begin_sending(
     slowness = draw(laws, links[link].slowness, law_rows)
     sent = now + whole_ns(events[copies[copy].event].size_kb * slowness)
     links[link].busy_ns += max(0, min(sent, end) - max(now, warmup))
-    push(heap, control, sent, TRANSMITTED, link)
+    push(heap, control, sent, link << KIND_BITS | TRANSMITTED)
 
 
-@compiled_inline
+@borrowing_step
 def begin_service(
     broker: int,
     copy: int,
@@ -299,10 +299,10 @@ def begin_service(
     brokers[broker].serving = copy
     served = now + whole_ns(brokers[broker].table * draw(laws, brokers[broker].service, law_rows))
     brokers[broker].busy_ns += max(0, min(served, end) - max(now, warmup))
-    push(heap, control, served, SERVED, broker)
+    push(heap, control, served, broker << KIND_BITS | SERVED)
 
 
-@compiled_inline
+@borrowing_step
 def reach(
     copy: int,
     now: int,
@@ -323,7 +323,7 @@ def reach(
     place = WAITING
     if brokers[broker].has_service != 0:
         if received > now:
-            push(heap, control, received, ARRIVED, copy)
+            push(heap, control, received, copy << KIND_BITS | ARRIVED)
         else:
             place = AT_DOOR
     else:
@@ -331,13 +331,13 @@ def reach(
         if brokers[broker].has_processing != 0:
             received += whole_ns(draw(laws, brokers[broker].processing, law_rows))
         if received > now:
-            push(heap, control, received, PROCESSED, copy)
+            push(heap, control, received, copy << KIND_BITS | PROCESSED)
         else:
             place = READY
     return place
 
 
-@compiled_inline
+@borrowing_step
 def deliver(
     entry: int,
     event: int,

@@ -7,6 +7,7 @@ Rules:
   the files do not depend on the size of any buffer.
 - A directory that already holds a trace is refused.
 - With a sample below 1 only sampled events are in the tables; the share is in every file's metadata (`tidings.sample`).
+- A warm-up is in every file's metadata too (`tidings.warmup_ns`): events published before it do not count in scores.
 """
 
 from pathlib import Path
@@ -46,6 +47,8 @@ class TraceWriter:
         schemas = {**TABLES, "publications": publications(attribute_kinds(network))}
         _require_new(directory, schemas)
         metadata = {"tidings.sample": repr(sample)} if sample < 1.0 else {}
+        if plan.warmup_ns > 0:
+            metadata["tidings.warmup_ns"] = str(plan.warmup_ns)
         self._tables = {
             name: _Table(directory / name, schema.with_metadata({**(schema.metadata or {}), **metadata}))
             for name, schema in schemas.items()

@@ -174,7 +174,7 @@ class _Run:
         self.give_figures(copy)
         is_free, is_access = bool(self.links[link]["is_free"]), self.links[link]["source"] < 0
         if self.plan.is_dropping and wanted and not (is_free and is_access):
-            strategy, itself = int(self.links[link]["strategy"]), np.arange(len(wanted), dtype=np.int32)
+            strategy, itself = int(self.links[link]["strategy"]), np.arange(len(wanted), dtype=np.int64)
             allowed_s, _, fixed_s, mean, sd = copy.figures
             bold = float(self.links[link]["quantile"])
             if self.sending[link] is None:
@@ -243,7 +243,7 @@ class _Run:
             return 0
         for place, copy in enumerate(queue):
             elapsed_s = (now - copy.event.published) * (1.0 / NANOSECONDS)
-            itself = np.arange(len(copy.wanted), dtype=np.int32)
+            itself = np.arange(len(copy.wanted), dtype=np.int64)
             terms = (int(record["strategy"]), float(record["weight"]), float(record["postponed_s"]), elapsed_s)
             worth, _ = value(*terms, copy.event.size_kb, 0, len(copy.wanted), itself, *copy.figures)
             if worth > greatest + TIE:
