@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("matching", "scheduling", "simulation")
+NAMES = ("matching", "scheduling", "simulation", "interest", "pipeline")
 
 
 def main() -> None:

@@ -293,3 +293,34 @@ def test_large_batches_of_mixed_events(rows: list[dict[str, object]]) -> None:
 def test_an_index_can_be_shipped_to_workers() -> None:
     index = MatchingIndex([("s", "a > 1 AND b LIKE 'x%'")])
     assert pickle.loads(pickle.dumps(index)).match({"a": 2, "b": "xy"}) == ["s"]
+
+
+def test_an_unpickled_index_can_be_changed_like_the_one_it_was_made_of() -> None:
+    rng = np.random.default_rng(4)
+    low = rng.random(2000).tolist()
+    index = MatchingIndex((n, f"p > {a} AND p < {a + 0.05} AND q = {n % 9}") for n, a in enumerate(low))
+    index.add_many([("never", "FALSE"), ("either", "p IN (1, 2, 3) OR q > 5"), ("like", "s LIKE 'a%' AND q < 3")])
+    for gone in (0, 5, 1999):
+        index.remove(gone)
+    copy = pickle.loads(pickle.dumps(index, protocol=5))
+    again = pickle.loads(pickle.dumps(copy))  # of an index whose ids have not been asked for yet
+    events = [{"p": p, "q": int(q), "s": "ab"} for p, q in zip(rng.random(300), rng.integers(0, 9, 300), strict=True)]
+    for other in (copy, again):
+        assert len(other) == len(index) == 2000
+        assert [sorted(map(str, other.match(e))) for e in events] == [sorted(map(str, index.match(e))) for e in events]
+        assert "never" in other
+        assert 5 not in other
+        with pytest.raises(InputError, match="already"):
+            other.add("never", "p > 1")
+        for old in ("never", "either", 7):
+            other.remove(old)
+        other.add_many((f"new {n}", f"p > {n / 1000}") for n in range(1000))
+        assert sorted(map(str, other.match({"p": 0.0015, "q": 8}))) == ["new 0", "new 1"]
+
+
+def test_a_pickled_index_is_without_room_to_grow() -> None:
+    index = MatchingIndex((n, f"p > {n}") for n in range(5000))
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(index, protocol=5, buffer_callback=buffers.append)
+    assert len(head) < 20_000, "all that grows with the subscriptions is in buffers"
+    assert sum(buffer.raw().nbytes for buffer in buffers) <= index.nbytes

@@ -63,6 +63,13 @@ class ClauseStore:
         self._bounds = np.zeros(1, np.int64)  # bounds seen, and how many there were when last learned
         self._bounds_learned = np.zeros(1, np.int64)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For a pickle: without the room to grow."""
+        assert not self._pending, "what was added is not in the arrays yet"
+        used = {"_sets": self._sets_used, **dict.fromkeys(("span", "flags", "first"), self.count)}
+        used.update(dict.fromkeys(_ATOM_ARRAYS, self.atoms))
+        return {**vars(self), **{name: getattr(self, name)[:length] for name, length in used.items()}}
+
     def state(self) -> State:
         known = (
             self.boundaries, self.span, self.flags, self._what, self._ends, self._set, self._code_low, self._code_high,

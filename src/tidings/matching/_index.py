@@ -6,6 +6,8 @@ filter itself, only for the subscriptions whose other conditions hold.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow as pa
 from tidings.errors import InputError
 from tidings.matching._clauses import ClauseStore
 from tidings.matching._columns import Columns
-from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, encode, match_each, match_tiles
+from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, State, encode, match_each, match_tiles
 from tidings.matching._partitions import Partitions
 from tidings.matching._results import by_event
 from tidings.model.filters import Filter
@@ -41,23 +43,51 @@ class MatchingIndex:
 
     Ids are any hashable values. While all of them are whole numbers, `match_batch` returns an int64 array of them;
     otherwise an array of the objects. An index is not to be changed while another thread matches.
+
+    An index can be pickled. With protocol 5 its arrays, nearly all of it, travel as buffers of their own, so a copy
+    that lies in a file can be mapped into the memory of many processes and is ready at once.
     """
+
+    _state: State
+    _events: Array
+    _found: Array
+    _table: Array
 
     def __init__(self, subscriptions: Iterable[tuple[Id, Filter | str]] = ()) -> None:
         self._columns = Columns()
         self._store = ClauseStore()
         self._partitions = Partitions()
-        self._clauses_of: dict[Id, range] = {}
+        self._without_clause: list[Id] = []  # after unpickling: the ids that `_ids` cannot tell
         self._unsure: dict[int, Filter] = {}  # by clause: filters that have to confirm what the kernels find
         self._ids: Array = np.zeros(
             16, np.int64
         )  # by clause; becomes an array of objects with the first id that is no int64
         self._placed_when_learned = 0
-        self._state = self._partitions.state(self._store.state())
-        self._events = np.empty(FIRST_OUTPUT, np.int64)
-        self._found = np.empty(FIRST_OUTPUT, np.int64)
-        self._table = np.zeros((0, WORDS), np.uint64)
+        self._make_scratch()
         self.add_many(subscriptions)
+
+    def __getstate__(self) -> dict[str, object]:
+        kept = ("_columns", "_store", "_partitions", "_unsure", "_placed_when_learned")
+        state = {name: getattr(self, name) for name in kept}
+        # The dictionary of ids says nothing that the arrays do not, but for those whose filter has no clause at all.
+        without_clause = [id for id, span in self._clauses_of.items() if not span]
+        return {**state, "_ids": self._ids[: self._store.count], "_without_clause": without_clause}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_scratch()
+
+    @cached_property
+    def _clauses_of(self) -> dict[Id, range]:
+        """The clauses of each id; after unpickling made when first asked for, which matching never does."""
+        alive = np.flatnonzero(self._partitions.slot_of[: self._store.count] >= 0)
+        firsts = np.flatnonzero(self._store.first[alive] == alive)
+        lengths = np.diff(np.append(firsts, len(alive))).tolist()
+        spans = zip(self._ids[alive[firsts]].tolist(), alive[firsts].tolist(), lengths, strict=True)
+        return {
+            **{id: range(first, first + length) for id, first, length in spans},
+            **dict.fromkeys(self._without_clause, range(0)),
+        }
 
     def __len__(self) -> int:
         return len(self._clauses_of)
@@ -176,6 +206,13 @@ class MatchingIndex:
         return keep
 
     # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def _make_scratch(self) -> None:
+        """What is made anew for every copy of an index: the view of the arrays, and the buffers of a search."""
+        self._state = self._partitions.state(self._store.state())
+        self._events = np.empty(FIRST_OUTPUT, np.int64)
+        self._found = np.empty(FIRST_OUTPUT, np.int64)
+        self._table = np.zeros((0, WORDS), np.uint64)
 
     def _note_ids(self, new: Iterable[Id]) -> None:
         if len(self._ids) < self._store.count:

@@ -78,6 +78,10 @@ class Arena:
         self.used = 0
         self._free: dict[int, list[int]] = defaultdict(list)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For a pickle: without the room to grow."""
+        return {**vars(self), "array": self.array[: self.used]}
+
     def take(self, size: int) -> int:
         if size == 0:
             return 0
@@ -156,6 +160,13 @@ class Partitions:
         self._read: dict[int, set[int]] = defaultdict(set)  # columns that the clauses under a first key column read
         self._plan: Plan | None = None
         self.slot_of = np.full(16, -1, np.int64)  # by clause
+
+    def __getstate__(self) -> dict[str, object]:
+        """For a pickle: without the room to grow, and without what can be worked out again."""
+        used = {"_about": self._count, "_owner": self._blocks.used, "_block_span": self._blocks.used}
+        used["_slots"] = self._blocks.used * BLOCK
+        trimmed = {name: getattr(self, name)[:length] for name, length in used.items()}
+        return {**vars(self), **trimmed, "_plan": None}
 
     def state(self, clauses: State) -> State:
         """`clauses` completed with the arrays of the partitions as they are now."""

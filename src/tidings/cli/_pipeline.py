@@ -1,0 +1,175 @@
+"""`tidings pipeline`: from traces to who got what on time, with Spark."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli import _watch
+from tidings.cli._output import Json, print_json, reporting
+from tidings.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidings.pipeline import PipelineResult
+
+__all__ = ["app"]
+
+app = typer.Typer(help="What a network did, from its traces, with Spark.", no_args_is_help=True)
+EPILOG = (
+    "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
+    "tidings pipeline run trace --out scores\n\n"
+    "tidings pipeline run trace --out scores --max-bad 1% --json"
+)
+ROWS_MAX = 20
+
+
+@app.command(epilog=EPILOG)
+def run(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACES...", help="Directories of a trace; several are one.", show_default=False),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the tables go, and what later runs build on.")
+    ],
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")
+    ] = None,
+    remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server.")] = None,
+    environment: Annotated[
+        Path | None,
+        typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
+    ] = None,
+    mapping: Annotated[
+        Path | None, typer.Option("--mapping", metavar="FILE", help="How to read a foreign trace (JSON lines, CSV).")
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="ATTRIBUTE", help="Scores by this attribute; `topic` if events have it."),
+    ] = None,
+    window: Annotated[str, typer.Option("--window", metavar="TIME", help="Length of the windows of time.")] = "60 s",
+    warmup: Annotated[
+        str | None,
+        typer.Option(
+            "--warmup",
+            metavar="TIME",
+            help="Leave out events that depart before; what the trace says unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    clock_tolerance: Annotated[
+        str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may differ.")
+    ] = "0 s",
+    max_bad: Annotated[
+        str | None,
+        typer.Option("--max-bad", metavar="SHARE", help="Fail if more rows are bad: 1% or 0.01.", show_default=False),
+    ] = None,
+    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Forget earlier runs.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark speak on standard error.")] = False,
+    json: Json = False,
+) -> None:
+    """Count what is new in a trace: who got what on time, what was lost, what the network is like."""
+    with reporting(json=json):
+        from tidings.model.units import parse_quantity
+        from tidings.pipeline import PipelineOptions, open_session, run_pipeline
+
+        options = PipelineOptions(
+            window_ns=round(parse_quantity(window, "time") * 1e9),
+            topic=topic,
+            warmup_ns=None if warmup is None else round(parse_quantity(warmup, "time") * 1e9),
+            clock_tolerance_ns=round(parse_quantity(clock_tolerance, "time") * 1e9),
+            mapping=mapping,
+            max_bad=None if max_bad is None else parse_share(max_bad),
+            from_scratch=from_scratch,
+        )
+        with ExitStack() as stack:
+            progress = stack.enter_context(_stages())
+            session = open_session(
+                master=master, remote=remote, environment=environment, verbose=verbose, app_name="tidings pipeline"
+            )
+
+            def start():  # type: ignore[no-untyped-def]
+                progress("starting Spark")
+                return stack.enter_context(session)
+
+            result = run_pipeline(start, traces, out, options, progress=progress)
+        if json:
+            print_json(result)
+        else:
+            _print(result)
+
+
+def parse_share(text: str) -> float:
+    """A share as people write it: 1% or 0.01."""
+    is_percent = text.strip().endswith("%")
+    try:
+        share = float(text.strip().removesuffix("%")) / (100.0 if is_percent else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ConfigurationError(f"{text!r} is not a share of rows: write 1% or 0.01")
+    return share
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str], None]]:
+    """The stage that runs: on a terminal one line that changes, otherwise a line for each, on standard error."""
+    if not sys.stderr.isatty():
+        yield lambda stage: typer.echo(stage, err=True)
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda stage: bar.update(task, description=stage)
+
+
+def _print(result: "PipelineResult") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if result.recomputed is not None:
+        console.print(f"everything was computed again: {result.recomputed}")
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    rows = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
+    facts.add_row("read", f"{rows}; {result.files:,} files, {result.new_files:,} of them new")
+    facts.add_row("on time", f"{rate}: {result.on_time:,} of {result.matched:,}, earning {result.earnings:,.10g}")
+    facts.add_row("not on time", f"{result.late:,} late, {result.lost:,} lost")
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.quarantined.items()) or "none"
+    facts.add_row("bad rows", f"{result.bad:,} ({reasons})" if result.bad else "none")
+    console.print(facts)
+    table = Table(title="subscriptions, the least reliable first", title_justify="left", box=None, pad_edge=False)
+    table.add_column("subscription")
+    for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval"):
+        table.add_column(heading, justify="right")
+    ranked = sorted(result.subscribers.items(), key=lambda item: _order(item[1].on_time_reliability))
+    for name, row in ranked[:ROWS_MAX]:
+        share, interval = "-", "-"
+        if row.on_time_reliability is not None:
+            share, interval = (
+                f"{row.on_time_reliability:.2%}",
+                f"{row.reliability_low:.2%} to {row.reliability_high:.2%}",
+            )
+        counts = (f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}")
+        table.add_row(Text(name), *counts, share, interval)
+    console.print(table)
+    if len(ranked) > ROWS_MAX:
+        console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
+    typer.echo("tables: " + " ".join(result.tables.values()), err=True)
+
+
+def _order(share: float | None) -> float:
+    return 2.0 if share is None else share  # those without events last
+
+
+app.command(epilog=_watch.EPILOG)(_watch.watch)

@@ -1,0 +1,120 @@
+"""What a run counted, and what follows from it for the next run.
+
+Rules:
+
+- Nothing new: the last answer stands, and nothing is computed.
+- New files: their units are computed again, from these files and from what earlier files hold of the same units.
+- A change of what everything depends on (subscriptions, brokers, options, a counted file, the version): everything is
+  computed again, and the result says why.
+- A counted file that is gone is an error: the answer could neither be kept nor be computed again.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tidings.errors import InputError
+from tidings.pipeline.ingest import TraceFile
+
+__all__ = ["FORMAT", "Manifest", "Plan", "plan_run"]
+
+FORMAT: Final = 1
+"""Of the partials and the manifest; partials of another one are not used."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a complete run: `options` and `setting` are what everything depends on, as text to compare."""
+
+    format: int
+    files: list[TraceFile]
+    options: dict[str, str]
+    setting: str
+    result: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InputError(
+                f"{path}: the record of the last run cannot be read ({error}); run again with --from-scratch"
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Under another name first, and on the disk before it gets its own."""
+        temporary = path.with_name(f".{path.name}")
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(self))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run has to read: new files whole, and of old ones the units that the new ones touch.
+
+    `reason` says why everything is computed again, if so (then all files are new).
+    """
+
+    new: Sequence[TraceFile]
+    old: Sequence[TraceFile]
+    reason: str | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.new and self.reason is None
+
+
+def plan_run(
+    last: Manifest | None,
+    files: Sequence[TraceFile],
+    *,
+    options: Mapping[str, str],
+    setting: str,
+    is_whole: bool = False,
+) -> Plan:
+    """What is to be done about these files, after the last run, if there was one.
+
+    `is_whole` says that files count only all together: then a new one changes everything.
+    """
+    if last is None:
+        return Plan(new=files, old=())
+    reason = _reason(last, files, options, setting)
+    if reason is not None:
+        return Plan(new=files, old=(), reason=reason)
+    # Nothing was counted of a file that could not be read: when it can, it is new.
+    known = {_identity(file) for file in last.files}
+    new = [file for file in files if _identity(file) not in known]
+    if new and is_whole:
+        return Plan(new=files, old=(), reason="the mapping numbers the events of all files together")
+    return Plan(new=new, old=[file for file in files if _identity(file) in known])
+
+
+def _reason(last: Manifest, files: Sequence[TraceFile], options: Mapping[str, str], setting: str) -> str | None:
+    if last.format != FORMAT:
+        return "the last run was made by another version"
+    for name in sorted({*options, *last.options}):
+        if options.get(name) != last.options.get(name):
+            return f"the option {name} was {last.options.get(name, 'not set')} and is {options.get(name, 'not set')}"
+    if setting != last.setting:
+        return "subscriptions or brokers have changed"
+    present = {(file.table, file.path): file for file in files}
+    for file in last.files:
+        found = present.get((file.table, file.path))
+        if found is None:
+            raise InputError(
+                f"{file.path}: was counted by the last run and is gone; bring it back, or run with --from-scratch to "
+                "count what is left"
+            )
+        if _identity(found) != _identity(file) and file.fault is None:
+            return f"{file.path} has changed since it was counted"
+    return None
+
+
+def _identity(file: TraceFile) -> tuple[str, str, int, int, str | None]:
+    return file.table, file.path, file.size_bytes, file.modified_ns, file.fault

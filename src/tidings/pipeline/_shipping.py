@@ -1,0 +1,54 @@
+"""How the package, and what it imports, reach the processes that run Python for Spark.
+
+On a cluster's executors an archive is unpacked in a folder of the executor's own: either this package as it is here,
+with the kernels that have been compiled so far, for workers which have its dependencies; or a whole environment
+(docs/guide/spark-cluster.md). Through Connect the package goes as a zip that Python imports from.
+"""
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import tidings
+from tidings.errors import ConfigurationError
+
+__all__ = ["existing_environment", "kernels_for_workers", "shipped_to_executors", "zipped_package"]
+
+
+def existing_environment(archive: Path) -> Path:
+    """The archive's full path; a ConfigurationError if there is no such file."""
+    if not archive.is_file():
+        raise ConfigurationError(
+            f"{archive}: there is no such environment archive; docs/guide/spark-cluster.md says how to make one"
+        )
+    return archive.resolve()
+
+
+def shipped_to_executors(environment: Path | None, folder: Path) -> dict[str, str]:
+    """What executors unpack in their own folder: an environment, or this package with the kernels compiled so far."""
+    if environment is not None:
+        return {"spark.archives": f"{environment}#environment"}
+    package = Path(tidings.__file__).parent
+    target = folder / "tidings-package.tar.gz"
+    with tarfile.open(target, "w:gz", compresslevel=1) as archive:  # a tar keeps the times that kernels are judged by
+        archive.add(package, package.name, filter=lambda entry: None if entry.name.endswith(".pyc") else entry)
+    return {"spark.archives": f"{target}#tidings-package", "spark.executorEnv.PYTHONPATH": "tidings-package"}
+
+
+def zipped_package(folder: Path) -> Path:
+    """This package's source as a zip that Python imports from."""
+    package = Path(tidings.__file__).parent
+    target = folder / "tidings-package.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(package.rglob("*")):
+            if "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(package.parent))
+    return target
+
+
+def kernels_for_workers(folder: Path) -> dict[str, str]:
+    """Where workers of this machine keep compiled kernels, if they cannot do it beside the package's files."""
+    if os.access(Path(tidings.__file__).parent, os.W_OK):
+        return {}
+    return {"spark.executorEnv.NUMBA_CACHE_DIR": str(folder / "kernels")}

@@ -1,0 +1,219 @@
+"""Logs of foreign systems, CSV and JSON lines, read through a mapping.
+
+Everything is read as text and converted by expressions, so a wrong value is a fault of its row and of no other. Times
+are exact: they go through decimals, or for ISO timestamps through whole seconds and the digits of the fraction, because
+neither doubles nor Spark's timestamps hold nanoseconds.
+
+Numbers of events. A log that knows events by an id only gets sequence numbers here: the events of a publisher are
+counted in the order of departure (ties: by id). That needs all publications at once (one shuffle by publisher, and one
+by event for what refers to them), and a late file may shift the numbers: `Mapping.numbers_events` says so.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES
+from tidings.pipeline.ingest._converting import converted
+from tidings.pipeline.ingest._files import TraceFile
+from tidings.pipeline.ingest._mapping import DIGITS, EVENT, FALLBACKS, FROM_THE_BEGINNING_NS, Mapping, Time
+from tidings.pipeline.ingest._paths import spark_path
+from tidings.pipeline.ingest._reasons import JSON_OPTIONS, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
+
+__all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
+
+_DURATIONS = ("lifetime_ns", "max_delay_ns")
+_BROKEN = "_malformed_line"
+_EVENT = "_event"
+
+
+def read_foreign(
+    spark: SparkSession, table: str, files: Sequence[TraceFile], mapping: Mapping
+) -> tuple[DataFrame, dict[str, tuple[str, ...]]]:
+    """The rows of a table in these files (those of other tables help to number events), and its attributes' kinds."""
+    rows = _read_all(spark, table, files, mapping)
+    if EVENT in mapping.tables[table].columns:
+        sends = rows if table == "publications" else _read_all(spark, "publications", files, mapping)
+        rows = _numbered(table, rows, _numbers(sends), has_publisher="publisher" in mapping.tables[table].columns)
+    kinds: dict[str, tuple[str, ...]] = {
+        name: (kind,) for name, (_, kind) in mapping.tables[table].attribute_columns().items()
+    }
+    attributes = ["attributes"] if table == "publications" else []
+    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw"), kinds
+
+
+def given_rows(spark: SparkSession, mapping: Mapping) -> DataFrame:
+    """The subscriptions that the mapping itself gives."""
+    rows: list[tuple[object, ...]] = [
+        (
+            given.subscription or given.subscriber,
+            given.subscriber,
+            given.broker,
+            given.filter,
+            None if given.max_delay is None else round(given.max_delay * 1e9),
+            given.price,
+            FROM_THE_BEGINNING_NS,
+            None,
+            mapping.source,
+            [],
+            None,
+        )
+        for given in mapping.subscribers
+    ]
+    columns = ", ".join(f"{name} {kind}" for name, kind in TYPES["subscriptions"].items())
+    return spark.createDataFrame(rows, f"{columns}, _file string, _faults array<string>, _raw string")
+
+
+def _read_all(spark: SparkSession, table: str, files: Sequence[TraceFile], mapping: Mapping) -> DataFrame:
+    by_columns: dict[tuple[str, ...], list[TraceFile]] = {}
+    for file in files:
+        if file.table == table and file.format != "parquet" and file.fault is None:
+            assert not isinstance(file.columns, str)
+            by_columns.setdefault(file.columns or (), []).append(file)
+    parts = [_read_alike(spark, table, columns, alike, mapping) for columns, alike in sorted(by_columns.items())]
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _read_alike(
+    spark: SparkSession, table: str, header: tuple[str, ...], files: Sequence[TraceFile], mapping: Mapping
+) -> DataFrame:
+    """Files with the same columns, brought to the contract's; `_event` is the event's id, if there is one."""
+    plan = mapping.tables[table]
+    paths = [spark_path(file.path) for file in files]
+    if plan.format == "csv":
+        lines, texts, raw = _csv(spark, paths, header, plan.delimiter)
+    else:
+        lines, texts, raw = _json_lines(spark, paths, plan.file_columns())
+    wrong: list[Column] = []
+    values: list[Column] = []
+    for name, kind in TYPES[table].items():
+        text = texts.get(plan.columns.get(name, ""))
+        value, is_wrong = (
+            (f.lit(None).cast(kind), None) if text is None else _field(text, name, kind, mapping.times[table])
+        )
+        default = plan.defaults.get(name)
+        values.append((value if default is None else f.coalesce(value, f.lit(default).cast(kind))).alias(name))
+        wrong += [] if is_wrong is None else [is_wrong]
+    if table == "publications":
+        inner = []
+        for name, (column, kind) in plan.attribute_columns().items():
+            value, is_wrong = converted(texts[column], "string", KIND_TYPES[kind])
+            inner.append(value.alias(name))
+            wrong += [] if is_wrong is None else [is_wrong]
+        values.append(f.struct(*inner).alias("attributes"))
+    event = texts[plan.columns[EVENT]] if EVENT in plan.columns else f.lit(None).cast("string")
+    is_wrong = f.coalesce(reduce(Column.__or__, wrong, f.lit(False)), f.lit(False))
+    is_malformed = f.col(_BROKEN).isNotNull()
+    faults = f.when(is_malformed, f.array(f.lit(MALFORMED))).when(is_wrong, f.array(f.lit(WRONG_TYPE)))
+    rows = lines.select(
+        *values,
+        event.alias(_EVENT),
+        f.col("_path").alias("_file"),
+        f.coalesce(faults, f.array().cast("array<string>")).alias("_faults"),
+        f.when(is_malformed | is_wrong, raw).alias("_raw"),
+        raw.alias("_text"),
+    )
+    for name, otherwise in FALLBACKS[table].items():
+        rows = rows.withColumn(name, f.coalesce(f.col(name), f.expr(otherwise)))
+    return rows
+
+
+def _csv(
+    spark: SparkSession, paths: list[str], header: tuple[str, ...], delimiter: str
+) -> tuple[DataFrame, dict[str, Column], Column]:
+    """Lines by position, because names in a header may differ in case only, which Spark confuses."""
+    names = [f"_{number}" for number in range(len(header))]
+    schema = ", ".join(f"{name} string" for name in [*names, _BROKEN])
+    reader = spark.read.schema(schema).options(
+        header=True, sep=delimiter, quote='"', escape='"', mode="PERMISSIVE", columnNameOfCorruptRecord=_BROKEN
+    )
+    lines = reader.csv(paths).select(*names, _BROKEN, f.col("_metadata.file_path").alias("_path"))
+    texts = {title: f.col(name) for title, name in zip(header, names, strict=True)}
+    row = f.to_json(f.struct(*(column.alias(title) for title, column in texts.items())), JSON_OPTIONS)
+    broken = f.to_json(f.struct(f.col(_BROKEN).alias("line")))
+    return lines, texts, f.when(f.col(_BROKEN).isNotNull(), broken).otherwise(row)
+
+
+def _json_lines(
+    spark: SparkSession, paths: list[str], columns: Sequence[str]
+) -> tuple[DataFrame, dict[str, Column], Column]:
+    read = spark.read.text(paths).select("value", f.col("_metadata.file_path").alias("_path"))
+    lines = read.where(f.trim("value") != "").withColumn("_object", f.try_parse_json("value"))
+    is_object = f.coalesce(f.schema_of_variant("_object").startswith("OBJECT"), f.lit(False))
+    lines = lines.withColumn(_BROKEN, f.when(~is_object, f.col("value")))
+    texts = {
+        column: f.when(is_object, f.try_variant_get("_object", _json_path(column), "string")) for column in columns
+    }
+    broken = f.to_json(f.struct(f.col("value").alias("line")))
+    return lines, texts, f.when(is_object, f.col("value")).otherwise(broken)
+
+
+def _json_path(column: str) -> str:
+    """A column that begins with `$` is a path (`$.payload.price`), any other the name of a key."""
+    return column if column.startswith("$") else "$['" + column.replace("\\", "\\\\").replace("'", "\\'") + "']"
+
+
+def _field(text: Column, name: str, kind: str, time: Time) -> tuple[Column, Column | None]:
+    if not name.endswith("_ns"):
+        return converted(text, "string", kind)
+    if name in _DURATIONS:
+        assert time.duration_unit is not None
+        value = _scaled_ns(text, time.duration_unit, origin_ns=0)
+    elif time.unit == "iso":
+        value = _moment_ns(text, origin_ns=time.origin_ns)
+    else:
+        value = _scaled_ns(text, time.unit, origin_ns=time.origin_ns)
+    return value, text.isNotNull() & value.isNull()
+
+
+def _scaled_ns(text: Column, unit: str, *, origin_ns: int) -> Column:
+    """A number in a unit as nanoseconds from the origin on; digits finer than a nanosecond are rounded."""
+    digits = DIGITS[unit]
+    exact = text.try_cast(f"decimal(22,{digits})") * f.lit(10**digits).cast("decimal(10,0)")
+    return (exact - f.lit(str(origin_ns)).cast("decimal(20,0)")).try_cast("bigint")
+
+
+_MOMENT = r"^\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?\s*(Z|[+-]\d\d)?:?(\d\d)?\s*$"
+
+
+def _moment_ns(text: Column, *, origin_ns: int) -> Column:
+    """An ISO 8601 timestamp as nanoseconds from the origin on; without a zone it is UTC."""
+    part = [f.regexp_extract(text, _MOMENT, number) for number in range(6)]
+    zone = f.when(part[4].isin("", "Z"), "+00:00").otherwise(
+        f.concat(part[4], f.lit(":"), f.when(part[5] == "", "00").otherwise(part[5]))
+    )
+    whole = f.unix_seconds(f.concat(part[1], f.lit("T"), part[2], zone).try_cast("timestamp"))
+    fraction = f.rpad(part[3], 9, "0").cast("decimal(10,0)")
+    exact = whole.cast("decimal(19,0)") * f.lit(10**9).cast("decimal(10,0)") + fraction
+    return f.when(part[0] != "", (exact - f.lit(str(origin_ns)).cast("decimal(20,0)")).try_cast("bigint"))
+
+
+def _numbers(sends: DataFrame) -> DataFrame:
+    """Every event id of every publisher with its sequence number; the same id again is the same event."""
+    usable = sends.where((f.size("_faults") == 0) & f.col("departure_ns").isNotNull() & f.col(_EVENT).isNotNull())
+    first = usable.groupBy("publisher", _EVENT).agg(f.min("departure_ns").alias("_first_ns"))
+    order = Window.partitionBy("publisher").orderBy("_first_ns", _EVENT)
+    return first.select(
+        "publisher", _EVENT, "_first_ns", (f.row_number().over(order) - 1).cast("bigint").alias("_number")
+    )
+
+
+def _numbered(table: str, rows: DataFrame, numbers: DataFrame, *, has_publisher: bool) -> DataFrame:
+    """The rows with the numbers of their events; without a publisher, the one who first sent an event of this id."""
+    if has_publisher:
+        keyed = numbers.select("publisher", _EVENT, "_number")
+        joined = rows.join(keyed, ["publisher", _EVENT], "left")
+    else:
+        earliest = f.min(f.struct("_first_ns", "publisher", "_number"))
+        keyed = numbers.groupBy(_EVENT).agg(earliest.alias("_send"))
+        joined = rows.drop("publisher").join(keyed, [_EVENT], "left")
+        joined = joined.select("*", f.col("_send.publisher"), f.col("_send._number"))
+    numbered = joined.withColumn("sequence", f.col("_number"))
+    if table == "publications":
+        return numbered
+    is_unknown = f.col("_number").isNull() & f.col(_EVENT).isNotNull() & (f.size("_faults") == 0)
+    return numbered.withColumn("_raw", f.when(is_unknown, f.col("_text")).otherwise(f.col("_raw"))).withColumn(
+        "_faults", f.when(is_unknown, f.array(f.lit(UNKNOWN_PUBLICATION))).otherwise(f.col("_faults"))
+    )

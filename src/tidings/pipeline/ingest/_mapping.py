@@ -1,0 +1,268 @@
+"""The mapping file: how the logs of a foreign system are read as the tables of a trace (docs/reference).
+
+It is TOML, decoded as strictly as a scenario: an unknown key, a column of no table, a default of the wrong type is an
+error with its line. A mapping says for each table which files hold it, in which format, which of their columns are the
+contract's fields, and in which unit times are; subscriptions may be given in the mapping itself.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tidings.errors import FilterError, InputError
+from tidings.model.filters import Filter
+from tidings.model.scenario._decoding import decode, suggestion
+from tidings.model.scenario._laws import Quantity
+from tidings.model.scenario._source import Place, Source
+from tidings.model.trace import TABLES, AttributeKind
+from tidings.pipeline.ingest._columns import TYPES
+
+__all__ = ["DIGITS", "EVENT", "FALLBACKS", "Mapping", "Subscriber", "TableMapping", "Time", "load_mapping"]
+
+EVENT: Final = "event"
+"""In a log without sequence numbers: the column with the event's id, from which its number is derived."""
+
+DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+"""Decimal digits of a unit's fraction that are whole nanoseconds."""
+
+FROM_THE_BEGINNING_NS: Final = -(1 << 62)
+
+FALLBACKS: Final[dict[str, dict[str, str]]] = {
+    "publications": {"broker": "'broker'", "size_bytes": "0L"},
+    "hops": {
+        "enqueued_ns": "coalesce(sent_ns, received_ns)",
+        "outcome": "if(received_ns IS NULL, 'lost', 'received')",
+    },
+    "deliveries": {"broker": "'broker'", "delivered_ns": "arrived_ns"},
+    "subscriptions": {
+        "subscription": "subscriber",
+        "subscriber": "subscription",
+        "broker": "'broker'",
+        "price": "1.0D",
+        "from_ns": f"{FROM_THE_BEGINNING_NS}L",
+    },
+    "transitions": {"kind": "if(target IS NULL, 'broker', 'link')"},
+    "topology": {"kind": "if(target IS NULL, 'broker', 'link')"},
+}
+"""What a field without a value is taken to be, as SQL; a field that is neither here nor NULL by contract is needed."""
+
+_EVENT_TABLES: Final = ("publications", "hops", "deliveries")
+_LITERALS: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "bigint": (int,),
+    "double": (int, float),
+    "boolean": (bool,),
+}
+
+
+class _Moment:
+    """A time written in TOML's own form, as text."""
+
+    def prepare(self, raw: Any, place: Place) -> Any:
+        if isinstance(raw, date) and not isinstance(raw, datetime):
+            place.fail("a date alone is no moment; write it like 2026-01-31T00:00:00Z")
+        return raw.isoformat() if isinstance(raw, datetime) else raw
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Time(_Written, frozen=True, kw_only=True):
+    """How times are written: the unit of a number, or "iso" for text; `origin` becomes time 0."""
+
+    unit: Literal["s", "ms", "us", "ns", "iso"]
+    origin: Annotated[str | int | float, _Moment()] = 0
+    durations: Literal["s", "ms", "us", "ns"] | None = None
+    EXAMPLES: ClassVar = {"unit": 'unit = "ms"'}
+
+    @property
+    def origin_ns(self) -> int:
+        if isinstance(self.origin, str):
+            moment = datetime.fromisoformat(self.origin)
+            since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+            return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1000
+        return int(Decimal(str(self.origin)) * 10 ** DIGITS[self.unit if self.unit != "iso" else "s"])
+
+    @property
+    def duration_unit(self) -> str | None:
+        return self.durations or (self.unit if self.unit != "iso" else None)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Attribute(_Written, frozen=True, kw_only=True):
+    """An attribute: its kind, and its column if that has another name."""
+
+    kind: AttributeKind
+    column: str | None = None
+    EXAMPLES: ClassVar = {"kind": 'kind = "number"'}
+
+
+class TableMapping(_Written, frozen=True, kw_only=True):
+    """One table: its files (a pattern below the trace's directory), and what their columns are."""
+
+    files: Annotated[str, Meta(min_length=1)]
+    format: Literal["csv", "json-lines"]
+    columns: dict[str, str]
+    defaults: dict[str, str | int | float | bool] = {}
+    attributes: dict[str, AttributeKind | Attribute] = {}
+    time: Time | None = None
+    delimiter: Annotated[str, Meta(min_length=1, max_length=1)] = ","
+    EXAMPLES: ClassVar = {
+        "files": 'files = "sends/*.csv"',
+        "format": 'format = "csv"',
+        "columns": 'columns = { publisher = "producer" }',
+    }
+
+    def attribute_columns(self) -> dict[str, tuple[str, AttributeKind]]:
+        """Attributes by name, each with its column and its kind."""
+        return {
+            name: (name, given) if isinstance(given, str) else (given.column or name, given.kind)
+            for name, given in self.attributes.items()
+        }
+
+    def file_columns(self) -> list[str]:
+        """Every column that a file has to have."""
+        return [*self.columns.values(), *(column for column, _ in self.attribute_columns().values())]
+
+
+class Subscriber(_Written, frozen=True, kw_only=True):
+    """A subscription that no file holds; it counts from the beginning to the end."""
+
+    subscriber: Annotated[str, Meta(min_length=1)]
+    subscription: str | None = None
+    filter: str
+    max_delay: Annotated[float, Quantity("time")] | None = None
+    price: Annotated[float, Meta(ge=0)] = 1.0
+    broker: str = "broker"
+    EXAMPLES: ClassVar = {"subscriber": 'subscriber = "billing"', "filter": "filter = \"symbol = 'YHOO'\""}
+
+
+class _Document(_Written, frozen=True, kw_only=True):
+    time: Time
+    publications: TableMapping | None = None
+    hops: TableMapping | None = None
+    deliveries: TableMapping | None = None
+    subscriptions: TableMapping | None = None
+    transitions: TableMapping | None = None
+    topology: TableMapping | None = None
+    subscribers: tuple[Subscriber, ...] = ()
+    EXAMPLES: ClassVar = {"time": '[time] with unit = "ms"'}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapping:
+    """A mapping file, decoded and found consistent. `digest` changes with its text: then nothing read before holds."""
+
+    source: str
+    digest: str
+    tables: dict[str, TableMapping]
+    times: dict[str, Time]
+    subscribers: tuple[Subscriber, ...]
+
+    @property
+    def patterns(self) -> dict[str, tuple[str, Literal["csv", "json-lines"]]]:
+        """By table: the pattern of its files, and their format."""
+        return {name: (table.files, table.format) for name, table in self.tables.items()}
+
+    @property
+    def given_tables(self) -> set[str]:
+        """Tables that the mapping itself has rows of."""
+        return {"subscriptions"} if self.subscribers else set()
+
+    @property
+    def numbers_events(self) -> bool:
+        """Whether sequence numbers are derived from event ids: then all files count together, and none alone."""
+        return any(EVENT in table.columns for table in self.tables.values())
+
+
+def load_mapping(path: str | Path) -> Mapping:
+    """The mapping in a TOML file; an error names the line and the remedy."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; give the path of a mapping in TOML") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}; give the path of a mapping in TOML") from None
+    source = Source(text, str(path))
+    document = decode(source.table(), _Document, source.root)
+    tables = {name: table for name in TABLES if (table := getattr(document, name)) is not None}
+    _check_time(document.time, source.root / "time")
+    for name, table in tables.items():
+        _check_table(name, table, tables, table.time or document.time, source.root / name)
+    _check_subscribers(document.subscribers, source.root / "subscribers")
+    return Mapping(
+        source=str(path),
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        tables=tables,
+        times={name: table.time or document.time for name, table in tables.items()},
+        subscribers=document.subscribers,
+    )
+
+
+def _check_time(time: Time, place: Place) -> None:
+    try:
+        time.origin_ns  # noqa: B018
+    except (ValueError, ArithmeticError):
+        (place / "origin").fail(f"{time.origin!r} is no moment; write it like 2026-01-31T00:00:00Z, or as a number")
+
+
+def _check_table(name: str, table: TableMapping, tables: dict[str, TableMapping], time: Time, place: Place) -> None:
+    known = [*TYPES[name], *([EVENT] if name in _EVENT_TABLES else [])]
+    for part, keys in (("columns", table.columns), ("defaults", table.defaults)):
+        for key in keys:
+            if key not in known:
+                (place / part / key).fail(f"{name} has no field `{key}`; {suggestion(key, known, otherwise='it has')}")
+    for key, value in table.defaults.items():
+        if key == EVENT or type(value) not in _LITERALS[TYPES[name][key]]:
+            (place / "defaults" / key).fail(f"{value!r} is no {TYPES[name].get(key, 'default of an event id')}")
+    if table.attributes and name != "publications":
+        (place / "attributes").fail("only publications have attributes; write them there")
+    if table.time is not None:
+        _check_time(table.time, place / "time")
+    for key in table.columns:
+        if key in ("lifetime_ns", "max_delay_ns") and time.duration_unit is None:
+            (place / "columns" / key).fail('is a duration, whose unit is unknown; write durations = "ms" in [time]')
+    _check_complete(name, table, tables, place)
+
+
+def _check_complete(name: str, table: TableMapping, tables: dict[str, TableMapping], place: Place) -> None:
+    """Every field that is never NULL comes from somewhere."""
+    have = {*table.columns, *table.defaults, *FALLBACKS[name]}
+    if EVENT in table.columns:
+        have.add("sequence")
+        if name != "publications":
+            have.add("publisher")
+            if "publications" not in tables or EVENT not in tables["publications"].columns:
+                (place / "columns" / EVENT).fail("needs the event ids of publications; write event there as well")
+    if name == "subscriptions" and not {"subscription", "subscriber"} & {*table.columns, *table.defaults}:
+        have -= {"subscription", "subscriber"}
+    for field in TABLES[name]:
+        if not field.nullable and field.name not in have and field.name != "attributes":
+            meaning = field.metadata[b"meaning"].decode()
+            or_event = ", or event for the column with an id" if field.name == "sequence" else ""
+            (place / "columns").fail(
+                f"`{field.name}` is missing ({meaning}); name its column here{or_event}, or a value in `defaults`"
+            )
+
+
+def _check_subscribers(subscribers: Iterable[Subscriber], place: Place) -> None:
+    seen: set[str] = set()
+    for number, given in enumerate(subscribers):
+        id = given.subscription or given.subscriber
+        if id in seen:
+            (place / number).fail(f"subscription {id!r} is there already; give each a `subscription` of its own")
+        seen.add(id)
+        try:
+            Filter.parse(given.filter)
+        except FilterError as error:
+            (place / number / "filter").fail(str(error))

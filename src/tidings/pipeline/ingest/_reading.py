@@ -1,0 +1,178 @@
+"""Files of a trace as DataFrames with the contract's columns.
+
+Theory of operation. Files that hold the same columns are read together by Spark's own readers, with the types that
+their footers (or the mapping) give, so no data is looked at to find them. Each such group is brought to the contract's
+columns by expressions, and the groups are united. In the usual case there is one group that fits already, and reading
+it costs nothing on top of the scan.
+
+Attributes are united by name; a missing one is NULL. An attribute whose files disagree about its kind (a string here, a
+number there) becomes a struct with a field per kind, one of which has the value: nothing is converted, so nothing is
+lost, and a filter sees each value as what it was. `by_kind` takes such a batch apart for matching.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from tidings.model.trace import TABLES
+from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, quoted
+from tidings.pipeline.ingest._converting import as_kind, converted
+from tidings.pipeline.ingest._files import TraceFile
+from tidings.pipeline.ingest._foreign import given_rows, read_foreign
+from tidings.pipeline.ingest._paths import spark_path
+from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
+
+if TYPE_CHECKING:
+    from tidings.pipeline.ingest._mapping import Mapping
+
+__all__ = ["by_kind", "read_table"]
+
+Kinds = dict[str, tuple[str, ...]]
+"""Attributes by name with their kinds: one as a rule, several where files disagree."""
+
+
+def read_table(
+    spark: SparkSession, table: str, files: Sequence[TraceFile], *, mapping: "Mapping | None" = None
+) -> DataFrame:
+    """The rows of a table, as they are: the contract's columns, `_file`, `_faults` and `_raw`.
+
+    `files` may be those of all tables. `_faults array<string>` are the reasons found while reading, `_raw` is the row
+    as it stood in the file, as JSON, where it has faults. Files with a `fault` are left out: see `unreadable_files`.
+    A table without files has no rows.
+    """
+    assert table in TABLES, table
+    own = [file for file in files if file.table == table and file.fault is None]
+    by_columns: dict[str, list[TraceFile]] = {}
+    for file in own:
+        if file.format == "parquet":
+            assert isinstance(file.columns, str)
+            by_columns.setdefault(file.columns, []).append(file)
+    groups = [_read_parquet(spark, table, columns, alike) for columns, alike in sorted(by_columns.items())]
+    if any(file.format != "parquet" for file in own):
+        assert mapping is not None, "files that are not Parquet come from a mapping"
+        groups.append(read_foreign(spark, table, files, mapping))
+    if mapping is not None and table in mapping.given_tables:
+        groups.append((given_rows(spark, mapping), {}))
+    if not groups:
+        return _no_rows(spark, table)
+    kinds = _united(kinds for _, kinds in groups)
+    return reduce(DataFrame.unionAll, [_aligned(table, rows, found, kinds) for rows, found in groups])
+
+
+def by_kind(attributes: pa.StructArray) -> list[tuple[pa.Array, pa.RecordBatch]]:
+    """A batch of attributes as batches in which every attribute has one kind: (positions of the rows, the rows).
+
+    Every row is in exactly one of them. Where no attribute is mixed, that is the batch itself.
+    """
+    fields = list(attributes.type)
+    mixed = [number for number, field in enumerate(fields) if pa.types.is_struct(field.type)]
+    positions = pa.array(range(len(attributes)), pa.int64())
+    if not mixed:
+        return [(positions, pa.RecordBatch.from_struct_array(attributes))]
+    return _taken_apart(positions, {field.name: attributes.field(n) for n, field in enumerate(fields)})
+
+
+def _taken_apart(positions: pa.Array, columns: dict[str, pa.Array]) -> list[tuple[pa.Array, pa.RecordBatch]]:
+    """Rows by the kind of their first mixed attribute, and so on with the next."""
+    mixed = next((name for name, column in columns.items() if pa.types.is_struct(column.type)), None)
+    if mixed is None:
+        return [(positions, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))]
+    kinds = [pc.struct_field(columns[mixed], [number]) for number in range(columns[mixed].type.num_fields)]
+    parts = []
+    left = pa.array([True] * len(positions), pa.bool_())
+    for number, values in enumerate(kinds):
+        chosen = left if number == len(kinds) - 1 else pc.and_(left, pc.is_valid(values))
+        left = pc.and_not(left, chosen)
+        if pc.any(chosen).as_py():
+            rows = {name: (values if name == mixed else column).filter(chosen) for name, column in columns.items()}
+            parts += _taken_apart(positions.filter(chosen), rows)
+    return parts
+
+
+def _read_parquet(spark: SparkSession, table: str, columns: str, files: Sequence[TraceFile]) -> tuple[DataFrame, Kinds]:
+    rows = spark.read.schema(columns).parquet(*(spark_path(file.path) for file in files))
+    schema = rows.schema
+    found = {field.name: field.dataType.simpleString() for field in schema}
+    values: list[Column] = []
+    wrong: list[Column] = []
+    for name, wanted in TYPES[table].items():
+        value, is_wrong = converted(rows[quoted(name)], found[name], wanted) if name in found else (f.lit(None), None)
+        values.append(value.cast(wanted).alias(name) if name not in found else value.alias(name))
+        wrong += [] if is_wrong is None else [is_wrong]
+    kinds: Kinds = {}
+    if table == "publications":
+        attributes, kinds = _attributes(rows, schema)
+        values.append(attributes.alias("attributes"))
+    faults, raw = f.array().cast("array<string>"), f.lit(None).cast("string")
+    if wrong:
+        is_faulty = reduce(Column.__or__, wrong)
+        faults = f.when(is_faulty, f.array(f.lit(WRONG_TYPE))).otherwise(faults)
+        raw = f.when(is_faulty, f.to_json(f.struct(*(rows[quoted(name)] for name in found)), JSON_OPTIONS))
+    return rows.select(
+        *values, f.col("_metadata.file_path").alias("_file"), faults.alias("_faults"), raw.alias("_raw")
+    ), kinds
+
+
+def _attributes(rows: DataFrame, schema: StructType) -> tuple[Column, Kinds]:
+    """The attributes of a Parquet file, each as one of the four kinds."""
+    field = next((field for field in schema if field.name == "attributes"), None)
+    if field is None or not isinstance(field.dataType, StructType):
+        return f.struct(), {}
+    kinds: Kinds = {}
+    values = []
+    fits = True
+    for inner in field.dataType:
+        found = inner.dataType.simpleString()
+        kind, value = as_kind(rows["attributes"][inner.name], found)
+        kinds[inner.name] = (kind,)
+        fits &= found == KIND_TYPES[kind]
+        values.append(value.alias(inner.name))
+    return rows["attributes"] if fits else f.struct(*values), kinds
+
+
+def _united(groups: Iterable[Kinds]) -> Kinds:
+    """Attributes of all groups, by name; kinds in a fixed order, so that the order of files does not matter."""
+    found: dict[str, set[str]] = {}
+    for kinds in groups:
+        for name, some in kinds.items():
+            found.setdefault(name, set()).update(some)
+    return {name: tuple(kind for kind in KIND_TYPES if kind in found[name]) for name in found}
+
+
+def _aligned(table: str, rows: DataFrame, found: Kinds, wanted: Kinds) -> DataFrame:
+    """The group's columns in the order of the contract, its attributes in the layout of all groups."""
+    attributes: list[Column] = []
+    if table == "publications":
+        layout = rows["attributes"] if list(found.items()) == list(wanted.items()) else _laid_out(rows, found, wanted)
+        attributes = [layout.alias("attributes")]
+    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw")
+
+
+def _laid_out(rows: DataFrame, found: Kinds, wanted: Kinds) -> Column:
+    def value(name: str, kind: str) -> Column:
+        have = found.get(name) == (kind,)
+        return rows["attributes"][name] if have else f.lit(None).cast(KIND_TYPES[kind])
+
+    return f.struct(
+        *(
+            (
+                value(name, kinds[0])
+                if len(kinds) == 1
+                else f.struct(*(value(name, kind).alias(kind) for kind in kinds))
+            ).alias(name)
+            for name, kinds in wanted.items()
+        )
+    )
+
+
+def _no_rows(spark: SparkSession, table: str) -> DataFrame:
+    columns = [f"{name} {kind}" for name, kind in TYPES[table].items()]
+    if table == "publications":
+        columns.append("attributes struct<>")
+    return spark.createDataFrame([], ", ".join([*columns, "_file string", "_faults array<string>", "_raw string"]))

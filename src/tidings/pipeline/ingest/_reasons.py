@@ -1,0 +1,61 @@
+"""Why a row is set aside: the reasons, and the table of rows that were.
+
+A bad row is never dropped and never stops a run: it goes to the quarantine with every reason that applies to it. The
+reasons that need only the row (and small tables beside it) are found while reading and by `check_rows`; those that need
+the other rows of an event (unknown-publication, not-matching, duplicate) where these meet.
+"""
+
+from typing import Final
+
+__all__ = [
+    "BAD_FILTER",
+    "BAD_VALUE",
+    "DUPLICATE",
+    "JSON_OPTIONS",
+    "MALFORMED",
+    "MISSING_ID",
+    "NEGATIVE_DELAY",
+    "NOT_MATCHING",
+    "QUARANTINE",
+    "REASONS",
+    "UNKNOWN_BROKER",
+    "UNKNOWN_PUBLICATION",
+    "UNKNOWN_SUBSCRIPTION",
+    "UNREADABLE_FILE",
+    "WRONG_TYPE",
+]
+
+UNREADABLE_FILE: Final = "unreadable-file"
+MALFORMED: Final = "malformed"
+WRONG_TYPE: Final = "wrong-type"
+MISSING_ID: Final = "missing-id"
+BAD_VALUE: Final = "bad-value"
+BAD_FILTER: Final = "bad-filter"
+NEGATIVE_DELAY: Final = "negative-delay"
+UNKNOWN_BROKER: Final = "unknown-broker"
+UNKNOWN_SUBSCRIPTION: Final = "unknown-subscription"
+UNKNOWN_PUBLICATION: Final = "unknown-publication"
+NOT_MATCHING: Final = "not-matching"
+DUPLICATE: Final = "duplicate"
+
+REASONS: Final = {
+    UNREADABLE_FILE: "the file cannot be read: truncated, or a column of a type that cannot be read",
+    MALFORMED: "the line is not a row of its format: not JSON, or more or fewer fields than the header",
+    WRONG_TYPE: "a value is not of its field's type",
+    MISSING_ID: "a field that is never NULL has no value, or the file has no such column",
+    BAD_VALUE: "a value is outside its range: a negative size, an outcome that there is not, a NaN attribute",
+    BAD_FILTER: "the subscription's filter is not in the filter language",
+    NEGATIVE_DELAY: "something is over before it began, by more than the clock tolerance",
+    UNKNOWN_BROKER: "a broker that the topology does not have",
+    UNKNOWN_SUBSCRIPTION: "a delivery to a subscription that there is not (or that is in the quarantine itself)",
+    UNKNOWN_PUBLICATION: "a hop or delivery of an event that was never published (or that is in the quarantine itself)",
+    NOT_MATCHING: "a delivery of an event that its subscription does not match, or outside its lifetime",
+    DUPLICATE: "the same publication, hop, delivery, subscription or component again; the first is kept",
+}
+"""Every reason and what it means."""
+
+QUARANTINE: Final = "table string, file string, reasons array<string>, row string"
+"""The table of bad rows; `row` is the row as JSON, as it was read, or the fault of a file that cannot be read."""
+
+JSON_OPTIONS: Final = {"ignoreNullFields": "false"}
+"""A missing value is shown as null in a row that is set aside, as it may be the very reason."""

@@ -1,0 +1,58 @@
+"""The stage itself: publications in, the same rows with the numbers of the subscriptions that each event matches out.
+
+Only what filters read goes to Python: the departure time and those attributes, as Arrow arrays; the other columns stay
+with Spark, which puts the answer beside them without a join.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidings.errors import InputError
+from tidings.pipeline.interest._matcher import Matcher
+from tidings.pipeline.interest._shipping import ship
+from tidings.pipeline.interest._subscriptions import Interests
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["with_matches"]
+
+
+def with_matches(publications: "DataFrame", interests: Interests) -> "DataFrame":
+    """`publications` (with `departure_ns` and the struct `attributes`) and a column ``matches array<int>``.
+
+    It holds the numbers of the subscriptions that the event satisfies and that count when it departs, ascending; it is
+    never NULL. An attribute that the struct does not have is NULL in every event, and so is a NaN or an infinity.
+    """
+    from pyspark.sql import functions as fn
+
+    names = _attributes_read(publications, interests)
+    shipped = ship(publications.sparkSession, Matcher(interests))
+
+    def matches(departures: pa.Array, *values: pa.Array) -> pa.Array:
+        return shipped.matcher().matches(departures, dict(zip(names, values, strict=True)))
+
+    udf: Any = fn.arrow_udf(matches, "array<int>")  # type: ignore[attr-defined]  # it has no stub
+    arguments = [fn.col("departure_ns"), *(fn.col("attributes").getField(name) for name in names)]
+    others = [name for name in publications.columns if name != "matches"]
+    return publications.select(*others, udf(*arguments).alias("matches"))
+
+
+def _attributes_read(publications: "DataFrame", interests: Interests) -> list[str]:
+    """The attributes that filters read and events have, in a fixed order."""
+    from pyspark.sql.types import BooleanType, NullType, NumericType, StringType, StructType
+
+    kinds = publications.schema["attributes"].dataType
+    if not isinstance(kinds, StructType):
+        raise InputError(f"the column 'attributes' of the publications is of type {kinds.simpleString()}, not a struct")
+    names = sorted(interests.attributes.intersection(kinds.names))
+    comparable = (NumericType, StringType, BooleanType, NullType)
+    for name in names:
+        kind = kinds[name].dataType
+        if not isinstance(kind, comparable):
+            raise InputError(
+                f"the attribute {name!r} is of type {kind.simpleString()}: a filter reads it, but events have numbers, "
+                f"strings and booleans only; cast it before matching"
+            )
+    return names

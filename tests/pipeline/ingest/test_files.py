@@ -1,0 +1,135 @@
+"""Which files are read, and what is said about those that cannot be."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tidings.errors import InputError
+from tidings.model.trace import TABLES
+from tidings.pipeline.ingest import TraceFile, find_files
+
+Write = Callable[..., Path]
+
+
+def test_files_come_with_what_their_footers_say(trace: Path) -> None:
+    files = find_files([trace])
+    assert [file.table for file in files] == sorted(TABLES)
+    by_table = {file.table: file for file in files}
+    assert by_table["publications"].rows == 6
+    assert by_table["publications"].least_sequence == 0
+    assert by_table["publications"].greatest_sequence == 2
+    assert by_table["hops"].least_received_ns == by_table["hops"].greatest_received_ns == 10
+    assert by_table["subscriptions"].least_sequence is None
+    assert all(file.fault is None for file in files)
+    assert by_table["hops"].path == str(trace / "hops" / "part-0.parquet")
+
+
+def test_names_of_half_written_files_are_passed_over(trace: Path, tmp_path: Path) -> None:
+    before = find_files([trace])
+    shutil.copy(trace / "hops" / "part-0.parquet", trace / "hops" / "_part-1.parquet")
+    (trace / "hops" / ".part-0.parquet.crc").write_bytes(b"crc")
+    (trace / "_checkpoint").mkdir()
+    (trace / "_checkpoint" / "state.parquet").write_bytes(b"half")
+    (trace / "scenario.toml").write_text("a note beside the tables is no matter")
+    assert find_files([trace]) == before
+    # A hidden directory above the trace is the user's choice of place, not a mark on a file.
+    hidden = tmp_path / ".hidden" / "trace"
+    shutil.copytree(trace, hidden)
+    assert len(find_files([hidden])) == len(before)
+
+
+def test_several_directories_are_one_trace_and_an_order_does_not_matter(trace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.move(trace / "deliveries", other / "deliveries")
+    assert find_files([trace, other]) == find_files([other, trace])
+    assert {file.table for file in find_files([trace, other, trace])} == set(TABLES)
+    assert len(find_files([trace, other, trace])) == len(TABLES)
+    assert find_files([f"file://{trace}", other])[0].table == "deliveries"
+
+
+def test_a_known_file_is_not_opened_again(trace: Path) -> None:
+    known = find_files([trace])
+    marked = [msgspec.structs.replace(file, rows=-1) for file in known]
+    assert find_files([trace], known=marked) == marked
+    stored = msgspec.json.decode(msgspec.json.encode(known), type=list[TraceFile])
+    assert find_files([trace], known=stored) == known
+    path = Path(known[0].path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert find_files([trace], known=marked)[0].fault is not None
+
+
+def test_a_truncated_file_is_a_fault_and_no_error(trace: Path) -> None:
+    path = trace / "deliveries" / "part-0.parquet"
+    path.write_bytes(path.read_bytes()[:200])
+    (trace / "deliveries" / "part-1.parquet").write_bytes(b"")
+    faults = [file.fault for file in find_files([trace]) if file.table == "deliveries"]
+    assert len(faults) == 2
+    assert all(faults)
+
+
+def test_a_column_that_spark_does_not_read_is_a_fault(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
+    schema = TABLES["deliveries"]
+    number = schema.get_field_index("arrived_ns")
+    write("deliveries", rows["deliveries"], schema=schema.set(number, pa.field("arrived_ns", pa.timestamp("ns"))))
+    (fault,) = [file.fault for file in find_files([trace]) if file.fault]
+    assert "'arrived_ns' is of type timestamp[ns]" in fault
+
+
+def test_a_schema_from_the_future_is_refused(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
+    schema = TABLES["deliveries"].with_metadata({"tidings.trace": "2"})
+    path = write("deliveries", rows["deliveries"], schema=schema)
+    with pytest.raises(InputError, match=r"follows version 2 .* upgrade") as caught:
+        find_files([trace])
+    assert str(path) in str(caught.value)
+
+
+def make(path: Path, *names: str) -> None:
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), r"no files of a trace here; a trace has a folder per table: publications"),
+        (("deliveries/a.parquet", "publications/a.parquet"), r"no files of table 'subscriptions'.* mapping file"),
+        (("deliveries/a.parquet", "subscriptions/a.parquet"), r"no files of table 'publications'.* as well"),
+        (("delivery/a.parquet",), r"there is no table 'delivery'; did you mean `deliveries`\?"),
+        (("hops/a.parquet", "plots/a.png"), r"there is no table 'plots'; a trace has publications.*move it away"),
+        (("hops/a.csv",), r"hops/a.csv: a trace's files end in .parquet; .*mapping file"),
+        (("hops.parquet",), r"hops.parquet: lies beside the tables; move it"),
+        (("monday/hops/a.parquet", "tuesday/hops/a.parquet"), r"holds traces and is none; .*/monday .*/tuesday"),
+    ],
+)
+def test_what_is_not_a_trace_is_refused(names: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    make(tmp_path, *names)
+    with pytest.raises(InputError, match=message):
+        find_files([tmp_path])
+
+
+def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for place, message in [
+        (tmp_path / "nowhere", "there is no such directory"),
+        (tmp_path / "file", "is a file; give the directory"),
+        (f"file://{tmp_path}/nowhere", "there is no such directory"),
+        ("gopher://x/trace", "cannot be listed: .*; copy or mount"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            find_files([place])
+    with pytest.raises(InputError, match="no trace given"):
+        find_files([])
+
+
+def test_tables_that_are_not_needed_may_be_absent(trace: Path) -> None:
+    for table in ("hops", "deliveries", "transitions", "topology"):
+        shutil.rmtree(trace / table)
+    assert [file.table for file in find_files([trace])] == ["publications", "subscriptions"]
+    shutil.rmtree(trace / "subscriptions")
+    assert [file.table for file in find_files([trace], needed=())] == ["publications"]

@@ -1,0 +1,323 @@
+"""The whole batch run: against the simulator's own counts, run after run, and on traces that are not clean."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from tidings.errors import InputError
+from tidings.model.scenario import Scenario
+from tidings.simulation import Options, Result, simulate
+
+pytestmark = pytest.mark.spark
+pipeline = pytest.importorskip("tidings.pipeline")
+pytest.importorskip("pyspark.sql")
+
+SCENARIO = """
+seed = 3
+duration = "{duration}"
+warmup = "1 s"
+[topology]
+kind = "explicit"
+brokers = ["a", "b", "c", "d"]
+links = [["a", "b"], ["b", "c"], ["a", "d"], ["d", "c"]]
+[links]
+bandwidth = "60 kbit/s"
+loss = 0.03
+[[publishers]]
+name = "p"
+at = ["a", "b"]
+count = 2
+rate = "40 /s"
+size = {{ law = "uniform", low = "100 B", high = "300 B" }}
+lifetime = "2 s"
+attributes = {{ x = {{ range = [1, 6] }}, topic = {{ values = ["red", "blue"] }} }}
+[[subscribers]]
+name = "s"
+at = "all"
+per_broker = 2
+filter = "x <= {{number}}"
+max_delay = [ {{ delay = "40 ms", price = 3 }}, {{ delay = "150 ms", price = 0.1 }} ]
+[[subscribers]]
+name = "nobody"
+at = "c"
+filter = "x > 9"
+[policies]
+scheduling = "{scheduling}"
+routing = "{routing}"
+expired = "{expired}"
+"""
+
+
+def simulated(out: Path, *, sample: float = 1.0, **changes: str) -> Result:
+    words = {"duration": "6 s", "scheduling": "eb", "routing": "single-path", "expired": "drop", **changes}
+    network = Scenario.parse(SCENARIO.format(**words)).expand()
+    return simulate(network, Options(sample=sample), out=out)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    out = tmp_path_factory.mktemp("traces") / "trace"
+    return out, simulated(out)
+
+
+@pytest.fixture(scope="module")
+def scored(trace: tuple[Path, Result], spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    out = tmp_path_factory.mktemp("runs") / "out"
+    return out, pipeline.run_pipeline(spark, [trace[0]], out)
+
+
+def counts(scores: dict[str, Any]) -> dict[str, tuple[int, int, int, float | None]]:
+    return {
+        name: (score.matched, score.on_time, score.late, score.on_time_reliability) for name, score in scores.items()
+    }
+
+
+def comparable(result: Any) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(result)
+    return {name: document[name] for name in document if name not in ("files", "new_files", "recomputed", "tables")}
+
+
+def table(out: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ds.dataset(out / name, format="parquet").to_table().to_pylist()
+    return rows
+
+
+def test_scores_are_the_simulators_own(trace: tuple[Path, Result], scored: tuple[Path, Any]) -> None:
+    """With loss, drops of what is expired, a warm-up and a subscription that nothing matches."""
+    truth, result = trace[1], scored[1]
+    assert counts(result.subscribers) == counts(truth.subscribers)
+    assert result.subscribers["nobody"].matched == 0
+    assert (result.matched, result.on_time, result.late) == (truth.matched, truth.on_time, truth.late)
+    assert result.lost == truth.lost + truth.in_flight
+    assert result.earnings == pytest.approx(truth.earnings)
+    assert 0 < result.on_time < result.matched
+    assert result.late > 0
+    assert result.quarantined == {}
+
+
+def test_traffic_is_the_simulators_own(trace: tuple[Path, Result], scored: tuple[Path, Any]) -> None:
+    rows = table(scored[0], "traffic")
+    assert sum(row["received"] for row in rows) == trace[1].traffic
+    assert sum(row["lost"] for row in rows) > 0
+
+
+def test_tables_agree_with_a_plain_recount(trace: tuple[Path, Result], scored: tuple[Path, Any]) -> None:
+    """Delays, topics, windows and violations of order, counted again with plain Python from the trace's rows."""
+    rows = {name: ds.dataset(trace[0] / name, format="parquet").to_table().to_pylist() for name in pipeline_tables()}
+    events = {(row["publisher"], row["sequence"]): row for row in rows["publications"] if row["departure_ns"] >= 10**9}
+    delivered = [row for row in rows["deliveries"] if (row["publisher"], row["sequence"]) in events]
+    topics: dict[str, int] = {}
+    windows: dict[int, int] = {}
+    delays = []
+    by_pair: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for row in delivered:
+        event = events[row["publisher"], row["sequence"]]
+        topics[event["attributes"]["topic"]] = topics.get(event["attributes"]["topic"], 0) + 1
+        window = event["departure_ns"] // 60_000_000_000 * 60_000_000_000
+        windows[window] = windows.get(window, 0) + 1
+        delays.append(row["arrived_ns"] - event["departure_ns"])
+        by_pair.setdefault((row["publisher"], row["subscription"]), []).append((row["sequence"], row["delivered_ns"]))
+    violations = 0
+    for pairs in by_pair.values():
+        earliest = float("inf")
+        for _, at_ns in sorted(pairs, reverse=True):
+            violations += at_ns > earliest
+            earliest = min(earliest, at_ns)
+    out = scored[0]
+    found = {row["topic"]: row["on_time"] + row["late"] for row in table(out, "topic_scores")}
+    assert found == topics
+    assert {row["window_ns"]: row["on_time"] + row["late"] for row in table(out, "window_scores")} == windows
+    publishers = table(out, "publisher_scores")
+    assert sum(row["fifo_violations"] for row in publishers) == violations > 0
+    assert min(row["delay_min_ns"] for row in publishers) == min(delays)
+    assert max(row["delay_max_ns"] for row in publishers) == max(delays)
+    assert sum(row["delay_mean_ns"] * (row["on_time"] + row["late"]) for row in publishers) == pytest.approx(
+        sum(delays)
+    )
+
+
+def pipeline_tables() -> tuple[str, ...]:
+    return ("publications", "deliveries")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("changes", "sample"),
+    [
+        ({"routing": "literal-table", "expired": "forward", "scheduling": "fifo"}, 1.0),
+        ({"routing": "multi-path"}, 1.0),
+        ({}, 0.3),
+    ],
+    ids=["literal-table", "multi-path", "sampled"],
+)
+def test_scores_under_other_policies(spark: Any, tmp_path: Path, changes: dict[str, str], sample: float) -> None:
+    truth = simulated(tmp_path / "trace", sample=sample, **changes)
+    result = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+    if sample == 1.0:
+        assert counts(result.subscribers) == counts(truth.subscribers)
+    else:
+        # The same run, whole: what became of the sampled events is the same there.
+        simulated(tmp_path / "whole", **changes)
+        assert comparable(result) == comparable(restricted(spark, tmp_path))
+    assert result.quarantined == {}
+
+
+def restricted(spark: Any, tmp_path: Path) -> Any:
+    """The result of the whole trace, cut down to the events that the sample has."""
+    sampled = ds.dataset(tmp_path / "trace" / "publications", format="parquet").to_table()
+    kept = set(zip(sampled["publisher"].to_pylist(), sampled["sequence"].to_pylist(), strict=True))
+    for name in ("publications", "hops", "deliveries"):
+        rewrite(tmp_path / "whole" / name, lambda row: (row["publisher"], row["sequence"]) in kept)
+    return pipeline.run_pipeline(spark, [tmp_path / "whole"], tmp_path / "out-whole")
+
+
+def rewrite(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    for path in sorted(folder.glob("*.parquet")):
+        rows = pq.read_table(path)
+        pq.write_table(rows.filter(pa.array([keep(row) for row in rows.to_pylist()], pa.bool_())), path)
+
+
+def test_a_run_with_nothing_new_computes_nothing(trace: tuple[Path, Result], scored: tuple[Path, Any]) -> None:
+    out, before = scored
+
+    def no_session() -> Any:
+        raise AssertionError("there is nothing to compute")
+
+    again = pipeline.run_pipeline(no_session, [trace[0]], out)
+    assert comparable(again) == comparable(before)
+    assert again.new_files == 0
+
+
+def split_rows(source: Path, name: str, parts: int, generator: random.Random) -> list[pa.Table]:
+    """A table's rows dealt to so many parts at random, some of them to two."""
+    rows = ds.dataset(source / name, format="parquet").to_table()
+    owners = [generator.randrange(parts) for _ in range(len(rows))]
+    again = [generator.random() < 0.02 for _ in range(len(rows))]
+    tables = []
+    for part in range(parts):
+        mask = [o == part or (a and (o + 1) % parts == part) for o, a in zip(owners, again, strict=True)]
+        chosen = rows.filter(pa.array(mask, pa.bool_()))
+        order = list(range(len(chosen)))
+        generator.shuffle(order)
+        tables.append(chosen.take(pa.array(order, pa.int64())))
+    return tables
+
+
+def runs_of_parts(spark: Any, source: Path, place: Path, *, parts: int, seed: int) -> Iterator[Any]:
+    """The results of run after run, with the files of one part more each time."""
+    generator = random.Random(seed)
+    shutil.copytree(source, place / "trace")
+    pieces = {}
+    for name in ("publications", "hops", "deliveries"):
+        pieces[name] = split_rows(source, name, parts, generator)
+        shutil.rmtree(place / "trace" / name)
+    for part in range(parts):
+        for name, tables in pieces.items():
+            folder = place / "trace" / name
+            folder.mkdir(exist_ok=True)
+            pq.write_table(tables[part], folder / f"part-{generator.randrange(10**9):09}.parquet")
+        yield pipeline.run_pipeline(spark, [place / "trace"], place / "out")
+
+
+def without_duplicates(result: Any) -> dict[str, Any]:
+    """What does not count how often rows were repeated."""
+    document = comparable(result)
+    document["subscribers"] = {
+        name: {key: value for key, value in score.items() if key != "duplicates"}
+        for name, score in document["subscribers"].items()
+    }
+    return {name: document[name] for name in document if name not in ("rows", "bad", "quarantined")}
+
+
+def check_increments(spark: Any, trace: Path, scored: Any, place: Path, *, parts: int, seed: int) -> None:
+    result = None
+    for result in runs_of_parts(spark, trace, place, parts=parts, seed=seed):
+        assert result.recomputed is None
+    assert result is not None
+    assert without_duplicates(result) == without_duplicates(scored)
+    assert set(result.quarantined) <= {"duplicate"}
+    assert result.bad == sum(result.rows.values()) - sum(scored.rows.values())
+    afresh = pipeline.run_pipeline(spark, [place / "trace"], place / "afresh")
+    assert comparable(afresh) == comparable(result)
+    for name in ("subscriber_scores", "traffic", "arrivals", "publishers"):
+        assert plain(table(place / "out", name)) == plain(table(place / "afresh", name)), name
+
+
+def plain(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in an order of their own; sketches throw coins."""
+    shown = [
+        {key: value for key, value in row.items() if "sketch" not in key and "quantiles" not in key and "_p" not in key}
+        for row in rows
+    ]
+    return sorted(json.dumps(row, sort_keys=True, default=repr) for row in shown)
+
+
+def test_run_after_run_gives_the_answer_of_one_run(
+    trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path
+) -> None:
+    check_increments(spark, trace[0], scored[1], tmp_path, parts=2, seed=1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("parts", "seed"), [(1, 2), (3, 3), (5, 4)])
+def test_any_split_gives_the_same_answer(
+    trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path, parts: int, seed: int
+) -> None:
+    check_increments(spark, trace[0], scored[1], tmp_path, parts=parts, seed=seed)
+
+
+def test_a_dirty_trace_is_counted_and_set_aside(
+    trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path
+) -> None:
+    """Bad rows are counted by reason and change nothing else; a changed option computes everything again."""
+    place = tmp_path / "trace"
+    shutil.copytree(trace[0], place)
+    folder = place / "deliveries"
+    good = ds.dataset(folder, format="parquet").to_table().slice(0, 1)
+    row = good.to_pylist()[0]
+    departed = 10**15
+    bad = [
+        {**row, "sequence": 10**7},
+        {**row, "subscription": "nobody"},
+        {**row, "subscription": "stranger"},
+        {**row, "broker": "elsewhere"},
+        {**row, "publisher": None},
+        {**row, "arrived_ns": -departed, "delivered_ns": 0},
+        {**row, "arrived_ns": row["arrived_ns"] + 1, "delivered_ns": row["arrived_ns"] + 1},
+    ]
+    loose = pa.schema([field.with_nullable(True) for field in good.schema])
+    pq.write_table(pa.Table.from_pylist(bad, loose), folder / "bad.parquet")
+    hops = ds.dataset(place / "hops", format="parquet").to_table().slice(0, 2).to_pylist()
+    odd = [{**hops[0], "sequence": 10**7}, hops[1]]
+    pq.write_table(
+        pa.Table.from_pylist(odd, pq.read_schema(place / "hops" / "part-00000.parquet")), place / "hops" / "x.parquet"
+    )
+    (folder / "torn.parquet").write_bytes(b"PAR1 torn")
+    result = pipeline.run_pipeline(spark, [place], tmp_path / "out")
+    assert result.quarantined == {
+        "duplicate": 2,
+        "missing-id": 1,
+        "negative-delay": 1,
+        "not-matching": 1,
+        "unknown-broker": 1,
+        "unknown-publication": 2,
+        "unknown-subscription": 1,
+        "unreadable-file": 1,
+    }
+    assert result.bad == 10 == len(table(tmp_path / "out", "quarantine"))
+    assert without_duplicates(result) == without_duplicates(scored[1])
+    assert result.subscribers[row["subscription"]].duplicates in (0, 1)
+    with pytest.raises(pipeline.TooManyBadRows, match=r"10 of .*unknown-publication.*quarantine"):
+        pipeline.run_pipeline(spark, [place], tmp_path / "out", pipeline.PipelineOptions(max_bad=0.0001))
+    (folder / "bad.parquet").unlink()
+    with pytest.raises(InputError, match=r"bad\.parquet: was counted by the last run and is gone"):
+        pipeline.run_pipeline(spark, [place], tmp_path / "out")

@@ -1,0 +1,95 @@
+"""Scores of facts made by hand: the border of a chunk, shares and earnings."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark.sql")
+
+from pyspark.sql import functions as fn
+
+from tidings.pipeline._facts import CHUNK_EVENTS, EVENTS, FATES, TRANSMISSIONS, Facts
+from tidings.pipeline.scores import BORDER_EVENTS
+from tidings.pipeline.scores._pairs import merge_scores, partial_scores
+from tidings.pipeline.scores._traffic import merge_traffic, partial_traffic
+
+pytestmark = pytest.mark.spark
+SUBSCRIPTIONS = "number int, subscription string, subscriber string, price double"
+
+
+def facts(spark: Any, *, fates: Any = (), transmissions: Any = ()) -> Facts:
+    events = [("p", row[1], row[2], row[4], "a", 1, None, [0], "red") for row in fates]
+    return Facts(
+        events=spark.createDataFrame(events, EVENTS),
+        fates=spark.createDataFrame(list(fates), FATES).withColumn("topic", fn.xxhash64(fn.lit("red"))),
+        transmissions=spark.createDataFrame(list(transmissions), TRANSMISSIONS),
+        subscriptions=spark.createDataFrame([(0, "s", "me", 0.1), (1, "t", "you", 1.0)], SUBSCRIPTIONS),
+        topology=spark.createDataFrame([], "kind string"),
+        transitions=spark.createDataFrame([], "kind string"),
+    )
+
+
+def fate(sequence: int, delivered_ns: int | None, *, late: bool = False) -> tuple[Any, ...]:
+    word = "lost" if delivered_ns is None else "late" if late else "on-time"
+    chunk = sequence // CHUNK_EVENTS
+    return ("p", sequence, chunk, "s", 100, 8, 50, delivered_ns, delivered_ns, word, 0, None, 0)
+
+
+def test_overtaking_across_the_border_of_a_chunk(spark: Any) -> None:
+    last = CHUNK_EVENTS - 1
+    rows = [
+        fate(last - BORDER_EVENTS, 900),  # overtaken inside the chunk
+        fate(last - 3, 500),  # likewise
+        fate(last - 2, 300, late=True),
+        fate(last - 1, None),
+        fate(last, 400),  # overtaken by the first of the next chunk
+        fate(last + 1, 350),
+        fate(last + 2, 360),
+    ]
+    partials = partial_scores(facts(spark, fates=rows), window_ns=60).persist()
+    scores = {row["subscription"]: row for row in merge_scores(partials, keys=("subscription",)).collect()}
+    found = scores["s"]
+    assert (found["matched"], found["on_time"], found["late"], found["lost"]) == (7, 5, 1, 1)
+    assert found["fifo_violations"] == 3, "two inside the first chunk, one across the border"
+    assert found["earnings"] == pytest.approx(0.5, abs=1e-12)
+    assert found["on_time_reliability"] == 5 / 7
+    assert found["reliability_low"] < 5 / 7 < found["reliability_high"]
+    assert found["delivered_share"] == 6 / 7
+    assert (found["delay_min_ns"], found["delay_max_ns"]) == (200, 800)
+    assert scores["t"]["matched"] == 0
+    assert scores["t"]["on_time_reliability"] is None
+    topics = merge_scores(partials, keys=("topic",)).collect()
+    assert [(row["topic"], row["matched"]) for row in topics] == [("red", 7)]
+    windows = merge_scores(partials, keys=("window_ns",)).collect()
+    assert [(row["window_ns"], row["matched"]) for row in windows] == [(60, 7)]
+    partials.unpersist()
+
+
+def test_work_for_nobody(spark: Any) -> None:
+    def hop(received_ns: int | None, outcome: str, deadline_ns: int | None) -> tuple[Any, ...]:
+        sent_ns = None if outcome == "expired" else 105
+        return ("p", 1, 0, "a", "b", 101, sent_ns, received_ns, None, None, outcome, 100, 8, deadline_ns)
+
+    rows = [
+        hop(149, "received", 50),
+        hop(150, "received", 50),
+        hop(900, "received", None),
+        hop(None, "lost", 50),
+        hop(None, "expired", 50),
+    ]
+    table = merge_traffic(partial_traffic(facts(spark, transmissions=rows))).collect()
+    assert [row.asDict() for row in table] == [
+        {
+            "source": "a",
+            "target": "b",
+            "enqueued": 5,
+            "sent": 4,
+            "received": 3,
+            "lost": 1,
+            "dropped": 1,
+            "sent_bytes": 32,
+            "received_bytes": 24,
+            "expired": 1,
+            "expired_bytes": 8,
+        }
+    ]
