@@ -2,5 +2,19 @@
 
 from tidings.experiments._bounded_delay import Scale, bounded_delay, draw_figures
 from tidings.experiments._claims import Claim
+from tidings.experiments._fifo_ordering import OrderingScale, fifo_ordering
+from tidings.experiments._fifo_ordering_statistics import draw_adaptivity
+from tidings.experiments._timeliness import TimelinessScale, draw_timeliness, timeliness
 
-__all__ = ["Claim", "Scale", "bounded_delay", "draw_figures"]
+__all__ = [
+    "Claim",
+    "OrderingScale",
+    "Scale",
+    "TimelinessScale",
+    "bounded_delay",
+    "draw_adaptivity",
+    "draw_figures",
+    "draw_timeliness",
+    "fifo_ordering",
+    "timeliness",
+]

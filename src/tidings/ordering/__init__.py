@@ -1,0 +1,80 @@
+"""Ordering: a publisher's events as they were sent, without waiting for what will never come (paper A).
+
+Pure algorithms: `latch_time` and its kin are the statistics, `Stamper` is the sender's side, `Sequencer` and
+`Receiver` are the receiver's, `replay` does the same over recorded arrivals, compiled. `OrderedReceiver` puts order
+on any client that calls back. docs/reference/ordering.md shows them at work.
+"""
+
+from tidings.ordering._bounds import bernstein, cantelli, chebyshev, chernoff
+from tidings.ordering._kernels import COUNTS, WINDOW
+from tidings.ordering._laplace import (
+    fit_likelihood,
+    fit_moment,
+    latch_time,
+    log_likelihood,
+    two_laplacians_cdf,
+    two_laplacians_pdf,
+    two_laplacians_quantile,
+    violation_probability,
+)
+from tidings.ordering._laplace_sums import LaplaceSum
+from tidings.ordering._latches import Overtaking, learn, overtaking_latch
+from tidings.ordering._policies import POLICIES, Policy
+from tidings.ordering._properties import from_properties, to_properties
+from tidings.ordering._receiver import (
+    DEFAULT_IDLE_NS,
+    DEFAULT_MAX_PUBLISHERS,
+    OrderedReceiver,
+    Receiver,
+    Timer,
+    call_later_in_a_thread,
+)
+from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, replay
+from tidings.ordering._sequencer import Counts, Delivery, Sequencer
+from tidings.ordering._stamps import MAX_RECORD, RecordEntry, Stamp, Stamper
+from tidings.ordering._summaries import SUMMARY_BYTES, SummaryMatcher, summarise
+
+__all__ = [
+    "COUNTS",
+    "DEFAULT_IDLE_NS",
+    "DEFAULT_MAX_PUBLISHERS",
+    "MAX_RECORD",
+    "POLICIES",
+    "SUMMARY_BYTES",
+    "WINDOW",
+    "Counts",
+    "Delivery",
+    "LaplaceSum",
+    "OrderedReceiver",
+    "Overtaking",
+    "Policy",
+    "Receiver",
+    "RecordEntry",
+    "Replayed",
+    "Sequencer",
+    "Stamp",
+    "Stamper",
+    "Streams",
+    "SummaryMatcher",
+    "Timer",
+    "bernstein",
+    "call_later_in_a_thread",
+    "cantelli",
+    "chebyshev",
+    "chernoff",
+    "fit_likelihood",
+    "fit_moment",
+    "from_properties",
+    "latch_time",
+    "learn",
+    "log_likelihood",
+    "optimal_static_latch",
+    "overtaking_latch",
+    "replay",
+    "summarise",
+    "to_properties",
+    "two_laplacians_cdf",
+    "two_laplacians_pdf",
+    "two_laplacians_quantile",
+    "violation_probability",
+]

@@ -1,0 +1,171 @@
+"""Replay: what a receiver would have done with a recorded stream of arrivals, under any policies.
+
+A stream is what one subscription received of one publisher. `Streams` holds many of them end to end, in columns; it
+is what a group of a trace becomes, and what the simulator and the experiments make. Records are not stored with every
+event: the record of event n is the rows before n of its publisher's table, and `wanted` says which of them the
+summary matches.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tidings.errors import InputError
+from tidings.ordering._kernels import COUNTS, FlagArray, IntArray, replay_streams
+from tidings.ordering._policies import Policy
+
+__all__ = ["Replayed", "Streams", "optimal_static_latch", "replay"]
+
+
+class Streams(NamedTuple):
+    """Rows starts[i] to starts[i + 1] are stream i, in order of arrival; times are nanoseconds.
+
+    `table_departure_ns[table_starts[i] + n]` is when the publisher of stream i sent event n, and
+    `wanted[wanted_starts[i] + n]` whether the summary of event n matches the subscription. Policies without a record
+    read neither, and both may then be empty.
+    """
+
+    starts: IntArray
+    sequence: IntArray
+    departure_ns: IntArray
+    previous_departure_ns: IntArray
+    arrival_ns: IntArray
+    table_starts: IntArray
+    table_departure_ns: IntArray
+    wanted_starts: IntArray
+    wanted: FlagArray
+
+    @classmethod
+    def of_one_publisher(
+        cls,
+        *,
+        departure_ns: ArrayLike,
+        stream: ArrayLike,
+        sequence: ArrayLike,
+        arrival_ns: ArrayLike,
+        wanted: ArrayLike,
+    ) -> "Streams":
+        """From one publisher's departures and the arrivals at its readers, by stream and then by arrival.
+
+        `wanted[stream, sequence]` says what the summaries match.
+        """
+        departures = np.ascontiguousarray(departure_ns, np.int64)
+        flags = np.ascontiguousarray(wanted, np.bool_)
+        numbers, streams = np.asarray(sequence, np.int64), np.asarray(stream, np.int64)
+        count = flags.shape[0]
+        return cls(
+            starts=np.searchsorted(streams, np.arange(count + 1)).astype(np.int64),
+            sequence=numbers,
+            departure_ns=departures[numbers],
+            previous_departure_ns=departures[np.maximum(numbers - 1, 0)],
+            arrival_ns=np.asarray(arrival_ns, np.int64),
+            table_starts=np.zeros(count, np.int64),
+            table_departure_ns=departures,
+            wanted_starts=np.arange(count, dtype=np.int64) * flags.shape[1],
+            wanted=flags.ravel(),
+        )
+
+    @classmethod
+    def of_one_stream(
+        cls,
+        *,
+        sequence: ArrayLike,
+        departure_ns: ArrayLike,
+        arrival_ns: ArrayLike,
+        previous_departure_ns: ArrayLike,
+        table_departure_ns: ArrayLike = (),
+        wanted: ArrayLike = (),
+    ) -> "Streams":
+        """One stream in order of arrival; with records, the publisher's departures and what matches, by sequence."""
+        numbers = np.asarray(sequence, np.int64)
+        return cls(
+            starts=np.array([0, numbers.size], np.int64),
+            sequence=numbers,
+            departure_ns=np.asarray(departure_ns, np.int64),
+            previous_departure_ns=np.asarray(previous_departure_ns, np.int64),
+            arrival_ns=np.asarray(arrival_ns, np.int64),
+            table_starts=np.zeros(1, np.int64),
+            table_departure_ns=np.asarray(table_departure_ns, np.int64),
+            wanted_starts=np.zeros(1, np.int64),
+            wanted=np.asarray(wanted, np.bool_),
+        )
+
+    def __len__(self) -> int:
+        """How many streams there are."""
+        return len(self.starts) - 1
+
+
+class Replayed(NamedTuple):
+    """What one policy did: `delivered_ns` and `assessed_ns` by row (-1: not delivered), `counts` by stream."""
+
+    delivered_ns: IntArray
+    assessed_ns: IntArray
+    counts: IntArray
+
+    def total(self, name: str) -> IntArray:
+        """One of COUNTS, by stream."""
+        return np.asarray(self.counts[:, COUNTS.index(name)])
+
+    @property
+    def mitigation(self) -> float | None:
+        """The share of out-of-order receptions that were put right; None if there was none."""
+        late = int(self.total("out_of_order").sum())
+        return 1.0 - int(self.total("violations").sum()) / late if late else None
+
+    @property
+    def mean_hold_ns(self) -> float:
+        """Delivery less arrival, over all that was delivered."""
+        return float(self.total("hold_ns").sum()) / max(int((self.delivered_ns >= 0).sum()), 1)
+
+
+def replay(streams: Streams, policies: Sequence[Policy]) -> Mapping[str, Replayed]:
+    """Every policy over the same streams, by name."""
+    results = {}
+    for policy in policies:
+        _check(streams, policy)
+        rows = streams.sequence.size
+        delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        counts = np.zeros((len(streams), len(COUNTS)), np.int64)
+        replay_streams(policy.rule(), *streams, delivered, assessed, counts)
+        results[policy.name] = Replayed(delivered, assessed, counts)
+    return results
+
+
+def optimal_static_latch(
+    streams: Sequence[Streams], violations: int, *, longest_ns: int = 2_000_000_000, precision_ns: int = 10_000
+) -> int:
+    """The least static latch with at most so many violations, by bisection to `precision_ns` (paper A, section 5.2).
+
+    `longest_ns` if even that allows more.
+    """
+
+    def violated(latch_ns: int) -> int:
+        policy = Policy.static(latch_ns)
+        return sum(int(replay(some, [policy])[policy.name].total("violations").sum()) for some in streams)
+
+    low, high = -1, longest_ns
+    if violated(longest_ns) > violations:
+        return longest_ns
+    while high - low > precision_ns:
+        middle = (low + high) // 2
+        low, high = (low, middle) if violated(middle) <= violations else (middle, high)
+    return high
+
+
+def _check(streams: Streams, policy: Policy) -> None:
+    rows = streams.sequence.size
+    if any(column.size != rows for column in streams[2:5]):
+        raise InputError("streams: sequence, departure_ns, previous_departure_ns and arrival_ns differ in length")
+    if rows and int(streams.sequence.min()) < 0:
+        raise InputError(f"streams: sequence {int(streams.sequence.min())} is negative; sequences count from 0")
+    if policy.record and rows:
+        last = np.maximum.reduceat(streams.sequence, streams.starts[:-1][np.diff(streams.starts) > 0])
+        used = np.diff(streams.starts) > 0
+        if (streams.table_starts[used] + last > streams.table_departure_ns.size).any() or (
+            streams.wanted_starts[used] + last > streams.wanted.size
+        ).any():
+            raise InputError(
+                f"policy {policy.name!r} reads records, but the streams' tables end before their sequences"
+            )

@@ -1,0 +1,295 @@
+"""One publisher's events in order: Algorithm 1 of paper A as a state machine, event and time in, deliveries out.
+
+Rules, where the paper is silent or wrong in print as our errata read it:
+
+- `base` is the highest sequence number received. A late event does not move it, but its delay difference still counts
+  as a sample. The scale is 2/3 of the mean over the samples held, not over the size of the ring.
+- The first event of a stream is delivered at once. Duplicates are dropped, and so is an event more than WINDOW
+  numbers behind the highest: whether it came before is forgotten, and no event is delivered twice.
+- Nothing overtakes a held event. The first in line leaves when its timer ends or when every number before it has
+  come, was given up, or is known from a record not to match; who stands behind it can only leave after it.
+- A late event whose successors are all still held takes its place before them and leaves with the next of them. It is
+  a violation only if a higher number was delivered before: then it is delivered at once, or dropped, as the policy
+  says.
+- Enhanced mode: of the numbers that the record covers, those that do not match count as come. The latch is for the
+  latest that matches and has not come; if there is none, for the earliest in the record, or none at all if the record
+  covers the gap.
+
+Clocks and restarts:
+
+- A lower number that left later is a publisher that began again at 0, and so is one that seems to have been under way
+  for longer than `clock_step_ns`. What is held is delivered, and the stream begins anew; samples are kept.
+- A delay difference beyond `clock_step_ns` is no sample, but a clock that was set. For `clock_step_ns` after a
+  departure went back (or such a difference), lower numbers are stragglers from before the step, not a restart.
+- If the receiver's own clock goes back, what is held keeps the wait it had left.
+
+Memory is bounded: `samples` differences, WINDOW bits twice (for quantiles also WINDOW pairs of times), `max_held`
+events; one more lets the first in line go.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from tidings.ordering._kernels import WINDOW
+from tidings.ordering._latches import UNKNOWN_OVERTAKING, learn, overtaking_latch
+from tidings.ordering._policies import PROBABILISTIC, QUANTILE, STATIC, Policy
+from tidings.ordering._stamps import RecordEntry, Stamp
+
+__all__ = ["Counts", "Delivery", "Sequencer"]
+
+T = TypeVar("T")
+
+_MASK: Final = (1 << WINDOW) - 1
+_NEVER: Final = -1
+
+
+class Delivery(NamedTuple, Generic[T]):
+    """An event for the application; `late` if one that was sent after it has already been delivered."""
+
+    item: T
+    sequence: int
+    late: bool
+
+
+class _Held(NamedTuple, Generic[T]):
+    sequence: int
+    due_ns: int
+    item: T
+
+
+class Counts:
+    """What has happened to the events of one publisher."""
+
+    __slots__ = ("duplicates", "forced", "forgotten", "out_of_order", "received", "restarts", "violations")
+
+    def __init__(self) -> None:
+        self.received = self.out_of_order = self.violations = 0
+        self.duplicates = self.forgotten = self.restarts = self.forced = 0
+
+
+class Sequencer(Generic[T]):
+    """The receiver's state for one publisher; `wants` says of a summary whether the event may be for us."""
+
+    def __init__(self, policy: Policy, wants: Callable[[bytes], bool] | None = None) -> None:
+        self.policy = policy
+        self.counts = Counts()
+        self.assessed_ns = 0
+        """The latch of the event received last, before anything cut it short."""
+        self._rule = policy.rule()
+        self._wants = wants
+        self._base: Stamp | None = None
+        self._arrival_ns = 0
+        self._clock_ns = 0
+        self._held: deque[_Held[T]] = deque()
+        self._frontier = self._highest = 0
+        # Bit i is the number base - i: has it come; has it come or is it known not to.
+        self._received = self._resolved = 0
+        self._differences: deque[int] = deque()
+        self._difference_sum = 0
+        self._overtaken = False
+        self._overtaking = UNKNOWN_OVERTAKING
+        self._first: dict[int, tuple[int, int]] = {}
+        self._stepped_at = self._step_over_ns = _NEVER
+
+    @property
+    def next_timer_ns(self) -> int | None:
+        """When `advance` should be called, if nothing arrives before; None if nothing is held."""
+        return self._held[0].due_ns if self._held else None
+
+    @property
+    def held(self) -> int:
+        """How many events wait."""
+        return len(self._held)
+
+    def advance(self, now_ns: int) -> list[Delivery[T]]:
+        """What leaves because its time has come."""
+        out: list[Delivery[T]] = []
+        self._turn_clock(now_ns)
+        self._release(now_ns, out)
+        return out
+
+    def flush(self) -> list[Delivery[T]]:
+        """Everything that is held, in order: the end of the stream."""
+        out = [Delivery(held.item, held.sequence, False) for held in self._held]
+        if self._held:
+            self._frontier = self._highest = self._held[-1].sequence
+            self._held.clear()
+        return out
+
+    def receive(self, item: T, stamp: Stamp, now_ns: int) -> list[Delivery[T]]:
+        """What leaves because this event arrived (perhaps itself), and because its time had come."""
+        out = self.advance(now_ns) if self._base is not None else []
+        self.counts.received += 1
+        self.assessed_ns = 0
+        base = self._base
+        if base is not None and self._is_restart(base, stamp, now_ns):
+            self.counts.restarts += 1
+            out += self.flush()
+            base = None
+        if base is None:
+            self._begin(stamp, now_ns)
+            out.append(Delivery(item, stamp.sequence, False))
+            return out
+        behind = base.sequence - stamp.sequence
+        if behind >= WINDOW:
+            self.counts.forgotten += 1
+            return out
+        if behind >= 0 and self._received >> behind & 1:
+            self.counts.duplicates += 1
+            return out
+        self._sample(base, stamp, now_ns)
+        if behind < 0:
+            self._take_next(item, base, stamp, now_ns)
+        else:
+            self._take_late(item, base, stamp, now_ns, out)
+        self._release(now_ns, out)
+        return out
+
+    def _begin(self, stamp: Stamp, now_ns: int) -> None:
+        self._base = stamp
+        self._arrival_ns = self._clock_ns = now_ns
+        self._frontier = self._highest = stamp.sequence
+        self._received = self._resolved = 1
+        self._first.clear()
+        self._note_first(stamp.sequence, now_ns, max(stamp.departure_ns - stamp.previous_departure_ns, 0))
+        self._stepped_at = _NEVER
+
+    def _is_restart(self, base: Stamp, stamp: Stamp, now_ns: int) -> bool:
+        if stamp.sequence > base.sequence:
+            return False
+        if stamp.sequence == base.sequence and stamp.departure_ns == base.departure_ns:
+            return False
+        if stamp.sequence < self._stepped_at and now_ns < self._step_over_ns:
+            return False
+        difference = self._difference_ns(base, stamp, now_ns)
+        return stamp.departure_ns > base.departure_ns or difference > self._rule.clock_step_ns
+
+    def _difference_ns(self, base: Stamp, stamp: Stamp, now_ns: int) -> int:
+        """How much longer than `base` the event was under way: no clock is compared with another."""
+        return (now_ns - self._arrival_ns) - (stamp.departure_ns - base.departure_ns)
+
+    def _sample(self, base: Stamp, stamp: Stamp, now_ns: int) -> None:
+        """Lines 7 and 32 to 34 of the algorithm."""
+        size_ns = abs(self._difference_ns(base, stamp, now_ns))
+        stepped = size_ns > self._rule.clock_step_ns
+        if not stepped:
+            if len(self._differences) == self._rule.samples:
+                self._difference_sum -= self._differences.popleft()
+            self._differences.append(size_ns)
+            self._difference_sum += size_ns
+        if stamp.sequence > base.sequence and (stepped or stamp.departure_ns < base.departure_ns):
+            self._stepped_at, self._step_over_ns = stamp.sequence, now_ns + self._rule.clock_step_ns
+
+    def _take_next(self, item: T, base: Stamp, stamp: Stamp, now_ns: int) -> None:
+        """A number higher than all before: held for its latch, which is 0 without a gap."""
+        number = stamp.sequence
+        step = number - base.sequence
+        self._received = (self._received << step | 1) & _MASK if step < WINDOW else 1
+        self._resolved = self._resolved << step & _MASK if step < WINDOW else 0
+        record = stamp.record[: self._rule.record]
+        missing = self._read(record, number, number)
+        self._resolved |= 1
+        delta_ns = max(stamp.departure_ns - stamp.previous_departure_ns, 0)
+        latch_ns = 0
+        if step > 1:
+            if self._rule.kind == STATIC:
+                latch_ns = self._rule.latch_ns
+            elif record and missing is None and number - len(record) <= base.sequence + 1:
+                pass  # the record covers the gap, and nothing in it is for us
+            else:
+                if record:
+                    since = record[-1] if missing is None else record[number - 1 - missing]
+                    delta_ns = max(stamp.departure_ns - since.departure_ns, 0)
+                latch_ns = int(min(self._latch_ns(delta_ns), self._rule.max_latch_ns))
+        self._note_first(number, now_ns, delta_ns)
+        self._base, self._arrival_ns = stamp, now_ns
+        self.assessed_ns = latch_ns
+        self._held.append(_Held(number, now_ns + latch_ns, item))
+
+    def _take_late(self, item: T, base: Stamp, stamp: Stamp, now_ns: int, out: list[Delivery[T]]) -> None:
+        """A number lower than the highest: in its place if there still is one, otherwise a violation."""
+        number = stamp.sequence
+        behind = base.sequence - number
+        self._received |= 1 << behind
+        self._read(stamp.record[: self._rule.record], number, base.sequence)
+        self._resolved |= 1 << behind
+        self.counts.out_of_order += 1
+        self._overtaken = True
+        violated = number < self._highest
+        if self._rule.kind == QUANTILE:
+            # Who came first of those that overtook it is known at the next number that has come.
+            above = self._received & (1 << behind) - 1
+            came_ns, delta_ns = self._first[base.sequence - above.bit_length() + 1]
+            self._note_first(number, came_ns, delta_ns)
+            lasted_ns = max(now_ns - came_ns, 0)
+            self._overtaking = learn(self._overtaking, lasted_ns, delta_ns, violated, self._rule.target)
+        if violated:
+            self.counts.violations += 1
+            if not self._rule.drops:
+                out.append(Delivery(item, number, True))
+            return
+        place = len(self._held)
+        while place > 0 and self._held[place - 1].sequence > number:
+            place -= 1
+        self._held.insert(place, _Held(number, self._held[place].due_ns, item))
+
+    def _read(self, record: tuple[RecordEntry, ...], number: int, highest: int) -> int | None:
+        """Note what will not come (line 18); the latest that is for us and has not come."""
+        missing = None
+        lowest = max(number - len(record), self._frontier + 1, highest - WINDOW + 1)
+        for other in range(number - 1, lowest - 1, -1):
+            bit = 1 << highest - other
+            if not self._resolved & bit:
+                if self._wants is not None and not self._wants(record[number - 1 - other].summary):
+                    self._resolved |= bit
+                elif missing is None:
+                    missing = other
+        return missing
+
+    def _latch_ns(self, delta_ns: int) -> float:
+        """Line 29 of the algorithm, with the quantile as it should be printed; or ours."""
+        if self._rule.kind != PROBABILISTIC and self._overtaken:
+            return overtaking_latch(self._overtaking, delta_ns)
+        if not self._differences:
+            return 0.0
+        factor = self._rule.factor if self._overtaken else self._rule.cold_factor
+        return max(factor * (self._difference_sum / len(self._differences)) - delta_ns, 0.0)
+
+    def _note_first(self, number: int, came_ns: int, delta_ns: int) -> None:
+        """Keep, for every number that has come, the first arrival of any number from it on."""
+        if self._rule.kind != QUANTILE:
+            return
+        self._first[number] = came_ns, delta_ns
+        if len(self._first) > 2 * WINDOW and self._base is not None:
+            oldest = self._base.sequence - WINDOW
+            self._first = {other: first for other, first in self._first.items() if other > oldest}
+
+    def _turn_clock(self, now_ns: int) -> None:
+        back_ns = self._clock_ns - now_ns
+        if back_ns > 0 and self._held:
+            self._held = deque(held._replace(due_ns=held.due_ns - back_ns) for held in self._held)
+        self._clock_ns = now_ns
+
+    def _release(self, now_ns: int, out: list[Delivery[T]]) -> None:
+        """Let the first in line go for as long as it may."""
+        held = self._held
+        while held:
+            self._advance_frontier()
+            first = held[0]
+            if first.sequence > self._frontier and first.due_ns > now_ns:
+                if len(held) <= self._rule.max_held:
+                    return
+                self.counts.forced += 1
+            out.append(Delivery(first.item, first.sequence, False))
+            self._highest = first.sequence
+            self._frontier = max(self._frontier, first.sequence)
+            held.popleft()
+
+    def _advance_frontier(self) -> None:
+        """Up to which number everything has come, was given up or will not come."""
+        assert self._base is not None
+        open_ = self._base.sequence - self._frontier
+        if 0 < open_ <= WINDOW:
+            missing = ~self._resolved & (1 << open_) - 1
+            self._frontier = self._base.sequence - missing.bit_length()

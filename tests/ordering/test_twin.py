@@ -1,0 +1,125 @@
+"""The compiled receiver and the state machine decide alike: thousands of random streams, zero differences."""
+
+import numpy as np
+import pytest
+
+from tidings.ordering import Policy, RecordEntry, Sequencer, Stamp, Streams, replay
+from tidings.ordering._kernels import COUNTS
+
+POLICIES = ("P-0.05-0", "P-0.05-5", "P-0.2-25", "CST-2", "CST-0", "ours-record", "ours-quantile", "Q-0.6")
+STREAMS_PER_POLICY = 400
+MS = 1_000_000
+
+
+def random_streams(rng: np.random.Generator, count: int) -> Streams:
+    """Short streams of every kind: loss, duplicates, restarts, clocks that step, bursts of equal arrivals."""
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    tables, wanted = [], []
+    for _ in range(count):
+        events = int(rng.integers(1, 60))
+        gap_ms = rng.choice([0.2, 1.0, 20.0])
+        departure = np.cumsum(rng.exponential(gap_ms, events) * MS).astype(np.int64) + int(rng.integers(10**15))
+        if rng.random() < 0.2:  # the publisher's clock is set
+            departure[rng.integers(events) :] += int(rng.choice([-30_000, -50, 50, 30_000])) * MS
+        delay = rng.choice([0.0, 0.5, 5.0]) * rng.exponential(1.0, events) + rng.choice([0.0, 40.0]) * (
+            rng.random(events) < 0.05
+        )
+        arrival = np.maximum.accumulate(departure) + (rng.integers(-5, 5) + delay * MS).astype(np.int64)
+        if rng.random() < 0.3:
+            arrival = arrival // MS * MS  # ties
+        matches = rng.random(events) < rng.choice([0.1, 0.5, 1.0])
+        sequence = np.flatnonzero(matches & (rng.random(events) > 0.05))
+        if rng.random() < 0.2:
+            sequence = np.concatenate([sequence, rng.choice(sequence, 3)]) if sequence.size else sequence
+        came = arrival[sequence] + (rng.integers(0, 20 * MS, sequence.size) * (rng.random(sequence.size) < 0.02))
+        order = np.argsort(came, kind="stable")
+        sequence, came = sequence[order], came[order]
+        left, before = departure[sequence], departure[np.maximum(sequence - 1, 0)]
+        if rng.random() < 0.2 and sequence.size > 4:  # the publisher begins again at 0
+            cut = sequence.size // 2
+            sequence = np.concatenate([sequence[:cut], sequence[cut:] - sequence[cut:].min()])
+        if rng.random() < 0.1 and sequence.size:  # a jump beyond the window
+            jump = int(rng.choice([1000, 1024, 5000]))
+            sequence = np.where(rng.random(sequence.size) < 0.3, sequence + jump, sequence)
+        if rng.random() < 0.1 and sequence.size:  # the receiver's clock is set
+            came = came.copy()
+            came[rng.integers(sequence.size) :] += int(rng.choice([-20_000, -5, 20_000])) * MS
+        parts.append((sequence, left, before, came))
+        size = int(sequence.max()) + 1 if sequence.size else 1
+        tables.append(np.concatenate([departure, np.full(max(size - events, 0), departure[-1])])[: max(size, 1)])
+        wanted.append(
+            (rng.random(tables[-1].size) < 0.02) | np.isin(np.arange(tables[-1].size), np.flatnonzero(matches))
+        )
+    sizes = np.array([part[0].size for part in parts])
+    return Streams(
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        *(np.concatenate([part[k] for part in parts]).astype(np.int64) for k in range(4)),
+        table_starts=np.concatenate([[0], np.cumsum([t.size for t in tables])[:-1]]).astype(np.int64),
+        table_departure_ns=np.concatenate(tables),
+        wanted_starts=np.concatenate([[0], np.cumsum([w.size for w in wanted])[:-1]]).astype(np.int64),
+        wanted=np.concatenate(wanted),
+    )
+
+
+def run_plainly(streams: Streams, stream: int, policy: Policy) -> tuple[list[int], list[int], dict[str, int]]:
+    """The state machine over one stream, with every timer on time."""
+    start, stop = int(streams.starts[stream]), int(streams.starts[stream + 1])
+    table = streams.table_departure_ns[streams.table_starts[stream] :].tolist()
+    wanted = streams.wanted[streams.wanted_starts[stream] :].tolist()
+    sequencer: Sequencer[int] = Sequencer(policy, lambda summary: wanted[int.from_bytes(summary, "big")])
+    delivered, assessed = [-1] * (stop - start), []
+
+    def note(deliveries, now_ns: int) -> None:
+        for delivery in deliveries:
+            assert delivered[delivery.item] == -1, "delivered twice"
+            delivered[delivery.item] = now_ns
+
+    for row in range(start, stop):
+        now_ns, number = int(streams.arrival_ns[row]), int(streams.sequence[row])
+        while (timer := sequencer.next_timer_ns) is not None and timer <= now_ns:
+            note(sequencer.advance(timer), timer)
+        stamp = Stamp(
+            sequence=number,
+            departure_ns=int(streams.departure_ns[row]),
+            previous_departure_ns=int(streams.previous_departure_ns[row]),
+            record=tuple(
+                RecordEntry(other.to_bytes(16, "big"), table[other])
+                for other in range(number - 1, max(number - policy.record, 0) - 1, -1)
+            ),
+        )
+        note(sequencer.receive(row - start, stamp, now_ns), now_ns)
+        assessed.append(sequencer.assessed_ns)
+    while (timer := sequencer.next_timer_ns) is not None:
+        note(sequencer.advance(timer), timer)
+    counts = {name: getattr(sequencer.counts, name) for name in COUNTS if hasattr(sequencer.counts, name)}
+    return delivered, assessed, counts
+
+
+@pytest.mark.parametrize("late", ["deliver", "drop"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_kernel_and_the_state_machine_decide_alike(name: str, late: str) -> None:
+    policy = Policy.parse(name, late=late)
+    rng = np.random.default_rng([len(name), sum(name.encode()), late == "drop"])
+    streams = random_streams(rng, STREAMS_PER_POLICY)
+    found = replay(streams, [policy])[name]
+    seen = dict.fromkeys(COUNTS, 0)
+    for stream in range(STREAMS_PER_POLICY):
+        rows = slice(int(streams.starts[stream]), int(streams.starts[stream + 1]))
+        delivered, assessed, counts = run_plainly(streams, stream, policy)
+        assert found.delivered_ns[rows].tolist() == delivered
+        assert found.assessed_ns[rows].tolist() == assessed
+        for key, value in counts.items():
+            assert found.total(key)[stream] == value
+            seen[key] += value
+    # The streams are worth comparing: everything that can happen does.
+    assert min(seen[key] for key in ("out_of_order", "violations", "duplicates", "restarts", "forgotten")) > 0
+
+
+def test_a_full_queue_lets_the_first_go_alike() -> None:
+    policy = Policy(name="tight", kind="static", latch_ns=50 * MS, max_held=3)
+    streams = random_streams(np.random.default_rng(3), 400)
+    found = replay(streams, [policy])["tight"]
+    assert found.total("forced").sum() > 100
+    for stream in range(400):
+        rows = slice(int(streams.starts[stream]), int(streams.starts[stream + 1]))
+        assert found.delivered_ns[rows].tolist() == run_plainly(streams, stream, policy)[0]
