@@ -1,0 +1,246 @@
+"""`tidings predict`: who will get what share of its events on time, before anything is run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tidings.cli._output import Json, print_json, progress_bar, reporting
+
+if TYPE_CHECKING:
+    from tidings.model.scenario import Network
+    from tidings.prediction import Admission, Explanation, Prediction
+
+__all__ = ["EPILOG", "predict"]
+
+EPILOG = (
+    "Try:\n\ntidings predict examples/quickstart.toml\n\n"
+    "tidings predict examples/quickstart.toml --explain trader-1\n\n"
+    "tidings predict examples/quickstart.toml --plot predicted.png --json"
+)
+ROWS_MAX = 20
+
+
+def predict(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO|PROFILES",
+            help="A scenario in TOML, or the directory of a pipeline run.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        Literal["ours", "gg1", "mm1"],
+        typer.Option("--model", help="Ours (whole waiting laws), or the paper's: mean waits by G/G/1 or M/M/1."),
+    ] = "ours",
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain", metavar="SUBSCRIBER", help="Where its time goes, and what to change first.", show_default=False
+        ),
+    ] = None,
+    admit: Annotated[
+        Path | None,
+        typer.Option(
+            "--admit", metavar="FILE", help="Advise on a new subscription, written in TOML.", show_default=False
+        ),
+    ] = None,
+    at_least: Annotated[
+        float, typer.Option("--at-least", metavar="R", help="With --admit: nobody may fall below this reliability.")
+    ] = 0.9,
+    alpha: Annotated[
+        float, typer.Option("--alpha", metavar="X", help="Know the content only to this power (1: precisely).")
+    ] = 1.0,
+    expired: Annotated[
+        Literal["drop", "forward"] | None,
+        typer.Option(
+            "--expired", help="What becomes of expired events, whatever the scenario says.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Simulate too, and draw both against each other.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Predict for each subscriber which share of its events comes on time, and for each broker how long they wait."""
+    with reporting(json=json):
+        from tidings import prediction as room
+        from tidings import report
+        from tidings.model.scenario import Scenario
+
+        if plot is not None:
+            report.check_format(plot)
+        network = None if scenario.is_dir() else Scenario.load(scenario).expand(seed)
+        if network is None:
+            _refuse_with_profiles(alpha=alpha, seed=seed, admit=admit, plot=plot)
+            knowledge = room.from_profiles(room.read_profiles(scenario))
+        else:
+            knowledge = room.from_network(network, alpha=alpha)
+        if expired is not None:
+            knowledge = replace(knowledge, drops_expired=expired == "drop")
+        answer = room.predict(knowledge, model=model)
+        explanation = None if explain is None else room.explain(answer, explain)
+        admission = None
+        if network is not None and admit is not None:
+            newcomer = room.load_newcomer(admit)
+            admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
+        error = None if network is None or plot is None else _compare(network, answer, plot)
+        intervals = _intervals(answer) if network is None and json else None
+        if json:
+            document = _document(str(scenario), answer, alpha)
+            extras = {
+                "explanation": explanation,
+                "admission": admission,
+                "simulated": error,
+                "intervals": intervals,
+            }
+            print_json(document | {name: value for name, value in extras.items() if value is not None})
+        elif explanation is not None:
+            _print_explanation(explanation)
+        elif admission is not None:
+            _print_admission(admission)
+        else:
+            _print(str(scenario) if network is None else network.title, answer, error)
+        if plot is not None:
+            typer.echo(f"drew {plot}", err=True)
+
+
+def _refuse_with_profiles(**options: object) -> None:
+    from tidings.errors import InputError
+
+    for name, value in options.items():
+        if value is not None and not (name == "alpha" and value == 1.0):
+            raise InputError(f"--{name} needs a scenario: profiles are measured as they are; give the scenario's file")
+
+
+def _intervals(answer: "Prediction") -> dict[str, Any]:
+    """By subscription the ends of the interval for R'; the seed is fixed, so the same profiles give the same ends."""
+    import numpy as np
+
+    from tidings.prediction import predict_intervals
+
+    found = predict_intervals(answer.knowledge, np.random.default_rng(1), model=answer.model)
+    ends = zip(answer.knowledge.subscriptions, found.low.tolist(), found.high.tolist(), strict=True)
+    return {"level": found.level, "subscribers": {name: [low, high] for name, low, high in ends if low == low}}
+
+
+def _document(source: str, answer: "Prediction", alpha: float) -> dict[str, Any]:
+    return {
+        "scenario": source,
+        "model": answer.model,
+        "alpha": alpha,
+        "bottleneck": answer.bottleneck,
+        "overloaded": answer.overloaded,
+        "subscribers": answer.subscribers,
+        "brokers": answer.brokers,
+        "links": answer.links,
+    }
+
+
+def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, float]:
+    """Simulate the same network, draw predicted against simulated, and say how far they are apart."""
+    import numpy as np
+
+    from tidings.experiments._timeliness_figures import draw_scatter
+    from tidings.simulation import simulate
+
+    with progress_bar("simulating") as progress:
+        result = simulate(network, progress=progress)
+    seen = list(result.subscribers.values())
+    actual = np.array([np.nan if row.on_time_reliability is None else row.on_time_reliability for row in seen])
+    known = ~(np.isnan(actual) | np.isnan(answer.reliability))
+    draw_scatter({answer.model: (answer.reliability[known], actual[known])}, path, title=network.title)
+    matched = np.array([row.matched for row in seen])[known]
+    variance = actual[known] * (1.0 - actual[known]) / np.maximum(matched, 1)
+    noise = float(np.sqrt(2.0 / np.pi) * np.sqrt(variance).mean()) if known.any() else 0.0
+    error = float(np.abs(actual - answer.reliability)[known].mean()) if known.any() else 0.0
+    return {"mean_absolute_error": error, "sampling_noise": noise}
+
+
+def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if title:
+        console.print(Text(title, style="bold"))
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    rows = answer.subscribers
+    known = [row for row in rows.values() if row.on_time_reliability is not None]
+    rate = sum(row.matched_per_s for row in known)
+    on_time = sum(row.matched_per_s * (row.on_time_reliability or 0.0) for row in known)
+    facts.add_row("model", answer.model)
+    facts.add_row("on time", f"{on_time / rate:.2%} of {rate:,.4g} deliveries a second" if rate else "nothing matches")
+    busiest = answer.bottleneck
+    facts.add_row("busiest", "none" if busiest is None else f"{busiest} ({answer.utilisation.max():.1%})")
+    if answer.overloaded:
+        facts.add_row("overloaded", Text(", ".join(answer.overloaded[:8]), style="red"))
+    if error is not None:
+        apart, noise = error["mean_absolute_error"], error["sampling_noise"]
+        facts.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
+    console.print(facts)
+    table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
+    table.add_column("subscriber")
+    for heading in ("events/s", "mean delay", "reliability"):
+        table.add_column(heading, justify="right")
+    table.add_column("path", overflow="ellipsis", no_wrap=True)
+    ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
+    for name, row in ranked[:ROWS_MAX]:
+        share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
+        delay = "-" if row.mean_delay_s is None else f"{row.mean_delay_s:.4g} s"
+        table.add_row(Text(name), f"{row.matched_per_s:.4g}", delay, share, Text(" ".join(row.path)))
+    if ranked:
+        console.print(table)
+    if len(ranked) > ROWS_MAX:
+        console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
+
+
+def _rank(share: float | None) -> float:
+    return 2.0 if share is None else share  # those without events last
+
+
+def _print_explanation(explanation: "Explanation") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(explanation.words))
+    for journey in explanation.journeys[:ROWS_MAX]:
+        quantiles = ", ".join(
+            f"{float(q):.0%} within {value:.4g} s"
+            for q, value in journey.delay_quantiles_s.items()
+            if value is not None
+        )
+        heading = f"from {journey.publisher}: {journey.share:.1%} of the events, {journey.on_time:.2%} of them on time"
+        table = Table(title=heading, caption=quantiles or None, title_justify="left", box=None, pad_edge=False)
+        table.add_column("hop")
+        for column in ("busy", "wait", "service", "way"):
+            table.add_column(column, justify="right")
+        for hop in journey.hops:
+            wait = "endless" if hop.wait_s is None else f"{hop.wait_s * 1e3:.3f} ms"
+            figures = (f"{hop.service_s * 1e3:.3f} ms", f"{hop.way_s * 1e3:.3f} ms")
+            table.add_row(Text(hop.place), f"{hop.utilisation:.1%}", wait, *figures)
+        console.print(table)
+    for remedy in explanation.remedies:
+        console.print(Text(f"  {remedy.change}: {remedy.on_time_reliability:.2%}"))
+
+
+def _print_admission(admission: "Admission") -> None:
+    own = "-" if admission.on_time_reliability is None else f"{admission.on_time_reliability:.2%}"
+    typer.echo(f"{admission.advice}: {admission.reason}")
+    typer.echo(f"{admission.newcomer} would get {own}; the others lose {admission.mean_cost:.2e} on average")
+    for change in admission.costs[:ROWS_MAX]:
+        typer.echo(f"  {change.subscription}: {change.before:.4f} -> {change.after:.4f}")

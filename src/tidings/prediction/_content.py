@@ -1,0 +1,186 @@
+"""Which subscriptions do a publisher's events match, and how often: the masses that flows are made of.
+
+- Product form: attributes are independent of each other, as scenarios say. When all that filters read is discrete, the
+  content space is cut into cells that no filter tells apart (attribute by attribute), and the cells are matched: exact.
+- Otherwise, or when there would be too many cells, events are sampled by a Latin hypercube: each attribute takes evenly
+  spread quantiles, in random order.
+- Match signatures: rows of a trace that say what an event matched serve as they are (`signatures_of_matches`).
+
+Imprecise knowledge (section 5.4) raises every probability to a power alpha and normalises; on product form that is the
+same for each attribute. It applies to discrete attributes; a continuous one stays as it is.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidings.errors import InputError
+from tidings.matching import MatchingIndex
+from tidings.model.event import AttributeValue
+from tidings.model.filters import Filter, OneOf, Within
+from tidings.model.scenario import Choice, Constant, Content
+from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures
+
+__all__ = ["CELLS_MAX", "SAMPLES", "ContentMatcher", "signatures_of_matches"]
+
+CELLS_MAX = 200_000
+SAMPLES = 20_000
+_TELLING_MAX = 2_000_000  # tests times values, beyond which cells are not merged
+
+
+class ContentMatcher:
+    """Signatures of contents against one set of filters; what contents have in common is worked out once."""
+
+    def __init__(self, filters: Sequence[Filter], *, seed: int = 0) -> None:
+        self._seed = seed
+        self._index = MatchingIndex(enumerate(filters))
+        self._tests: dict[str, set[Within | OneOf]] = {}
+        self._opaque: set[str] = set()
+        for each in filters:
+            self._note(each)
+        self._matched: dict[object, tuple[LongArray, IntArray]] = {}
+        self._known: dict[object, Signatures] = {}
+
+    def signatures(self, attributes: Mapping[str, Content], *, alpha: float = 1.0) -> Signatures:
+        """The signatures of events with these attributes, independent of each other and known to the power alpha."""
+        if not (math.isfinite(alpha) and alpha > 0.0):
+            raise InputError(f"alpha is {alpha!r}, but must be above 0: 1 is precise knowledge")
+        read = {name: content for name, content in attributes.items() if name in self._tests or name in self._opaque}
+        key = (alpha, tuple(sorted(read.items(), key=lambda item: item[0])))
+        if key not in self._known:
+            self._known[key] = self._work_out(read, alpha)
+        return self._known[key]
+
+    def match(self, columns: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
+        """What each of `count` events matches: offsets, and the numbers of the filters between them."""
+        if len(self._index) == 0:
+            return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
+        is_plain = all(len({type(value) for value in values}) == 1 for values in columns.values())
+        if columns and is_plain:
+            return self._match_batch({name: pa.array(values) for name, values in columns.items()})
+        rows = ({name: values[row] for name, values in columns.items()} for row in range(count))
+        each: list[list[Any]] = [list(self._index.match(row)) for row in rows]
+        ends = np.cumsum([0, *(len(found) for found in each)])
+        return ends.astype(np.int64), np.array([number for found in each for number in found], np.int32)
+
+    def _match_batch(self, columns: Mapping[str, Any]) -> tuple[LongArray, IntArray]:
+        offsets, found = self._index.match_batch(pa.record_batch(dict(columns)))
+        return offsets, found.astype(np.int32)
+
+    def _note(self, each: Filter) -> None:
+        for clause in each.clauses:
+            for test in clause.tests:
+                told = self._tests.setdefault(test.attribute, set())
+                if isinstance(test, Within | OneOf):
+                    told.add(test)
+            if clause.residual is not None:
+                self._opaque |= each.attributes
+
+    def _work_out(self, read: Mapping[str, Content], alpha: float) -> Signatures:
+        discrete = {name: _chances(content, alpha) for name, content in read.items()}
+        if all(chances is not None for chances in discrete.values()):
+            cells = {name: self._merged(name, *chances) for name, chances in discrete.items() if chances is not None}
+            if math.prod(len(values) for values, _ in cells.values()) <= CELLS_MAX:
+                return self._exact(cells)
+        return self._sampled(read, alpha)
+
+    def _merged(self, name: str, values: list[AttributeValue], chances: FloatArray) -> tuple[list[Any], FloatArray]:
+        """Values that no test tells apart become one, with their chances together."""
+        tests = list(self._tests.get(name, ()))
+        if name in self._opaque or len(tests) * len(values) > _TELLING_MAX:
+            return values, chances
+        groups: dict[tuple[bool, ...], int] = {}
+        kept: list[AttributeValue] = []
+        sums: list[float] = []
+        for value, chance in zip(values, chances.tolist(), strict=True):
+            told = tuple(_accepts(test, value) for test in tests)
+            if told not in groups:
+                groups[told] = len(kept)
+                kept.append(value)
+                sums.append(0.0)
+            sums[groups[told]] += chance
+        return kept, np.array(sums)
+
+    def _exact(self, cells: Mapping[str, tuple[list[Any], FloatArray]]) -> Signatures:
+        weights = np.ones(1)
+        for _, chances in cells.values():
+            weights = np.outer(weights, chances).ravel()
+        key = tuple((name, tuple(values)) for name, (values, _) in cells.items())
+        if key not in self._matched:
+            self._matched[key] = self._match_cells({name: values for name, (values, _) in cells.items()}, len(weights))
+        return signatures_of_matches(*self._matched[key], weights=weights, sampled=None)
+
+    def _match_cells(self, values: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
+        """What every combination of the values matches, the last attribute running fastest."""
+        columns, repeat = {}, count
+        is_plain = all(len({type(value) for value in each}) == 1 for each in values.values())
+        for name, each in values.items():
+            repeat //= len(each)
+            place = np.tile(np.repeat(np.arange(len(each)), repeat), count // (repeat * len(each)))
+            columns[name] = pa.array(each).take(pa.array(place)) if is_plain else [each[k] for k in place.tolist()]
+        if columns and is_plain and len(self._index):
+            return self._match_batch(columns)
+        return self.match({name: list(column) for name, column in columns.items()}, count)
+
+    def _sampled(self, read: Mapping[str, Content], alpha: float) -> Signatures:
+        generator = np.random.default_rng([self._seed, SAMPLES])
+        columns: dict[str, list[Any]] = {}
+        for name, content in read.items():
+            u = (generator.permutation(SAMPLES) + generator.random(SAMPLES)) / SAMPLES
+            columns[name] = _values_at(content, u, alpha)
+        weights = np.full(SAMPLES, 1.0 / SAMPLES)
+        return signatures_of_matches(*self.match(columns, SAMPLES), weights=weights, sampled=SAMPLES)
+
+
+def signatures_of_matches(
+    offsets: LongArray, subscriptions: IntArray, *, weights: FloatArray, sampled: int | None
+) -> Signatures:
+    """Signatures of events given one by one, event i matching `subscriptions[offsets[i]:offsets[i + 1]]`; equal ones
+    are put together."""
+    lengths = np.diff(offsets)
+    # Equal sets get equal sums of 64-bit random labels; different sets share one once in 10**19.
+    labels = np.random.default_rng(5).integers(1, 2**63, size=int(subscriptions.max(initial=0)) + 1, dtype=np.uint64)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(labels[subscriptions], dtype=np.uint64)])
+    keys = sums[offsets[1:]] - sums[offsets[:-1]]
+    kinds, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    shares = np.asarray(np.bincount(place, weights, minlength=len(kinds)), np.float64)
+    kept = lengths[first] > 0
+    first, shares = first[kept], shares[kept]
+    lengths = lengths[first]
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    rows = np.arange(ends[-1]) - np.repeat(ends[:-1] - offsets[first], lengths)
+    return Signatures(weights=shares, offsets=ends, subscriptions=subscriptions[rows].astype(np.int32), sampled=sampled)
+
+
+def _chances(content: Content, alpha: float) -> tuple[list[AttributeValue], FloatArray] | None:
+    if isinstance(content, Constant):
+        return [content.value], np.ones(1)
+    if not isinstance(content, Choice):
+        return None
+    chances = np.array(content.probabilities or [1.0] * len(content.values)) ** alpha
+    return list(content.values), chances / chances.sum()
+
+
+def _values_at(content: Content, u: FloatArray, alpha: float) -> list[AttributeValue]:
+    """The values at these shares of the content's distribution."""
+    discrete = _chances(content, alpha)
+    if discrete is not None:
+        values, chances = discrete
+        place = np.minimum(np.searchsorted(np.cumsum(chances), u, side="right"), len(values) - 1)
+        return [values[number] for number in place.tolist()]
+    assert not isinstance(content, Constant | Choice)
+    drawn: Iterable[float] = np.asarray(content.law.quantile(u)).tolist()
+    if content.decimals is None:
+        return [value + content.offset for value in drawn]
+    return [round(value + content.offset, content.decimals or None) for value in drawn]
+
+
+def _accepts(test: Within | OneOf, value: AttributeValue) -> bool:
+    kind = "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
+    if isinstance(test, Within):
+        return kind == "number" and test.low <= float(value) <= test.high
+    held = float(value) if kind == "number" else value
+    return test.kind == kind and ((held in test.values) != test.negated)

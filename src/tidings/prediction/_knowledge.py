@@ -1,0 +1,152 @@
+"""What a prediction is made from: the a priori knowledge of paper B, section 2.1, as plain values.
+
+A scenario says it (`from_network`), or measurements do. Brokers, links, publishers and subscriptions are numbered as
+they are given. Content is known by its signatures: which subscriptions an event matches, and how often that is so; a
+link's load is the mass of a union of filters, and that needs no more than signatures.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.errors import InputError
+from tidings.model.distributions import DelayDistribution
+from tidings.routing import Tree
+
+__all__ = ["BrokerKnowledge", "Knowledge", "LinkKnowledge", "PublisherKnowledge", "Signatures"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int32]
+LongArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signatures:
+    """The kinds of events that a publisher makes, as far as subscriptions can tell them apart.
+
+    A share `weights[i]` of the events matches exactly `subscriptions[offsets[i]:offsets[i + 1]]`; what is missing to 1
+    matches nothing. `sampled` is how many events that was estimated from, None if it is exact.
+    """
+
+    weights: FloatArray
+    offsets: LongArray
+    subscriptions: IntArray
+    sampled: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.offsets) != len(self.weights) + 1 or self.offsets[-1] != len(self.subscriptions):
+            raise InputError(
+                f"signatures: {len(self.weights)} weights need {len(self.weights) + 1} offsets that end at "
+                f"{len(self.subscriptions)}, the number of matches"
+            )
+        total = float(self.weights.sum())
+        if (self.weights < 0.0).any() or total > 1.0 + 1e-6:
+            raise InputError(f"signatures: the weights are shares of all events, but they add up to {total:g}")
+
+    @cached_property
+    def masses(self) -> tuple[IntArray, FloatArray]:
+        """The subscriptions that are ever matched, and the share of the events that each one matches."""
+        weight = np.repeat(self.weights, np.diff(self.offsets))
+        sums = np.asarray(np.bincount(self.subscriptions, weight), np.float64)
+        matched = np.flatnonzero(sums > 0.0)
+        return matched.astype(np.int32), sums[matched]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerKnowledge:
+    """`service` in seconds times `service_factor` for each event, one at a time; then `processing`, all at once.
+
+    `observed` is how many services its law was measured from, None if it is known.
+    """
+
+    name: str
+    service: DelayDistribution | None = None
+    service_factor: float = 1.0
+    processing: DelayDistribution | None = None
+    observed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkKnowledge:
+    """From one broker to another, by number: a transmission of size times `slowness`, one at a time, then the way.
+
+    The factors stretch both. `observed` is how many events sent over it its laws were measured from.
+    """
+
+    source: int
+    target: int
+    propagation: DelayDistribution
+    slowness: DelayDistribution | None = None
+    loss: float = 0.0
+    propagation_factor: float = 1.0
+    slowness_factor: float = 1.0
+    observed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PublisherKnowledge:
+    """A publisher at the root of its tree; `interval` and `lifetime` in seconds, `size_kb` in kB.
+
+    `observed` is how many intervals its rate was measured from, None if it is known.
+    """
+
+    name: str
+    interval: DelayDistribution
+    lifetime: DelayDistribution | None
+    size_kb: DelayDistribution
+    content: Signatures
+    tree: Tree
+    observed: int | None = None
+
+    @property
+    def rate_per_s(self) -> float:
+        return 1.0 / self.interval.mean()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Knowledge:
+    """All of it; `homes` and `max_delays_s` (infinite: none) follow `subscriptions`, the identifiers."""
+
+    brokers: Sequence[BrokerKnowledge]
+    links: Sequence[LinkKnowledge]
+    publishers: Sequence[PublisherKnowledge]
+    subscriptions: Sequence[str]
+    homes: IntArray
+    max_delays_s: FloatArray
+    drops_expired: bool = False
+
+    def __post_init__(self) -> None:
+        count = len(self.subscriptions)
+        for name in ("homes", "max_delays_s"):
+            if len(getattr(self, name)) != count:
+                raise InputError(f"knowledge: {name} has {len(getattr(self, name))} entries for {count} subscriptions")
+        if count and not 0 <= self.homes.min() <= self.homes.max() < len(self.brokers):
+            raise InputError(f"knowledge: homes must be brokers 0..{len(self.brokers) - 1}")
+        for publisher in self.publishers:
+            held = publisher.content.subscriptions
+            if len(held) and not 0 <= held.min() <= held.max() < count:
+                raise InputError(
+                    f"publisher {publisher.name!r}: its content names subscriptions outside 0..{count - 1}"
+                )
+
+    def number_of(self, subscription: str) -> int:
+        """The number of a subscription; an InputError if there is none of this name."""
+        try:
+            return self._numbers[subscription]
+        except KeyError:
+            close = difflib.get_close_matches(subscription, self.subscriptions, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {len(self.subscriptions):,} others"
+            raise InputError(f"there is no subscription {subscription!r}; {hint}") from None
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.subscriptions)}
+
+    def link_name(self, link: int) -> str:
+        """As in traces and results."""
+        known = self.links[link]
+        return f"{self.brokers[known.source].name} -> {self.brokers[known.target].name}"

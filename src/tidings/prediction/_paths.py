@@ -1,0 +1,260 @@
+"""Delays along trees: P[delay < t] from a publisher to any broker of its tree (paper B, section 4.4).
+
+The transform of the delay to a broker is that to the broker before it, times the stages between them: wait and
+transmission of the link, propagation, wait and service of the broker, processing. So every prefix is worked out once.
+A wait is a law by its sigma (`_waiting`) or, as in the paper, a constant. Constants add up apart (`shift_s`), and so
+does the chance that nothing random took any time (`atom`).
+
+On time means delay < allowed, strictly; times are compared as whole nanoseconds. Behind an overloaded station nothing
+is on time.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tidings.compiled import compiled
+from tidings.prediction._flows import Array, Layout, Stations
+from tidings.prediction._inversion import contour, fraction_of, value_at
+from tidings.prediction._knowledge import FloatArray, IntArray
+
+__all__ = ["PathDelays", "Waits", "residual_transforms", "stage_transforms"]
+
+_BAND = 4.0  # one contour serves times within this factor
+_HALF_NS = 0.5e-9
+
+Place = Literal["arrived", "sent"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Waits:
+    """How long events wait: the law's sigma by [publisher, station], a constant by station; `is_stuck`: overload."""
+
+    sigma: FloatArray
+    constant_s: FloatArray
+    is_stuck: Array
+
+
+def stage_transforms(layout: Layout, s: Array) -> Array:
+    """[stage, point]: the transform of each stage's random part."""
+    return np.array([np.asarray(stage.transform(s), np.complex128) for stage in layout.stages])
+
+
+def residual_transforms(layout: Layout, stations: Stations, transforms: Array, s: Array) -> Array:
+    """[station, point]: the transform of the residual of a service, over all events that the station serves."""
+    shifts = np.array([stage.shift_s for stage in layout.stages])
+    whole = transforms * np.exp(-np.multiply.outer(shifts, s))
+    means = stations.mean_s
+    out = np.ones((len(means), len(s)), np.complex128)
+    busy = np.flatnonzero((means > 0.0) & (stations.total_per_s > 0.0))
+    mixed = np.zeros((len(busy), len(s)), np.complex128)
+    service = layout.service[:, busy]
+    if len(layout.service) and (service == service[0]).all():
+        mixed = whole[service[0]]
+    else:
+        share = stations.rate_per_s[:, busy] / stations.total_per_s[busy]
+        for p in range(len(service)):
+            mixed += share[p][:, None] * whole[service[p]]
+    out[busy] = (1.0 - mixed) / (s[None, :] * means[busy][:, None])
+    return out
+
+
+class PathDelays:
+    """Distribution functions of delays, for one state of the stations."""
+
+    def __init__(self, layout: Layout, stations: Stations, waits: Waits) -> None:
+        self._layout, self._stations, self._waits = layout, stations, waits
+        self._tables: dict[int, tuple[Array, Array]] = {}
+        self._shift_of = np.array([stage.shift_s for stage in layout.stages])
+        self._atom_of = np.array([stage.at_shift for stage in layout.stages])
+
+    def chances(self, publisher: int, brokers: IntArray, t_s: FloatArray, place: Place = "arrived") -> FloatArray:
+        """P[delay < t] from the publisher to each broker: until it is through with the event, or (`sent`) until the
+        link into the broker begins to transmit it."""
+        total = np.zeros(len(brokers))
+        for share, service in self._layout.by_size[publisher]:
+            total += share * self._chances(publisher, service, brokers, t_s, is_sent=place == "sent")
+        return total
+
+    def _chances(
+        self, publisher: int, service: IntArray, brokers: IntArray, t_s: FloatArray, *, is_sent: bool
+    ) -> FloatArray:
+        shift_s, atom, is_stuck = self.constants(publisher, service, is_sent=is_sent)
+        out = np.zeros(len(brokers))
+        left_s = t_s - shift_s[brokers]
+        possible = (left_s > _HALF_NS) & ~is_stuck[brokers] & self._reached(publisher)[brokers]
+        endless = possible & ~np.isfinite(left_s)
+        out[endless] = 1.0
+        constant = possible & (atom[brokers] >= 1.0 - 1e-15)
+        out[constant] = 1.0
+        asked = np.flatnonzero(possible & ~endless & ~constant)
+        if len(asked) == 0:
+            return out
+        bands = np.ceil(np.log(left_s[asked]) / math.log(_BAND) - 1e-12).astype(np.int64)
+        for band in np.unique(bands).tolist():
+            chosen = asked[bands == band]
+            chosen = chosen[np.argsort(brokers[chosen], kind="stable")]
+            s, decay, span = contour(_BAND**band)
+            if band not in self._tables:
+                self._tables[band] = self._tables_at(s)
+            whole = self._whole(publisher, service, *self._tables[band], is_sent=is_sent)
+            found = np.zeros(len(chosen))
+            _invert_rows(whole, atom, s, decay, span, brokers[chosen], left_s[chosen], found)
+            out[chosen] = found
+        return np.clip(out, 0.0, 1.0)
+
+    def constants(
+        self, publisher: int, service: IntArray | None = None, *, is_sent: bool = False
+    ) -> tuple[FloatArray, FloatArray, Array]:
+        """By broker: the constant part of the delay, the chance that nothing is added to it, and overload before it."""
+        layout, waits = self._layout, self._waits
+        n = layout.mass.shape[1]
+        shift_s, atom, is_stuck = np.zeros(n), np.zeros(n), np.zeros(n, np.bool_)
+        _walk_constants(
+            layout.order[publisher],
+            layout.parent[publisher],
+            layout.link[publisher],
+            layout.service[publisher] if service is None else service,
+            layout.delay,
+            self._shift_of,
+            self._atom_of,
+            waits.sigma[publisher],
+            waits.constant_s,
+            waits.is_stuck,
+            is_sent,
+            shift_s,
+            atom,
+            is_stuck,
+        )
+        return shift_s, atom, is_stuck
+
+    def outlived(self, publisher: int, brokers: IntArray, mean_s: float) -> FloatArray:
+        """P[delay < an exponential lifetime of this mean]: the transform at 1 / mean, without any inversion."""
+        tables = self._tables_at(np.array([1.0 / mean_s + 0.0j]))
+        total = np.zeros(len(brokers))
+        for share, service in self._layout.by_size[publisher]:
+            shift_s, _, is_stuck = self.constants(publisher, service)
+            whole = self._whole(publisher, service, *tables, is_sent=False)[:, 0].real
+            chance = np.where(self._reached(publisher) & ~is_stuck, whole * np.exp(-shift_s / mean_s), 0.0)
+            total += share * chance[brokers]
+        return total
+
+    def _reached(self, publisher: int) -> Array:
+        members = self._layout.order[publisher]
+        reached = np.zeros(len(members), np.bool_)
+        reached[members[members >= 0]] = True
+        return reached
+
+    def _tables_at(self, s: Array) -> tuple[Array, Array]:
+        transforms = stage_transforms(self._layout, s)
+        return transforms, residual_transforms(self._layout, self._stations, transforms, s)
+
+    def _whole(self, publisher: int, service: IntArray, transforms: Array, residuals: Array, *, is_sent: bool) -> Array:
+        layout = self._layout
+        return _prefixes(
+            layout.order[publisher],
+            layout.parent[publisher],
+            layout.link[publisher],
+            service,
+            layout.delay,
+            self._waits.sigma[publisher],
+            transforms,
+            residuals,
+            is_sent,
+        )
+
+
+@compiled
+def _walk_constants(
+    order: Array,
+    parent: Array,
+    link: Array,
+    service: Array,
+    delay: Array,
+    shift_of: Array,
+    atom_of: Array,
+    sigma: Array,
+    constant_s: Array,
+    stuck: Array,
+    is_sent: bool,
+    shift_s: Array,
+    atom: Array,
+    is_stuck: Array,
+) -> None:
+    """Fills the last three; with `is_sent` what is known when the link into the broker begins to transmit."""
+    n = len(order)
+    whole_shift, whole_atom, whole_stuck = np.zeros(n), np.ones(n), np.zeros(n, np.bool_)
+    for place in range(n):
+        broker = order[place]
+        if broker < 0:
+            break
+        ahead, chance, blocked = 0.0, 1.0, False
+        if place > 0:
+            above, station = parent[broker], n + link[broker]
+            ahead = whole_shift[above] + constant_s[station]
+            chance = whole_atom[above] * (1.0 - sigma[station])
+            blocked = whole_stuck[above] or stuck[station]
+            shift_s[broker], atom[broker], is_stuck[broker] = ahead, chance, blocked
+            ahead += shift_of[service[station]] + shift_of[delay[station]]
+            chance *= atom_of[service[station]] * atom_of[delay[station]]
+        ahead += constant_s[broker] + shift_of[service[broker]] + shift_of[delay[broker]]
+        chance *= (1.0 - sigma[broker]) * atom_of[service[broker]] * atom_of[delay[broker]]
+        whole_shift[broker], whole_atom[broker] = ahead, chance
+        whole_stuck[broker] = blocked or stuck[broker]
+        if not is_sent:
+            shift_s[broker], atom[broker], is_stuck[broker] = ahead, chance, whole_stuck[broker]
+
+
+@compiled
+def _prefixes(
+    order: Array,
+    parent: Array,
+    link: Array,
+    service: Array,
+    delay: Array,
+    sigma: Array,
+    transforms: Array,
+    residuals: Array,
+    is_sent: bool,
+) -> Array:
+    """[broker, point]: the transform of the random part of the delay, a product along the path."""
+    n, points = len(order), transforms.shape[1]
+    whole = np.ones((n, points), np.complex128)
+    sent = np.ones((n if is_sent else 0, points), np.complex128)
+    for place in range(n):
+        broker = order[place]
+        if broker < 0:
+            break
+        station = n + link[broker]
+        for k in range(points):
+            value = 1.0 + 0.0j
+            if place > 0:
+                value = whole[parent[broker], k]
+                value *= (1.0 - sigma[station]) / (1.0 - sigma[station] * residuals[station, k])
+                if is_sent:
+                    sent[broker, k] = value
+                value *= transforms[service[station], k] * transforms[delay[station], k]
+            value *= (1.0 - sigma[broker]) / (1.0 - sigma[broker] * residuals[broker, k])
+            whole[broker, k] = value * transforms[service[broker], k] * transforms[delay[broker], k]
+    return sent if is_sent else whole
+
+
+@compiled
+def _invert_rows(
+    whole: Array, atom: Array, s: Array, decay: float, span: float, brokers: Array, left_s: Array, out: Array
+) -> None:
+    """P[random part < left] for queries in the order of their brokers."""
+    points = len(s)
+    values, fraction = np.zeros(points, np.complex128), np.zeros(points, np.complex128)
+    quotients, differences = np.zeros(points, np.complex128), np.zeros(points, np.complex128)
+    before = -1
+    for query in range(len(brokers)):
+        broker = brokers[query]
+        if broker != before:
+            for k in range(points):
+                values[k] = (whole[broker, k] - atom[broker]) / s[k]
+            fraction_of(values, fraction, quotients, differences)
+            before = broker
+        out[query] = atom[broker] + value_at(left_s[query], fraction, decay, span)

@@ -1,0 +1,187 @@
+"""What a prediction says: per subscriber, per broker, per link."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tidings.prediction._flows import Layout, Stations
+from tidings.prediction._knowledge import FloatArray, Knowledge, LongArray
+from tidings.prediction._paths import PathDelays, Waits
+
+__all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "SubscriberPrediction"]
+
+Model = Literal["ours", "gg1", "mm1"]
+
+
+class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One subscription: R', the rate of the events that match it, their mean delay and the way most of them come.
+
+    `on_time_reliability` is None if no publisher can match it, `mean_delay_s` also if all of it is behind an overload.
+    """
+
+    on_time_reliability: float | None
+    matched_per_s: float
+    mean_delay_s: float | None
+    path: tuple[str, ...]
+    overloaded_at: str | None
+
+
+class BrokerPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker: what arrives, how busy it is, how long an event waits in the mean (None: without end)."""
+
+    arrival_rate_per_s: float
+    utilisation: float
+    wait_s: float | None
+
+
+class LinkPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One link: what gets over it (losses taken off, as in equation 3), how busy it is, and the wait to be sent."""
+
+    rate_per_s: float
+    utilisation: float
+    wait_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """All answers, by number as in the knowledge; `reliability` is NaN where no publisher can match a subscription.
+
+    `wait_s` is the mean wait by [publisher, station].
+    """
+
+    model: Model
+    knowledge: Knowledge
+    layout: Layout
+    stations: Stations
+    waits: Waits
+    wait_s: FloatArray
+    delays: PathDelays
+    reliability: FloatArray
+    matched_per_s: FloatArray
+
+    @cached_property
+    def station_wait_s(self) -> FloatArray:
+        """The mean wait over all events of a station."""
+        rate = self.stations.rate_per_s
+        total = np.maximum(rate.sum(axis=0), 1e-300)
+        with np.errstate(invalid="ignore"):
+            mean = np.nansum(np.where(rate > 0.0, rate * self.wait_s, 0.0), axis=0) / total
+        return np.where(self.waits.is_stuck, np.inf, mean)
+
+    @cached_property
+    def utilisation(self) -> FloatArray:
+        """By station; more than 1 only where events pile up without end: a link that sheds is busy at most always."""
+        found = self.stations.utilisation
+        return np.where(self.waits.is_stuck, found, np.minimum(found, 1.0))
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The busiest station: a broker's name, or a link as "source -> target"; None if nothing is ever busy."""
+        busiest = int(np.argmax(self.utilisation)) if len(self.utilisation) else 0
+        return self.station_name(busiest) if self.utilisation[busiest] > 0.0 else None
+
+    @property
+    def overloaded(self) -> tuple[str, ...]:
+        """The stations that cannot keep up, the worst first."""
+        stuck = np.flatnonzero(self.waits.is_stuck)
+        return tuple(self.station_name(int(k)) for k in stuck[np.argsort(-self.utilisation[stuck], kind="stable")])
+
+    def station_name(self, station: int) -> str:
+        n = len(self.knowledge.brokers)
+        return self.knowledge.brokers[station].name if station < n else self.knowledge.link_name(station - n)
+
+    @cached_property
+    def brokers(self) -> dict[str, BrokerPrediction]:
+        return {
+            broker.name: BrokerPrediction(
+                arrival_rate_per_s=float(self.stations.total_per_s[number]),
+                utilisation=float(self.utilisation[number]),
+                wait_s=_finite(self.station_wait_s[number]),
+            )
+            for number, broker in enumerate(self.knowledge.brokers)
+        }
+
+    @cached_property
+    def links(self) -> dict[str, LinkPrediction]:
+        n = len(self.knowledge.brokers)
+        return {
+            self.knowledge.link_name(number): LinkPrediction(
+                rate_per_s=float(self.stations.total_per_s[n + number] * self._passed[n + number] * (1.0 - link.loss)),
+                utilisation=float(self.utilisation[n + number]),
+                wait_s=_finite(self.station_wait_s[n + number]),
+            )
+            for number, link in enumerate(self.knowledge.links)
+        }
+
+    @cached_property
+    def _passed(self) -> FloatArray:
+        return np.where(self.waits.is_stuck, 1.0 / np.maximum(self.utilisation, 1.0), 1.0)
+
+    @cached_property
+    def subscribers(self) -> dict[str, SubscriberPrediction]:
+        """By subscription, in the order of the knowledge."""
+        mean_s, main, stuck_at = self._journeys()
+        made = {}
+        for number, name in enumerate(self.knowledge.subscriptions):
+            known = not np.isnan(self.reliability[number])
+            publisher = int(main[number])
+            home = int(self.knowledge.homes[number])
+            tree = self.knowledge.publishers[publisher].tree if publisher >= 0 else None
+            path = tree.path(home) if tree is not None and home in tree else ()
+            stuck = int(stuck_at[publisher, home]) if publisher >= 0 else -1
+            made[name] = SubscriberPrediction(
+                on_time_reliability=float(self.reliability[number]) if known else None,
+                matched_per_s=float(self.matched_per_s[number]),
+                mean_delay_s=_finite(mean_s[number]) if known else None,
+                path=tuple(self.knowledge.brokers[broker].name for broker in path),
+                overloaded_at=self.station_name(stuck) if stuck >= 0 else None,
+            )
+        return made
+
+    def _journeys(self) -> tuple[FloatArray, LongArray, LongArray]:
+        """Mean delay and busiest publisher by subscription; the first overloaded station by [publisher, broker]."""
+        count, knowledge = len(self.knowledge.subscriptions), self.knowledge
+        total, weight, best = np.zeros(count), np.zeros(count), np.zeros(count)
+        main = np.full(count, -1, np.int64)
+        stuck_at = np.full((len(knowledge.publishers), len(knowledge.brokers)), -1, np.int64)
+        for p, publisher in enumerate(knowledge.publishers):
+            mean_s, stuck_at[p] = self.mean_delays(p)
+            matched, masses = publisher.content.masses
+            rate = publisher.rate_per_s * masses
+            arriving = rate * self.layout.kept[p][knowledge.homes[matched]]
+            finite = np.isfinite(mean_s[knowledge.homes[matched]])
+            total[matched[finite]] += (arriving * np.where(finite, mean_s[knowledge.homes[matched]], 0.0))[finite]
+            weight[matched[finite]] += arriving[finite]
+            more = rate > best[matched]
+            best[matched[more]] = rate[more]
+            main[matched[more]] = p
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(weight > 0.0, total / weight, np.inf), main, stuck_at
+
+    def mean_delays(self, publisher: int) -> tuple[FloatArray, LongArray]:
+        """By broker: the mean delay until it is through with an event, and the first overloaded station before that."""
+        layout, n = self.layout, len(self.knowledge.brokers)
+        means = np.array([stage.mean_s for stage in layout.stages])
+        mean_s, stuck_at = np.full(n, np.inf), np.full(n, -1, np.int64)
+        spent_s = self.wait_s[publisher] + means[layout.service[publisher]] + means[layout.delay]
+        is_stuck = self.waits.is_stuck
+        members = layout.order[publisher]
+        for place, broker in enumerate(members[members >= 0].tolist()):
+            before_s, first = 0.0, -1
+            if place > 0:
+                above, station = layout.parent[publisher, broker], n + layout.link[publisher, broker]
+                before_s, first = mean_s[above] + spent_s[station], int(stuck_at[above])
+                if first < 0 and is_stuck[station]:
+                    first = station
+            if first < 0 and is_stuck[broker]:
+                first = broker
+            mean_s[broker] = before_s + spent_s[broker] if first < 0 else np.inf
+            stuck_at[broker] = first
+        return mean_s, stuck_at
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

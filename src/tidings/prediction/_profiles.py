@@ -1,0 +1,279 @@
+"""From measured profiles to the knowledge of a prediction: the tables that the pipeline leaves of a trace.
+
+What is measured is turned into laws (`law_of_duration`): a constant, an exponential or a uniform law where mean,
+variability and quantiles cannot be told from one, otherwise a shifted gamma of the same mean, variance and least value.
+So a scenario that was run and measured comes back as it was written, within what its samples can say; how many there
+were goes along (`observed`, `sampled`), and intervals follow from it.
+
+- Content is the match signatures as they are; lifetimes are those of all of a publisher's events.
+- A link on which nobody ever waited has a delay and no queue. On others the slope over sizes is the slowness; where all
+  sizes are equal, the transmission time is the one that explains the mean wait (M/D/1), and the rest is propagation.
+- Trees are shortest paths over the measured slowness, as in a simulation. Expired events count as dropped if the links
+  say that they were.
+
+Tables are Arrow tables by name: `publishers`, `content`, `brokers`, `links` (docs/reference/profiles.md), and of the
+trace itself `subscriptions` and `topology`. `read_profiles` reads them from the directory of a pipeline run, without
+Spark.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidings.errors import InputError
+from tidings.model.distributions import (
+    DelayDistribution,
+    Deterministic,
+    Empirical,
+    Exponential,
+    ShiftedGamma,
+    Uniform,
+)
+from tidings.prediction._knowledge import (
+    BrokerKnowledge,
+    FloatArray,
+    Knowledge,
+    LinkKnowledge,
+    PublisherKnowledge,
+    Signatures,
+)
+from tidings.routing import Overlay, Tree, shortest_path_trees
+
+__all__ = ["PROFILE_TABLES", "from_profiles", "law_of_duration", "read_profiles"]
+
+PROFILE_TABLES: Final = ("publishers", "content", "brokers", "links")
+SETTING_TABLES: Final = ("subscriptions", "topology")
+QUANTILES: Final = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 0.999)
+NEAR: Final = 0.03  # the distance between quantiles and a law below which a sketch cannot tell
+CONSTANT_SCV: Final = 1e-6
+ENDLESS_S: Final = 1e9  # the lifetime of an event that has none, where others have one
+_LIFETIME_STEPS: Final = 257
+
+Row = Mapping[str, Any]
+
+
+def read_profiles(directory: Path) -> dict[str, pa.Table]:
+    """The tables of a pipeline run's directory; an InputError says what is missing."""
+    tables = {}
+    for name in (*PROFILE_TABLES, *SETTING_TABLES):
+        place = directory / name if name in PROFILE_TABLES else directory / "current" / "setting" / name
+        if not place.exists():
+            raise InputError(
+                f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
+            )
+        tables[name] = pq.read_table(place)
+    return tables
+
+
+def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
+    """What a trace says; the same scenario taken from its text gives the same predictions within sampling noise."""
+    missing = [name for name in (*PROFILE_TABLES, *SETTING_TABLES) if name not in tables]
+    if missing:
+        raise InputError(
+            f"profiles: the table {missing[0]!r} is missing; give {', '.join(PROFILE_TABLES)} and the setting"
+        )
+    topology = tables["topology"].to_pylist()
+    names = [row["source"] for row in topology if row["kind"] == "broker"]
+    numbers = {name: number for number, name in enumerate(names)}
+    wanted = tables["subscriptions"].to_pylist()
+    subscriptions = {row["subscription"]: number for number, row in enumerate(wanted)}
+    measured = {(row["source"], row["target"]): row for row in tables["links"].to_pylist()}
+    brokers = {row["broker"]: row for row in tables["brokers"].to_pylist()}
+    ends = [(row["source"], row["target"]) for row in topology if row["kind"] == "link"]
+    links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]]) for pair in ends]
+    publishers = tables["publishers"].to_pylist()
+    trees = _trees(names, links, [numbers[_home(row)] for row in publishers])
+    contents: dict[str, list[Row]] = {row["publisher"]: [] for row in publishers}
+    for row in tables["content"].to_pylist():
+        contents.setdefault(row["publisher"], []).append(row)
+    dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
+    return Knowledge(
+        brokers=tuple(_broker(name, brokers.get(name)) for name in names),
+        links=tuple(links),
+        publishers=tuple(
+            _publisher(row, contents[row["publisher"]], subscriptions, tree)
+            for row, tree in zip(publishers, trees, strict=True)
+        ),
+        subscriptions=tuple(subscriptions),
+        homes=np.array([numbers[row["broker"]] for row in wanted], np.int32),
+        max_delays_s=np.array(
+            [math.inf if row["max_delay_ns"] is None else row["max_delay_ns"] / 1e9 for row in wanted], np.float64
+        ),
+        drops_expired=dropped > 0,
+    )
+
+
+def law_of_duration(row: Row, name: str) -> DelayDistribution | None:
+    """The law of a measured duration, by its columns; None if it was never seen."""
+    count, mean_s = row[f"{name}_count"] or 0, row[f"{name}_mean_s"]
+    if count == 0 or mean_s is None:
+        return None
+    least_s, most_s = max(0.0, row[f"{name}_min_ns"] / 1e9), max(0.0, row[f"{name}_max_ns"] / 1e9)
+    scv = row[f"{name}_scv"] or 0.0
+    if scv < CONSTANT_SCV or most_s <= least_s:
+        return Deterministic(value=max(0.0, mean_s))
+    seen_s = np.array(row[f"{name}_quantiles_ns"], np.float64) / 1e9
+    # The simplest law first; the ends of a uniform law are a little beyond the extreme samples.
+    beyond_s = (most_s - least_s) / max(1, count - 1)
+    spread_s = math.sqrt(scv) * mean_s
+    candidates: list[DelayDistribution] = [
+        Exponential(scale=mean_s),
+        Uniform(low=max(0.0, least_s - beyond_s), high=most_s + beyond_s),
+    ]
+    for law in candidates:
+        same = abs(law.mean() - mean_s) < 4.0 * spread_s / math.sqrt(count) + 0.01 * mean_s
+        if same and _distance(law, seen_s) < NEAR:
+            return law
+    return _gamma(mean_s, spread_s**2, least_s)
+
+
+def _gamma(mean_s: float, variance_s2: float, least_s: float) -> ShiftedGamma:
+    shift_s = min(least_s, 0.999 * mean_s)
+    above_s = mean_s - shift_s
+    return ShiftedGamma(shift=shift_s, shape=above_s**2 / variance_s2, scale=variance_s2 / above_s)
+
+
+def _distance(law: DelayDistribution, seen_s: FloatArray) -> float:
+    """How far the law's probabilities at the measured quantiles are from theirs."""
+    return float(np.abs(np.asarray(law.cdf(seen_s)) - np.array(QUANTILES)).max())
+
+
+def _home(row: Row) -> str:
+    if not row["brokers"]:
+        raise InputError(
+            f"profiles: publisher {row['publisher']!r} has no home broker; profile a trace with publications"
+        )
+    return str(row["brokers"][-1])
+
+
+def _broker(name: str, row: Row | None) -> BrokerKnowledge:
+    if row is None:
+        return BrokerKnowledge(name=name)
+    law = law_of_duration(row, "service")
+    has_service = law is not None and law.mean() > 0.0
+    return BrokerKnowledge(name=name, service=law if has_service else None, observed=row["service_count"])
+
+
+def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
+    nothing = Deterministic(value=0.0)
+    if row is None or not row["delay_count"]:
+        return LinkKnowledge(source=source, target=target, propagation=nothing)
+    known: dict[str, Any] = {
+        "source": source,
+        "target": target,
+        "loss": min(row["loss"] or 0.0, 1.0 - 1e-9),
+        "observed": row["delay_count"],
+    }
+    delay = law_of_duration(row, "delay")
+    assert delay is not None
+    if not row["wait_max_ns"]:
+        return LinkKnowledge(propagation=delay, **known)
+    if row["slowness_mean_s_per_kb"] is not None and row["slowness_mean_s_per_kb"] > 0.0:
+        mean, variance = row["slowness_mean_s_per_kb"], max(0.0, row["slowness_variance"] or 0.0)
+        is_constant = variance < CONSTANT_SCV * mean**2
+        slowness = Deterministic(value=mean) if is_constant else _gamma(mean, variance, 0.0)
+        way = Deterministic(value=max(0.0, row["propagation_s"] or 0.0))
+        return LinkKnowledge(propagation=way, slowness=slowness, **known)
+    return _of_equal_sizes(row, delay, known)
+
+
+def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any]) -> LinkKnowledge:
+    """Equal sizes hide the slowness; with Poisson arrivals a wait of W needs t with rate t^2 / (2 (1 - rate t)) = W."""
+    size_kb = row["bytes"] / max(1, row["delay_count"] + (row["lost"] or 0)) / 1000.0
+    rate, wait_s = row["transmissions_per_s"] or 0.0, row["wait_mean_s"]
+    turn_s = delay.mean() if rate <= 0.0 else -wait_s + math.sqrt(wait_s**2 + 2.0 * wait_s / rate)
+    turn_s = min(turn_s, delay.mean())
+    slowness = Deterministic(value=turn_s / size_kb)
+    rest_s = delay.mean() - turn_s
+    if rest_s <= 0.0 or delay.variance() <= 0.0:
+        return LinkKnowledge(propagation=Deterministic(value=max(0.0, rest_s)), slowness=slowness, **known)
+    return LinkKnowledge(propagation=_gamma(rest_s, delay.variance(), 0.0), slowness=slowness, **known)
+
+
+def _publisher(row: Row, content: Sequence[Row], subscriptions: Mapping[str, int], tree: Tree) -> PublisherKnowledge:
+    name, rate = row["publisher"], row["rate_per_s"]
+    if rate is None or rate <= 0.0:
+        raise InputError(f"profiles: publisher {name!r} has no rate; it needs two events or more")
+    return PublisherKnowledge(
+        name=name,
+        interval=_interval(row, rate),
+        lifetime=_lifetime(content),
+        size_kb=_size(row),
+        content=_signatures(content, subscriptions),
+        tree=tree,
+        observed=row["events"],
+    )
+
+
+def _interval(row: Row, rate_per_s: float) -> DelayDistribution:
+    """Rate by sequence numbers, regularity by gaps."""
+    mean_s = 1.0 / rate_per_s
+    law = law_of_duration(row, "gap")
+    match law:
+        case None | Exponential():
+            return Exponential(scale=mean_s)
+        case Deterministic():
+            return Deterministic(value=mean_s)
+        case Uniform():
+            return Uniform(low=law.low * mean_s / law.mean(), high=law.high * mean_s / law.mean())
+        case _:
+            return _gamma(mean_s, law.scv() * mean_s**2, min(0.0, mean_s))
+
+
+def _lifetime(content: Sequence[Row]) -> DelayDistribution | None:
+    known: dict[int | None, int] = {}
+    for row in content:
+        known[row["lifetime_ns"]] = known.get(row["lifetime_ns"], 0) + row["events"]
+    if set(known) <= {None}:
+        return None
+    values = np.array([ENDLESS_S if life is None else life / 1e9 for life in known])
+    if len(values) == 1:
+        return Deterministic(value=float(values[0]))
+    order = np.argsort(values)
+    edges = np.cumsum(np.array(list(known.values()))[order])
+    places = np.searchsorted(edges, np.linspace(0.0, 1.0, _LIFETIME_STEPS) * edges[-1], side="left")
+    return Empirical(quantiles=tuple(values[order][np.minimum(places, len(values) - 1)].tolist()))
+
+
+def _size(row: Row) -> DelayDistribution:
+    mean_kb, low_kb, high_kb = (row[f"size_{name}_bytes"] / 1000.0 for name in ("mean", "min", "max"))
+    is_even = abs(mean_kb - (low_kb + high_kb) / 2.0) < 0.02 * (high_kb - low_kb)
+    return Uniform(low=low_kb, high=high_kb) if high_kb > low_kb and is_even else Deterministic(value=mean_kb)
+
+
+def _signatures(content: Sequence[Row], subscriptions: Mapping[str, int]) -> Signatures:
+    merged: dict[tuple[str, ...], int] = {}
+    for row in content:
+        key = tuple(row["subscriptions"] or ())
+        merged[key] = merged.get(key, 0) + row["events"]
+    total = sum(merged.values())
+    kinds = [(names, count) for names, count in merged.items() if names]
+    for names, _ in kinds:
+        for name in names:
+            if name not in subscriptions:
+                raise InputError(
+                    f"profiles: the content names subscription {name!r}, and the setting has none of this name"
+                )
+    return Signatures(
+        weights=np.array([count / total for _, count in kinds]),
+        offsets=np.cumsum([0, *(len(names) for names, _ in kinds)]).astype(np.int64),
+        subscriptions=np.array([subscriptions[name] for names, _ in kinds for name in names], np.int32),
+        sampled=total,
+    )
+
+
+def _trees(names: Sequence[str], links: Sequence[LinkKnowledge], roots: Sequence[int]) -> tuple[Tree, ...]:
+    overlay = Overlay(
+        brokers=tuple(names),
+        source=np.array([link.source for link in links], np.int32),
+        target=np.array([link.target for link in links], np.int32),
+        slowness_mean_s_per_kb=np.array([0.0 if k.slowness is None else k.slowness.mean() for k in links]),
+        slowness_variance_s2_per_kb2=np.array([0.0 if k.slowness is None else k.slowness.variance() for k in links]),
+        propagation_mean_s=np.array([link.propagation.mean() for link in links]),
+    )
+    return shortest_path_trees(overlay, roots, destinations=())

@@ -1,0 +1,140 @@
+"""`tidings predict`: the document, the tables, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidings.cli._app import app
+
+SCENARIO = """
+title = "two brokers"
+duration = "400 s"
+warmup = "20 s"
+[topology]
+kind = "explicit"
+brokers = ["left", "right"]
+links = [["left", "right"]]
+[brokers]
+service = { law = "exponential", mean = "100 ms" }
+[[publishers]]
+name = "source"
+at = "left"
+rate = "5 /s"
+lifetime = "1 s"
+attributes = { x = { values = [1, 2], weights = [3, 1] } }
+[[subscribers]]
+name = "all"
+at = "right"
+filter = "x >= 1"
+[[subscribers]]
+name = "none"
+at = "right"
+filter = "x = 3"
+[policies]
+scheduling = "fifo"
+expired = "forward"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(SCENARIO, "utf-8")
+    return str(path)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["predict", *arguments])
+
+
+def test_the_document(scenario) -> None:
+    result = run(scenario, "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert document["model"] == "ours"
+    assert document["subscribers"]["all"]["on_time_reliability"] == pytest.approx(0.959572318, abs=1e-6)
+    assert document["subscribers"]["all"]["path"] == ["left", "right"]
+    assert document["subscribers"]["none"]["on_time_reliability"] is None
+    assert document["brokers"]["right"] == pytest.approx(
+        {"arrival_rate_per_s": 5.0, "utilisation": 0.5, "wait_s": 0.1}, abs=1e-6
+    )
+    assert document["links"]["left -> right"]["rate_per_s"] == pytest.approx(5.0)
+    assert document["bottleneck"] in ("left", "right")
+
+
+@pytest.mark.parametrize("model", ["mm1", "gg1"])
+def test_the_papers_models(scenario, model) -> None:
+    """Two exponential services and .2 s of waiting: Erlang-2 of rate 10 at .8 s."""
+    document = json.loads(run(scenario, "--model", model, "--json").stdout)
+    assert document["subscribers"]["all"]["on_time_reliability"] == pytest.approx(0.9969808363, abs=1e-6)
+
+
+def test_the_table(scenario) -> None:
+    result = run(scenario)
+    assert result.exit_code == 0
+    assert "95.96%" in result.stdout
+    assert "left right" in result.stdout
+
+
+def test_alpha_blurs_the_content(scenario) -> None:
+    """3 : 1 to the power 2 is 9 : 1, but a filter for all takes all of it; the rates tell."""
+    Path(scenario).write_text(SCENARIO.replace("x = 3", "x = 2"), "utf-8")
+    document = json.loads(run(scenario, "--alpha", "2", "--json").stdout)
+    assert document["subscribers"]["none"]["matched_per_s"] == pytest.approx(0.5)
+    assert run(scenario, "--alpha", "0").exit_code == 2
+
+
+def test_what_becomes_of_expired_events_can_be_said(scenario) -> None:
+    """At 200 ms to live 37 % of the events are expired at the link: dropped, they do not load the second broker."""
+    Path(scenario).write_text(SCENARIO.replace('lifetime = "1 s"', 'lifetime = "200 ms"'), "utf-8")
+    rates = {
+        option: json.loads(run(scenario, "--expired", option, "--json").stdout)["links"]["left -> right"]["rate_per_s"]
+        for option in ("drop", "forward")
+    }
+    assert rates["forward"] == pytest.approx(5.0)
+    assert rates["drop"] == pytest.approx(5.0 * 0.632, abs=0.05)
+
+
+def test_explain(scenario) -> None:
+    result = run(scenario, "--explain", "all")
+    assert result.exit_code == 0
+    assert "all gets 96.0% of its events on time." in result.stdout
+    document = json.loads(run(scenario, "--explain", "all", "--json").stdout)
+    assert [hop["place"] for hop in document["explanation"]["journeys"][0]["hops"]] == [
+        "left",
+        "left -> right",
+        "right",
+    ]
+    refused = run(scenario, "--explain", "al")
+    assert refused.exit_code == 2
+    assert "did you mean 'all'" in refused.stderr
+
+
+def test_admit(scenario, tmp_path) -> None:
+    newcomer = tmp_path / "newcomer.toml"
+    newcomer.write_text('broker = "right"\nfilter = "x = 1"\nmax_delay = "500 ms"\n', "utf-8")
+    result = run(scenario, "--admit", str(newcomer), "--at-least", "0.5")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("admit: nobody would fall below 0.5")
+    document = json.loads(run(scenario, "--admit", str(newcomer), "--json").stdout)
+    assert document["admission"]["advice"] == "refuse"
+    assert document["admission"]["on_time_reliability"] == pytest.approx(0.7127, abs=1e-3)
+
+
+def test_plot_compares_with_a_simulation(scenario, tmp_path) -> None:
+    picture = tmp_path / "both.png"
+    result = run(scenario, "--plot", str(picture), "--json")
+    assert result.exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    simulated = json.loads(result.stdout)["simulated"]
+    assert simulated["mean_absolute_error"] < 0.1  # one run of 380 s: standard error about .02
+    assert run(scenario, "--plot", str(tmp_path / "both.txt")).exit_code == 2
+
+
+def test_what_cannot_be_predicted_is_refused(scenario) -> None:
+    Path(scenario).write_text(SCENARIO + 'routing = "multi-path"\n', "utf-8")
+    result = run(scenario, "--json")
+    assert result.exit_code == 2
+    assert "simulate" in json.loads(result.stdout)["error"]["message"]
