@@ -9,9 +9,8 @@ pytest.importorskip("pyspark.sql")
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import CHUNK_EVENTS, EVENTS, FATES, TRANSMISSIONS, Facts
-from tidings.pipeline.scores import BORDER_EVENTS
-from tidings.pipeline.scores._pairs import merge_scores, partial_scores
-from tidings.pipeline.scores._traffic import merge_traffic, partial_traffic
+from tidings.pipeline.profiles import BORDER_EVENTS, partial_pairs, partial_transmissions
+from tidings.pipeline.scores import merge_scores, merge_traffic
 
 pytestmark = pytest.mark.spark
 SUBSCRIPTIONS = "number int, subscription string, subscriber string, price double"
@@ -46,7 +45,7 @@ def test_overtaking_across_the_border_of_a_chunk(spark: Any) -> None:
         fate(last + 1, 350),
         fate(last + 2, 360),
     ]
-    partials = partial_scores(facts(spark, fates=rows), window_ns=60).persist()
+    partials = partial_pairs(facts(spark, fates=rows), window_ns=60).persist()
     scores = {row["subscription"]: row for row in merge_scores(partials, keys=("subscription",)).collect()}
     found = scores["s"]
     assert (found["matched"], found["on_time"], found["late"], found["lost"]) == (7, 5, 1, 1)
@@ -77,7 +76,7 @@ def test_work_for_nobody(spark: Any) -> None:
         hop(None, "lost", 50),
         hop(None, "expired", 50),
     ]
-    table = merge_traffic(partial_traffic(facts(spark, transmissions=rows))).collect()
+    table = merge_traffic(partial_transmissions(facts(spark, transmissions=rows))).collect()
     assert [row.asDict() for row in table] == [
         {
             "source": "a",

@@ -49,14 +49,65 @@ def bounded_delay(
         with progress_bar("simulating") as progress:
             claims, outcomes = experiments.bounded_delay(chosen, progress=progress)
         figures = [] if out is None else experiments.draw_figures(outcomes, chosen, out)
-        if json:
-            print_json(
-                {"paper": "bounded-delay", "scale": scale, "claims": claims, "figures": [str(f) for f in figures]}
-            )
-        else:
-            _print(claims)
-            for figure in figures:
-                typer.echo(f"drew {figure}", err=True)
+        _show("bounded-delay", scale, claims, figures, json=json)
+
+
+@app.command(
+    epilog="Try:\n\ntidings reproduce timeliness\n\ntidings reproduce timeliness --scale full --out figures --json"
+)
+def timeliness(
+    scale: Annotated[
+        Literal["quick", "full"], typer.Option("--scale", help="About an hour of virtual time on 5 trees, or 14 hours.")
+    ] = "quick",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Draw figures 4, 5 and 6 to this directory.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Paper B: predicted against simulated on-time reliability, by M/M/1, G/G/1 and ours, on the trees of Table 3."""
+    with reporting(json=json):
+        from tidings import experiments
+
+        chosen = experiments.TimelinessScale.full() if scale == "full" else experiments.TimelinessScale.quick()
+        with progress_bar("simulating") as progress:
+            claims, actual, predicted = experiments.timeliness(chosen, progress=progress)
+        figures = [] if out is None else experiments.draw_timeliness(actual, predicted, out)
+        _show("timeliness", scale, claims, figures, json=json)
+
+
+@app.command(
+    name="fifo-ordering",
+    epilog="Try:\n\ntidings reproduce fifo-ordering\n\ntidings reproduce fifo-ordering --scale full --out figures",
+)
+def fifo_ordering(
+    scale: Annotated[
+        Literal["quick", "full"], typer.Option("--scale", help="One run of 45 and 36 s, or three of 300 and 240 s.")
+    ] = "quick",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Draw figure 7 to this directory.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Paper A: which share of out-of-order receptions is put right, and at what wait, by its policies and ours."""
+    with reporting(json=json):
+        from tidings import experiments
+
+        chosen = experiments.OrderingScale.full() if scale == "full" else experiments.OrderingScale.quick()
+        with progress_bar("replaying") as progress:
+            claims, series = experiments.fifo_ordering(chosen, progress=progress)
+        figures = [] if out is None else [experiments.draw_adaptivity(series, out)]
+        _show("fifo-ordering", scale, claims, figures, json=json)
+
+
+def _show(paper: str, scale: str, claims: "list[Claim]", figures: list[Path], *, json: bool) -> None:
+    if json:
+        print_json({"paper": paper, "scale": scale, "claims": claims, "figures": [str(f) for f in figures]})
+        return
+    _print(claims)
+    for figure in figures:
+        typer.echo(f"drew {figure}", err=True)
 
 
 def _print(claims: "list[Claim]") -> None:

@@ -118,7 +118,7 @@ def _run(
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session() if callable(session) else session  # one of Connect is of another class
-    with _settings(spark):
+    with _settings(spark, SETTINGS):
         run = store.begin()
         report("reading subscriptions and topology")
         setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
@@ -145,7 +145,6 @@ class _Job:
     ) -> None:
         self._spark, self._run, self._previous, self._setting, self._plan = spark, run, previous, setting, plan
         self._options, self._mapping, self._warmup_ns, self._report = options, mapping, warmup_ns, report
-        self._kept: list[DataFrame] = []
 
     def go(self, store: Store, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
@@ -165,8 +164,6 @@ class _Job:
             new_files=len(self._plan.new),
             recomputed=self._plan.reason,
         )
-        for frame in self._kept:
-            frame.unpersist()
         manifest = Manifest(
             format=FORMAT,
             files=list(files),
@@ -253,11 +250,14 @@ class _Job:
         return with_matches(publications.withColumn("topic", topic), self._setting.interests)
 
     def _materialise(self, name: str, frame: DataFrame) -> DataFrame:
+        """The rows as they are, in memory and on the disk of the workers where they meet.
+
+        Not `persist`, which turns rows into compressed columns: that took longer than all joins together. Without
+        adaptive planning, because only then does Spark remember that the rows of a unit are in one place.
+        """
         self._report(f"joining {name}")
-        kept = frame.persist()
-        kept.count()
-        self._kept.append(kept)
-        return kept
+        with _settings(self._spark, {"spark.sql.adaptive.enabled": "false"}):
+            return frame.localCheckpoint(eager=True)
 
     def _partitions(self) -> int:
         files = [*self._plan.new, *self._plan.old]
@@ -323,10 +323,10 @@ def _local(path: str) -> str:
 
 
 @contextmanager
-def _settings(spark: SparkSession) -> Iterator[None]:
-    """The settings that the plans rely on, for as long as the run takes."""
-    before = {name: str(spark.conf.get(name)) for name in SETTINGS}
-    for name, value in SETTINGS.items():
+def _settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+    """Settings that the plans rely on, for as long as it takes."""
+    before = {name: str(spark.conf.get(name)) for name in wanted}
+    for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield

@@ -6,14 +6,22 @@ partial rows, however they are split. So what a run leaves as it is and what it 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._joining import UNIT, Joined
-from tidings.pipeline.profiles import PROFILES, Profile
-from tidings.pipeline.scores import scores_measures
+from tidings.pipeline.profiles import (
+    PROFILES,
+    merge_brokers,
+    merge_links,
+    merge_pairs,
+    partial_pairs,
+    partial_transmissions,
+)
+from tidings.pipeline.scores import PAIR_SCORES, merge_traffic
 
 __all__ = ["QUARANTINE_MEASURE", "ROWS_MEASURE", "Measure", "all_measures"]
 
@@ -36,16 +44,26 @@ class Measure:
 
 
 def all_measures(*, window_ns: int) -> tuple[Measure, ...]:
-    """Every measure of a run, the cheap ones that say what was read first."""
-    scores = [
-        Measure(name=name, by="chunk", partial=partial, tables=tables)
-        for name, partial, tables in scores_measures(window_ns=window_ns)
+    """Every measure of a run, the cheap ones that say what was read first. Tables of the same partials are one."""
+    pairs = Measure(
+        name="pairs",
+        by="chunk",
+        partial=partial(partial_pairs, window_ns=window_ns),
+        tables={**PAIR_SCORES, "pairs": merge_pairs},
+    )
+    transmissions = Measure(
+        name="transmissions",
+        by="chunk",
+        partial=partial_transmissions,
+        tables={"traffic": merge_traffic, "brokers": merge_brokers, "links": merge_links},
+    )
+    together = {*pairs.tables, *transmissions.tables}
+    others = [
+        Measure(name=profile.name, by=profile.by, partial=profile.partial, tables={profile.name: profile.merge})
+        for profile in PROFILES
+        if profile.name not in together
     ]
-    return (QUARANTINE_MEASURE, ROWS_MEASURE, *scores, *(_from_profile(profile) for profile in PROFILES))
-
-
-def _from_profile(profile: Profile) -> Measure:
-    return Measure(name=profile.name, by=profile.by, partial=profile.partial, tables={profile.name: profile.merge})
+    return (QUARANTINE_MEASURE, ROWS_MEASURE, pairs, transmissions, *others)
 
 
 def _quarantine(partials: DataFrame) -> DataFrame:

@@ -59,7 +59,7 @@ ARROW = {
     "array<int>": pa.list_(pa.int32()),
 }
 
-SUBSCRIPTIONS = "subscription string, number int"
+SUBSCRIPTIONS = "subscription string, subscriber string, price double, number int"
 TOPOLOGY = "kind string, source string, target string, length_km double, x double, y double"
 TRANSITIONS = "kind string, source string, target string, at_ns bigint, up boolean"
 
@@ -79,10 +79,15 @@ def make_facts(
     events: Rows = [],  # noqa: B006 (never changed)
     fates: Rows = [],  # noqa: B006
     transmissions: Rows = [],  # noqa: B006
-    subscriptions: Rows = [],  # noqa: B006
+    subscriptions: Rows = [],  # noqa: B006 (unless given, those of the fates)
     topology: Rows = [],  # noqa: B006
     transitions: Rows = [],  # noqa: B006
 ) -> Facts:
+    if not subscriptions:
+        names = sorted({row["subscription"] for row in fates})
+        subscriptions = [{"subscription": name, "number": number} for number, name in enumerate(names)]
+        numbers = {name: number for number, name in enumerate(names)}
+        fates = [{**row, "number": numbers[row["subscription"]]} for row in fates]
     return Facts(
         events=frame(spark, events, EVENTS),
         fates=frame(spark, fates, FATES),
@@ -113,7 +118,7 @@ def join(directory: Path) -> dict[str, Rows]:
         for number in matches:
             name = subscriptions[number]["subscription"]
             at_ns = arrived.get((row["publisher"], row["sequence"], name))
-            fates.append({**event, "subscription": name, "arrived_ns": at_ns, "delivered_ns": at_ns})
+            fates.append({**event, "number": number, "subscription": name, "arrived_ns": at_ns, "delivered_ns": at_ns})
     by_event = {(row["publisher"], row["sequence"]): row for row in events}
     transmissions = [{**by_event[row["publisher"], row["sequence"]], **row} for row in read(directory, "hops")]
     return {

@@ -11,23 +11,24 @@ from tidings.pipeline.profiles._brokers import (
     merge_arrivals,
     merge_brokers,
     partial_arrivals,
-    partial_brokers,
 )
 from tidings.pipeline.profiles._components import merge_components, partial_components
 from tidings.pipeline.profiles._content import MOST_SIGNATURES, merge_content, partial_content
-from tidings.pipeline.profiles._links import merge_links, partial_links
-from tidings.pipeline.profiles._pairs import merge_pairs, partial_pairs
+from tidings.pipeline.profiles._links import merge_links, partial_transmissions
+from tidings.pipeline.profiles._pairs import BORDER_EVENTS, WINDOW_NS, merge_pairs, partial_pairs
 from tidings.pipeline.profiles._profile import LEVEL, Profile
 from tidings.pipeline.profiles._publishers import merge_publishers, partial_publishers
 from tidings.pipeline.profiles._sums import PROBABILITIES, SKETCH_K
 
 __all__ = [
+    "BORDER_EVENTS",
     "LEVEL",
     "MOST_SIGNATURES",
     "PROBABILITIES",
     "PROFILES",
     "SKETCH_K",
     "SLICE_NS",
+    "WINDOW_NS",
     "Profile",
     "merge_arrivals",
     "merge_brokers",
@@ -37,20 +38,19 @@ __all__ = [
     "merge_pairs",
     "merge_publishers",
     "partial_arrivals",
-    "partial_brokers",
     "partial_components",
     "partial_content",
-    "partial_links",
     "partial_pairs",
     "partial_publishers",
+    "partial_transmissions",
 ]
 
 PROFILES: Final = (
     Profile(name="publishers", by="chunk", partial=partial_publishers, merge=merge_publishers),
     Profile(name="content", by="chunk", partial=partial_content, merge=merge_content),
-    Profile(name="brokers", by="chunk", partial=partial_brokers, merge=merge_brokers),
+    Profile(name="brokers", by="chunk", partial=partial_transmissions, merge=merge_brokers),
     Profile(name="arrivals", by="slice", partial=partial_arrivals, merge=merge_arrivals),
-    Profile(name="links", by="chunk", partial=partial_links, merge=merge_links),
+    Profile(name="links", by="chunk", partial=partial_transmissions, merge=merge_links),
     Profile(name="components", by="chunk", partial=partial_components, merge=merge_components),
     Profile(name="pairs", by="chunk", partial=partial_pairs, merge=merge_pairs),
 )

@@ -1,9 +1,9 @@
 """Brokers: what they have to do, how long they take for it and how long it waits.
 
-Two tables, since they are cut differently. `brokers` (by chunk): service and waiting times of what each broker
-received. `arrivals` (by slice of time): the gaps between consecutive receptions whoever published them; these need the
-receptions of all publishers in order of time, a second shuffle of two narrow columns. Gaps across slices are added in
-the merge, so the table does not depend on where slices end.
+Two tables, since they are cut differently. `brokers` (by chunk, from the partials of _links.py): service and waiting
+times of what each broker received. `arrivals` (by slice of time): the gaps between consecutive receptions whoever
+published them; these need the receptions of all publishers in order of time, a second shuffle of two narrow columns.
+Gaps across slices are added in the merge, so the table does not depend on where slices end.
 
 The service time is `ended_ns` - `began_ns`, with any processing that keeps nobody waiting; the waiting time is
 `began_ns` - `received_ns`. Utilisation is the time served over the time from the first reception to the last end: the
@@ -40,7 +40,6 @@ __all__ = [
     "merge_arrivals",
     "merge_brokers",
     "partial_arrivals",
-    "partial_brokers",
 ]
 
 SLICE_NS: Final = 60_000_000_000
@@ -57,26 +56,18 @@ ARRIVALS = (
 )
 
 
-def partial_brokers(facts: Facts) -> DataFrame:
-    received = facts.transmissions.where("received_ns IS NOT NULL")
-    return received.groupBy("publisher", "chunk", fn.col("target").alias("broker")).agg(
-        fn.count("*").alias("arrivals"),
-        fn.min("received_ns").alias("first_ns"),
-        fn.max("received_ns").alias("last_ns"),
-        fn.max("ended_ns").alias("last_ended_ns"),
-        *partial_value("service", fn.col("ended_ns") - fn.col("began_ns")),
-        *partial_value("waiting", fn.col("began_ns") - fn.col("received_ns")),
-    )
-
-
 def merge_brokers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    merged = partials.groupBy("broker").agg(
-        fn.sum("arrivals").alias("arrivals"),
-        fn.min("first_ns").alias("first_ns"),
-        fn.max("last_ns").alias("last_ns"),
-        fn.max("last_ended_ns").alias("last_ended_ns"),
-        *merged_value("service"),
-        *merged_value("waiting"),
+    merged = (
+        partials.where("arrivals > 0")
+        .groupBy(fn.col("target").alias("broker"))
+        .agg(
+            fn.sum("arrivals").alias("arrivals"),
+            fn.min("first_received_ns").alias("first_ns"),
+            fn.max("last_received_ns").alias("last_ns"),
+            fn.max("last_ended_ns").alias("last_ended_ns"),
+            *merged_value("service"),
+            *merged_value("waiting"),
+        )
     )
     sketched = merged.select("*", *shown("service"), *shown("waiting"))
     return finished(sketched, partial(_finish_brokers, level=level), BROKERS)

@@ -6,6 +6,9 @@ delay on the size tells the two apart: the slope is the mean slowness, the inter
 about the line is put down to the slowness, which makes it proportional to the size. Where all sizes are equal nobody
 can tell, and slowness and propagation are NULL. The loss share is that of transmissions that came to an end, lost or
 received.
+
+The partials are those of the brokers (_brokers.py) and of the traffic (scores/_traffic.py) as well: transmissions are
+counted once for all three, by link.
 """
 
 from functools import partial
@@ -36,7 +39,7 @@ from tidings.pipeline.profiles._sums import (
 )
 from tidings.statistics import line_from_sums, ratio, wilson_interval
 
-__all__ = ["LINKS", "merge_links", "partial_links"]
+__all__ = ["LINKS", "merge_links", "partial_transmissions"]
 
 OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight", "failed")
 # One unit of the slope, a nanosecond per byte, in seconds per kB.
@@ -52,20 +55,32 @@ LINKS = (
 )
 
 
-def partial_links(facts: Facts) -> DataFrame:
+def partial_transmissions(facts: Facts) -> DataFrame:
+    size, is_received = fn.col("size_bytes"), fn.col("received_ns").isNotNull()
+    # From its loosest deadline on an event can be on time for nobody.
+    is_expired = fn.col("received_ns") - fn.col("departure_ns") >= fn.col("deadline_ns")
     delay = fn.col("received_ns") - fn.col("sent_ns")
-    size = fn.when(delay.isNotNull(), fn.col("size_bytes"))
+    size_sent = fn.when(delay.isNotNull(), size)
     return facts.transmissions.groupBy("publisher", "chunk", "source", "target").agg(
         fn.count("*").alias("copies"),
         *(fn.count_if(fn.col("outcome") == outcome).alias(_column(outcome)) for outcome in OUTCOMES),
         fn.count("sent_ns").alias("sent"),
-        or_zero(fn.sum(fn.when(fn.col("sent_ns").isNotNull(), fn.col("size_bytes")))).alias("bytes"),
-        fn.min("sent_ns").alias("first_ns"),
-        fn.max("sent_ns").alias("last_ns"),
+        or_zero(fn.sum(fn.when(fn.col("sent_ns").isNotNull(), size))).alias("bytes"),
+        fn.min("sent_ns").alias("first_sent_ns"),
+        fn.max("sent_ns").alias("last_sent_ns"),
+        fn.count("received_ns").alias("arrivals"),
+        or_zero(fn.sum(fn.when(is_received, size))).alias("received_bytes"),
+        fn.min("received_ns").alias("first_received_ns"),
+        fn.max("received_ns").alias("last_received_ns"),
+        fn.max(fn.when(is_received, fn.col("ended_ns"))).alias("last_ended_ns"),
+        fn.count_if(is_expired).alias("in_vain"),
+        or_zero(fn.sum(fn.when(is_expired, size))).alias("in_vain_bytes"),
         *partial_value("wait", fn.col("sent_ns") - fn.col("enqueued_ns")),
         *partial_value("delay", delay),
-        *partial_value("size", size, sketch=False),
-        *partial_products("size_delay", size, delay),
+        *partial_value("size", size_sent, sketch=False),
+        *partial_products("size_delay", size_sent, delay),
+        *partial_value("service", fn.when(is_received, fn.col("ended_ns") - fn.col("began_ns"))),
+        *partial_value("waiting", fn.when(is_received, fn.col("began_ns") - fn.col("received_ns"))),
     )
 
 
@@ -78,8 +93,8 @@ def merge_links(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
     merged = partials.groupBy("source", "target").agg(
         *(fn.sum(name).alias(name) for name in counts),
         merged_sum("bytes"),
-        fn.min("first_ns").alias("first_ns"),
-        fn.max("last_ns").alias("last_ns"),
+        fn.min("first_sent_ns").alias("first_ns"),
+        fn.max("last_sent_ns").alias("last_ns"),
         *merged_value("wait"),
         *merged_value("delay"),
         *merged_value("size", sketch=False),

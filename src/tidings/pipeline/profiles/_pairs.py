@@ -1,4 +1,7 @@
-"""Pairs of a publisher and a subscription: how long events take, and two laws that describe it.
+"""Pairs of a publisher and a subscription: what became of events, how long they take, and two laws that describe it.
+
+The partials are those of the scores as well (scores/_pairs.py), by topic and window of departure: fates are sorted and
+counted once for both.
 
 - Delays are those from departure to arrival, of the events that arrived.
 - Delay differences are those of events that arrived and follow each other in the publisher's order, inside a chunk (the
@@ -7,6 +10,9 @@
 - The hypoexponential law has the smallest delay as its constant part, and the delays' mean and variance.
 - The distance of a law is Kolmogorov and Smirnov's at GRID quantiles of the sketch: the sketch's rank error of 1.33 %
   is in it, so only distances well above that speak against a law.
+- An event is overtaken if a later one of the publisher was delivered to the subscription before it. Those that a later
+  event of the same chunk overtakes are counted; of those in the last BORDER_EVENTS sequence numbers before the end of
+  the chunk that are not, `border_ns` keeps when they were delivered, to be held against the next chunks.
 """
 
 from functools import partial
@@ -18,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
-from tidings.pipeline._facts import Facts
+from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT, Facts
 from tidings.pipeline.profiles._finishing import duration, duration_columns, finished, floats, moments_of
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import (
@@ -43,10 +49,16 @@ from tidings.statistics import (
     wilson_interval,
 )
 
-__all__ = ["GRID", "PAIRS", "merge_pairs", "partial_pairs"]
+__all__ = ["BORDER_EVENTS", "GRID", "PAIRS", "WINDOW_NS", "merge_pairs", "partial_pairs"]
+
+WINDOW_NS: Final = 60_000_000_000
+"""Length of the windows of departure, unless another is asked for."""
+BORDER_EVENTS: Final = 256
+"""How many sequence numbers before the end of a chunk are remembered, to be held against the next ones."""
 
 GRID: Final = 64
 """Quantiles that a distance is taken at, in the middle of as many equal shares."""
+_UNIT: Final = ("publisher", "chunk")
 _MIDDLES: Final = tuple((i + 0.5) / GRID for i in range(GRID))
 
 PAIRS = (
@@ -58,34 +70,65 @@ PAIRS = (
 )
 
 
-def partial_pairs(facts: Facts) -> DataFrame:
+def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> DataFrame:
+    start = fn.expr(f"departure_ns - pmod(departure_ns, {window_ns}L)").alias("window_ns")
+    delay = (fn.col("arrived_ns") - fn.col("departure_ns")).alias("delay")
     fates = facts.fates.select(
-        "publisher", "chunk", "subscription", "sequence", (fn.col("arrived_ns") - fn.col("departure_ns")).alias("delay")
+        *_UNIT, "number", "sequence", "topic", start, delay, "delivered_ns", "fate", "duplicates"
     )
-    # What did not arrive comes last, so that the row before is the one that arrived before.
-    order = Window.partitionBy("publisher", "chunk", "subscription").orderBy(fn.col("delay").isNull(), "sequence")
-    difference = fn.col("delay") - fn.lag("delay").over(order)
+    # Backwards, so that the rows before are the later events; what did not arrive comes last, out of the way.
+    later = Window.partitionBy(*_UNIT, "number").orderBy(fn.col("delay").isNull(), fn.desc("sequence"))
+    earliest = fn.min("delivered_ns").over(later.rowsBetween(Window.unboundedPreceding, -1))
+    judged = fates.select(
+        *fates.columns,
+        (fn.lag("delay").over(later) - fn.col("delay")).alias("difference"),
+        fn.coalesce(earliest < fn.col("delivered_ns"), fn.lit(False)).alias("is_overtaken"),
+    )
+    is_near = fn.col("sequence") % CHUNK_EVENTS >= CHUNK_EVENTS - BORDER_EVENTS
     kept = bounded(fn.col("difference"))
-    return (
-        fates.withColumn("difference", difference)
-        .groupBy("publisher", "chunk", "subscription")
-        .agg(
-            fn.count("*").alias("matched"),
-            *partial_value("delay", fn.col("delay")),
-            fn.count("difference").alias("difference_count"),
-            or_zero(fn.sum(fn.abs(kept))).alias("difference_absolute_sum"),
-            fn.kll_sketch_agg_bigint(kept, SKETCH_K).alias("difference_sketch"),
-        )
+    counted = judged.groupBy(*_UNIT, "number", "topic", "window_ns").agg(
+        fn.count("*").alias("matched"),
+        fn.count_if(fn.col("fate") == "on-time").alias("on_time"),
+        fn.count_if(fn.col("fate") == "late").alias("late"),
+        fn.sum("duplicates").alias("duplicates"),
+        fn.count_if("is_overtaken").alias("overtaken"),
+        fn.min("delivered_ns").alias("first_delivered_ns"),
+        fn.collect_list(fn.when(is_near & ~fn.col("is_overtaken"), fn.col("delivered_ns"))).alias("border_ns"),
+        *partial_value("delay", fn.col("delay")),
+        fn.count("difference").alias("difference_count"),
+        or_zero(fn.sum(fn.abs(kept))).alias("difference_absolute_sum"),
+        fn.kll_sketch_agg_bigint(kept, SKETCH_K).alias("difference_sketch"),
     )
+    return _named(counted, facts).unionByName(_unmatched(facts.subscriptions), allowMissingColumns=True)
+
+
+def _named(counted: DataFrame, facts: Facts) -> DataFrame:
+    """Names in the place of numbers: of what is the same for many rows, after counting them."""
+    terms = fn.broadcast(facts.subscriptions.select("number", "subscription", "subscriber", "price"))
+    known = counted.join(terms, "number", "inner").withColumnRenamed("topic", "topic_hash")
+    topics = facts.events.select(*_UNIT, "topic").distinct()
+    topics = topics.select(*_UNIT, fn.xxhash64("topic").alias("topic_hash"), "topic")
+    return known.join(topics, [*_UNIT, "topic_hash"], "left").drop("number", "topic_hash")
+
+
+def _unmatched(subscriptions: DataFrame) -> DataFrame:
+    """Every subscription with nothing matched yet, in the unit of no event: it has a score even so."""
+    zeros = [fn.lit(0).cast("bigint").alias(name) for name in ("matched", "on_time", "late", "duplicates", "overtaken")]
+    unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
+    return subscriptions.select(*unit, "subscription", "subscriber", "price", *zeros)
 
 
 def merge_pairs(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    merged = partials.groupBy("publisher", "subscription").agg(
-        fn.sum("matched").alias("matched"),
-        *merged_value("delay"),
-        fn.sum("difference_count").alias("difference_count"),
-        merged_sum("difference_absolute_sum"),
-        fn.kll_merge_agg_bigint("difference_sketch").alias("difference_sketch"),
+    merged = (
+        partials.where("publisher IS NOT NULL")
+        .groupBy("publisher", "subscription")
+        .agg(
+            fn.sum("matched").alias("matched"),
+            *merged_value("delay"),
+            fn.sum("difference_count").alias("difference_count"),
+            merged_sum("difference_absolute_sum"),
+            fn.kll_merge_agg_bigint("difference_sketch").alias("difference_sketch"),
+        )
     )
     sketched = merged.select(
         "*",

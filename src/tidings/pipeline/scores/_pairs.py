@@ -1,4 +1,4 @@
-"""Scores of pairs of an event and a subscription that it matches.
+"""Scores of pairs of an event and a subscription that it matches, from the partials of profiles/_pairs.py.
 
 Rules:
 
@@ -22,16 +22,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT, Facts
 from tidings.pipeline.profiles._finishing import finished, floats
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.pipeline.profiles._sums import SKETCH_K
 from tidings.statistics import ratio, wilson_interval
 
-__all__ = ["BORDER_EVENTS", "LEVEL", "SCORES", "merge_scores", "partial_scores", "with_overtaken"]
-
-BORDER_EVENTS: Final = 256
-"""How many sequence numbers before the end of a chunk are remembered, to be held against the next ones."""
+__all__ = ["LEVEL", "SCORES", "merge_scores"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -43,56 +38,6 @@ SCORES: Final = (
 )
 """The columns of every table of scores, after those that say whose they are."""
 
-_PAIR: Final = ("publisher", "chunk", "number", "topic", "window_ns")
-_PARTIAL: Final = (
-    *("publisher", "chunk", "subscription", "subscriber", "topic", "window_ns", "price"),
-    *("matched", "on_time", "late", "duplicates", "overtaken", "first_delivered_ns", "border_ns"),
-    *("delay_sum", "delay_min_ns", "delay_max_ns", "delay_sketch"),
-)
-
-
-def with_overtaken(fates: DataFrame) -> DataFrame:
-    """`is_overtaken`: a later event of the chunk was delivered before; `border_ns`: when, if it is near the border."""
-    later = Window.partitionBy("publisher", "chunk", "number").orderBy(fn.desc("sequence"))
-    earliest = fn.min("delivered_ns").over(later.rowsBetween(Window.unboundedPreceding, -1))
-    is_overtaken = fn.coalesce(earliest < fn.col("delivered_ns"), fn.lit(False))
-    is_near = fn.col("sequence") % CHUNK_EVENTS >= CHUNK_EVENTS - BORDER_EVENTS
-    marked = fates.withColumn("is_overtaken", is_overtaken)
-    return marked.withColumn("border_ns", fn.when(is_near & ~fn.col("is_overtaken"), fn.col("delivered_ns")))
-
-
-def partial_scores(facts: Facts, *, window_ns: int) -> DataFrame:
-    start = fn.expr(f"departure_ns - pmod(departure_ns, {window_ns}L)")
-    fates = with_overtaken(facts.fates).withColumn("window_ns", start)
-    delay = fn.col("arrived_ns") - fn.col("departure_ns")
-    # What is the same for all rows of a subscription is joined to the sums, not to the rows.
-    terms = fn.broadcast(facts.subscriptions.select("number", "subscription", "subscriber", "price"))
-    counted = fates.groupBy(*_PAIR).agg(
-        fn.count("*").alias("matched"),
-        fn.count_if(fn.col("fate") == "on-time").alias("on_time"),
-        fn.count_if(fn.col("fate") == "late").alias("late"),
-        fn.sum("duplicates").alias("duplicates"),
-        fn.count_if("is_overtaken").alias("overtaken"),
-        fn.min("delivered_ns").alias("first_delivered_ns"),
-        fn.collect_list("border_ns").alias("border_ns"),
-        fn.sum(delay).alias("delay_sum"),
-        fn.min(delay).alias("delay_min_ns"),
-        fn.max(delay).alias("delay_max_ns"),
-        fn.kll_sketch_agg_bigint(delay, SKETCH_K).alias("delay_sketch"),
-    )
-    known = counted.join(terms, "number", "inner").withColumnRenamed("topic", "topic_hash")
-    topics = facts.events.select("publisher", "chunk", "topic").distinct()
-    topics = topics.select("publisher", "chunk", fn.xxhash64("topic").alias("topic_hash"), "topic")
-    named = known.join(topics, ["publisher", "chunk", "topic_hash"], "left").select(*_PARTIAL)
-    return named.unionByName(_unmatched(facts.subscriptions), allowMissingColumns=True)
-
-
-def _unmatched(subscriptions: DataFrame) -> DataFrame:
-    """Every subscription with nothing matched yet, in the unit of no event: it has a score even so."""
-    zeros = [fn.lit(0).cast("bigint").alias(name) for name in ("matched", "on_time", "late", "duplicates", "overtaken")]
-    unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
-    return subscriptions.select(*unit, "subscription", "subscriber", "price", *zeros)
-
 
 def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """The table by these columns of the partials, without what belongs to none."""
@@ -101,8 +46,8 @@ def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
         *(fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")),
         fn.sum("violations").alias("fifo_violations"),
         fn.sum(fn.col("delay_sum").cast("decimal(38,0)")).cast("double").alias("delay_sum"),
-        fn.min("delay_min_ns").alias("delay_min_ns"),
-        fn.max("delay_max_ns").alias("delay_max_ns"),
+        fn.min("delay_min").alias("delay_min_ns"),
+        fn.max("delay_max").alias("delay_max_ns"),
         fn.sum((fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")).cast("double").alias("earnings"),
         fn.kll_merge_agg_bigint("delay_sketch").alias("delay_sketch"),
     )
