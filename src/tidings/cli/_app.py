@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli import _demo, _filter, _reproduce, _scenario, _simulate
+from tidings.cli import _demo, _filter, _pipeline, _predict, _reproduce, _scenario, _simulate, _sweep
 
 __all__ = ["app"]
 
@@ -27,7 +27,10 @@ app = typer.Typer(
 app.command(name="demo", epilog="Try:  tidings demo examples/quickstart.toml --out demo")(_demo.demo)
 app.add_typer(_scenario.app, name="scenario")
 app.add_typer(_filter.app, name="filter")
+app.add_typer(_pipeline.app, name="pipeline")
 app.command(epilog=_simulate.EPILOG)(_simulate.simulate)
+app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
+app.command(epilog=_predict.EPILOG)(_predict.predict)
 app.add_typer(_reproduce.app, name="reproduce")
 
 

@@ -38,10 +38,14 @@ def profiled(name: str, facts: Facts) -> pd.DataFrame:
 
 def with_fates(spark: Any, columns: dict[str, Any]) -> Facts:
     """Facts that are deliveries and no more."""
-    facts = make_facts(spark)
+    names, numbers = np.unique(columns["subscription"], return_inverse=True)
+    facts = make_facts(
+        spark, subscriptions=[{"subscription": str(name), "number": number} for number, name in enumerate(names)]
+    )
+    columns = {**columns, "number": numbers.astype(np.int32)}
     given = spark.createDataFrame(pa.table(columns))
-    names = [column.split()[0] for column in FATES.split(", ")]
-    fates = given.selectExpr(*(name if name in columns else f"NULL AS {name}" for name in names))
+    known = [tuple(column.split()) for column in FATES.split(", ")]
+    fates = given.selectExpr(*(name if name in columns else f"CAST(NULL AS {kind}) AS {name}" for name, kind in known))
     return Facts(**{**vars(facts), "fates": fates})
 
 

@@ -1,0 +1,60 @@
+"""New files of a growing trace, as a stream, and whether there is a trace yet.
+
+The stream has a row for every complete file in the directory, whatever its table and format: its path, never its
+content. Spark's file source keeps in the checkpoint which files each batch had, so that a batch that was not completed
+comes again with the same files. Names that begin with ``_`` or ``.`` are half-written and are not seen.
+"""
+
+import fnmatch
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from tidings.model.trace import TABLES
+from tidings.pipeline.ingest import Mapping
+from tidings.pipeline.ingest._files import NEEDED
+from tidings.pipeline.ingest._paths import shown_path, spark_path
+
+__all__ = ["missing", "new_files"]
+
+_FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_NEVER_TOO_OLD: Final = "36500d"
+"""Spark ignores files that are older than the newest by more than this, a week unless told."""
+
+
+def new_files(spark: SparkSession, trace: str) -> DataFrame:
+    """The stream of a directory's files: column `file`, the path as people write it."""
+    found = (
+        spark.readStream.format("binaryFile")
+        .schema(_FILE)
+        .option("recursiveFileLookup", "true")
+        .option("maxFileAge", _NEVER_TOO_OLD)
+        .load(spark_path(trace if "://" in trace else str(Path(trace).absolute())))
+    )
+    return found.select(shown_path(fn.col("path")).alias("file"))
+
+
+def missing(trace: str, mapping: Mapping | None) -> str | None:
+    """What a local directory lacks before anything can be said about it; None if nothing, or if it is not local."""
+    if "://" in trace:
+        return None
+    directory = Path(trace)
+    if not directory.is_dir():
+        return f"{trace}: there is no such directory yet"
+    present = set() if mapping is None else set(mapping.given_tables)
+    for path in directory.rglob("*"):
+        below = path.relative_to(directory)
+        if not any(part.startswith(("_", ".")) for part in below.parts) and path.is_file():
+            present |= _tables_of(below.as_posix(), mapping)
+    lacking = [table for table in NEEDED if table not in present]
+    return f"{trace}: no files of {' and '.join(lacking)} yet" if lacking else None
+
+
+def _tables_of(below: str, mapping: Mapping | None) -> set[str]:
+    """The tables that a file is of, by its path from the directory on."""
+    patterns = {} if mapping is None else mapping.patterns
+    by_pattern = {table for table, (pattern, _) in patterns.items() if fnmatch.fnmatchcase(below, pattern)}
+    folder, slash, _ = below.partition("/")
+    return by_pattern or ({folder} if slash and folder in TABLES and folder not in patterns else set())
