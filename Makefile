@@ -5,7 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest
+# Two processes, whatever the machine: each may start a JVM, and all tests of a file share its fixtures.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 help:
 	@echo "make demo       see Tidings at work: a real topology, real filters, matching and routing"

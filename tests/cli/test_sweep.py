@@ -90,7 +90,7 @@ def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "100")
     page = (ROOT / "docs" / "reference" / "sweeps.md").read_text("utf-8")
-    found = re.search(r"```sh\ntidings sweep (.*)\n```\n\n```text\n(.*?)```", page, re.DOTALL)
+    found = re.search(r"```sh\ntidings sweep ([^\n]*)\n```\n\n```text\n(.*?)```", page, re.DOTALL)
     assert found is not None
     ran = invoke(*shlex.split(found.group(1)))
     assert [line.rstrip() for line in ran.stdout.splitlines()] == found.group(2).splitlines()

@@ -47,7 +47,7 @@ def test_figures(run, tmp_path) -> None:
 
 
 def test_the_command_prints_one_document(monkeypatch, run) -> None:
-    monkeypatch.setattr("tidings.experiments._timeliness.timeliness", lambda _scale, progress: run)  # noqa: ARG005
+    monkeypatch.setattr("tidings.experiments.timeliness", lambda _scale, progress: run)  # noqa: ARG005
     result = CliRunner().invoke(app, ["reproduce", "timeliness", "--json"])
     assert result.exit_code == 0
     document = json.loads(result.stdout)

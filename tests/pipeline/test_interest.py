@@ -263,6 +263,7 @@ def test_no_subscriptions_no_events_no_attributes(spark: Any, rows: list[Any]) -
     assert matched(with_matches(bare, interests_of("p > 0", "p IS NULL"))) == {n: [1] for n, *_ in rows}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_thousands_of_subscriptions(spark: Any, rows: list[Any]) -> None:
     rng = np.random.default_rng(9)

@@ -164,6 +164,7 @@ def test_without_pyspark_the_error_says_how_to_install_it() -> None:
     assert "pip install 'tidings[spark]'" in ran.stdout
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_is_silent_even_where_a_task_fails() -> None:
     code = OPEN + (

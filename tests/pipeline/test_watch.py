@@ -198,6 +198,7 @@ class KilledError(Exception):
     """Stands for a kill: raised by a listener where the process would have ended."""
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_failures_between_all_steps_change_nothing(spark: Any, whole: Path, tmp_path: Path) -> None:
     """Files out of order; the watch fails in the middle of a run, and between its commit and the record's."""

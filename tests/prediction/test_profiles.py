@@ -144,6 +144,7 @@ expired = "forward"
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_scenario_both_ways(spark, tmp_path) -> None:
     """Simulated, traced, profiled, and predicted from the profiles: R' within .03 of the prediction from the scenario

@@ -10,6 +10,18 @@ import typer
 
 from tidings.cli import _watch
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._spark_options import (
+    ClockTolerance,
+    Environment,
+    FromScratch,
+    MappingFile,
+    Master,
+    Remote,
+    Topic,
+    Verbose,
+    Warmup,
+    Window,
+)
 from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,40 +47,20 @@ def run(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where the tables go, and what later runs build on.")
     ],
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")
-    ] = None,
-    remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server.")] = None,
-    environment: Annotated[
-        Path | None,
-        typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
-    ] = None,
-    mapping: Annotated[
-        Path | None, typer.Option("--mapping", metavar="FILE", help="How to read a foreign trace (JSON lines, CSV).")
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", metavar="ATTRIBUTE", help="Scores by this attribute; `topic` if events have it."),
-    ] = None,
-    window: Annotated[str, typer.Option("--window", metavar="TIME", help="Length of the windows of time.")] = "60 s",
-    warmup: Annotated[
-        str | None,
-        typer.Option(
-            "--warmup",
-            metavar="TIME",
-            help="Leave out events that depart before; what the trace says unless given.",
-            show_default=False,
-        ),
-    ] = None,
-    clock_tolerance: Annotated[
-        str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may differ.")
-    ] = "0 s",
+    master: Master = None,
+    remote: Remote = None,
+    environment: Environment = None,
+    mapping: MappingFile = None,
+    topic: Topic = None,
+    window: Window = "60 s",
+    warmup: Warmup = None,
+    clock_tolerance: ClockTolerance = "0 s",
     max_bad: Annotated[
         str | None,
         typer.Option("--max-bad", metavar="SHARE", help="Fail if more rows are bad: 1% or 0.01.", show_default=False),
     ] = None,
-    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Forget earlier runs.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark speak on standard error.")] = False,
+    from_scratch: FromScratch = False,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Count what is new in a trace: who got what on time, what was lost, what the network is like."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 
 if TYPE_CHECKING:
     from tidings.pipeline.sweeps import Estimate, SweepResult
@@ -47,15 +48,10 @@ def sweep(
         str | None,
         typer.Option("--out", metavar="DIR", help="Keep the results here; what is there is not run again."),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")
-    ] = None,
-    remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server.")] = None,
-    environment: Annotated[
-        Path | None,
-        typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark speak on standard error.")] = False,
+    master: Master = None,
+    remote: Remote = None,
+    environment: Environment = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Simulate a scenario under many settings and seeds, as tasks of Spark, and summarise each setting."""

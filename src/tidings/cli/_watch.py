@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli._output import reporting
+from tidings.cli._spark_options import (
+    ClockTolerance,
+    Environment,
+    FromScratch,
+    MappingFile,
+    Master,
+    Topic,
+    Verbose,
+    Warmup,
+    Window,
+)
 from tidings.errors import TidingsError
 
 if TYPE_CHECKING:
@@ -48,30 +59,15 @@ def watch(
         typer.Option("--until-idle", metavar="TIME", help="End when nothing new came for so long.", show_default=False),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when what is there is counted.")] = False,
-    window: Annotated[str, typer.Option("--window", metavar="TIME", help="Length of the windows of time.")] = "60 s",
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")
-    ] = None,
-    environment: Annotated[
-        Path | None,
-        typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
-    ] = None,
-    mapping: Annotated[
-        Path | None, typer.Option("--mapping", metavar="FILE", help="How to read a foreign trace (JSON lines, CSV).")
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", metavar="ATTRIBUTE", help="Scores by this attribute; `topic` if events have it."),
-    ] = None,
-    warmup: Annotated[
-        str | None,
-        typer.Option("--warmup", metavar="TIME", help="Leave out events that depart before.", show_default=False),
-    ] = None,
-    clock_tolerance: Annotated[
-        str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may differ.")
-    ] = "0 s",
-    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Forget earlier runs.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark speak on standard error.")] = False,
+    window: Window = "60 s",
+    master: Master = None,
+    environment: Environment = None,
+    mapping: MappingFile = None,
+    topic: Topic = None,
+    warmup: Warmup = None,
+    clock_tolerance: ClockTolerance = "0 s",
+    from_scratch: FromScratch = False,
+    verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each update and window.")] = False,
 ) -> None:
     """Keep the scores of a growing trace up to date: what `pipeline run` says, while the trace is written.

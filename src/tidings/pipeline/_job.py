@@ -257,7 +257,9 @@ class _Job:
         """
         self._report(f"joining {name}")
         with _settings(self._spark, {"spark.sql.adaptive.enabled": "false"}):
-            return frame.localCheckpoint(eager=True)
+            kept = frame.localCheckpoint(eager=True)
+        # New names for the same columns: Spark would take those of the source they came from for the same ones.
+        return kept.select(*(fn.col(name).alias(name) for name in kept.columns))
 
     def _partitions(self) -> int:
         files = [*self._plan.new, *self._plan.old]

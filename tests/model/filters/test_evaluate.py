@@ -94,7 +94,7 @@ def test_whole_numbers_compare_exactly_beyond_the_precision_of_doubles() -> None
         *(np.float64("nan"), np.float32("inf"), np.uint64(2**63), np.longdouble(1), np.complex128(1)),
         *(np.bytes_(b"x"), np.datetime64("2024-01-01"), np.timedelta64(1, "ns")),
     ],
-    ids=repr,
+    ids=lambda value: "object" if type(value) is object else repr(value),
 )
 def test_values_that_are_refused(value: Any) -> None:
     with pytest.raises(EventError, match="'price'"):
