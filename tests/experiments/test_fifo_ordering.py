@@ -82,7 +82,7 @@ def test_figure_7(run, tmp_path) -> None:
 
 def test_the_command_prints_one_document(monkeypatch, run) -> None:
     monkeypatch.setattr(
-        "tidings.experiments._fifo_ordering.fifo_ordering",
+        "tidings.experiments.fifo_ordering",
         lambda _scale, progress: run,  # noqa: ARG005
     )
     result = CliRunner().invoke(app, ["reproduce", "fifo-ordering", "--json"])
