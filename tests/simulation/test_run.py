@@ -216,6 +216,17 @@ def test_nobody_is_interested() -> None:
     assert result.subscribers["s"].on_time_reliability is None
 
 
+def test_events_without_attributes(tmp_path: Path) -> None:
+    """Parquet has no empty structs, so their column is not there; filters see NULL everywhere."""
+    bare = PUBLISHER.replace("attributes = { x = 1 }\n", "")
+    everything = SUBSCRIBER.replace("x = {number}", "x IS NULL")
+    result = simulate(Scenario.parse(BARE + bare + everything).expand(), out=tmp_path / "trace")
+    assert result.matched == result.published > 50
+    schema = pq.read_schema(next((tmp_path / "trace" / "publications").iterdir()))
+    assert "attributes" not in schema.names
+    check_schema("publications", schema)
+
+
 def test_values_of_several_types_in_one_attribute(tmp_path: Path) -> None:
     mixed = PUBLISHER.replace("x = 1", 'x = { values = [1, "one", true] }, y = { law = "uniform", low = 0, high = 1 }')
     other = PUBLISHER.replace('"p"', '"q"').replace("x = 1", "y = 5")

@@ -9,7 +9,8 @@ a trace. Rules:
 - A trace is a directory with a folder per table, holding Parquet files. A file is written under a name that begins
   with ``_`` or ``.`` and renamed when it is complete, so a reader that skips such names never sees half a file.
 - Attributes are a struct whose fields are the attribute names; it is the one part that differs from trace to trace.
-  `publications` makes the schema for given attributes; files whose structs differ are read together by name.
+  `publications` makes the schema for given attributes; files whose structs differ are read together by name. Parquet
+  has no empty structs: where events have no attributes at all, the column is not in the file (`as_stored`).
 
 A schema's metadata holds the version of the contract under ``tidings.trace``. A reader refuses a version it does not
 know rather than guess. Two more entries are optional: ``tidings.sample``, the share of the events that the tables hold,
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from tidings.errors import InputError
 
-__all__ = ["TABLES", "VERSION", "AttributeKind", "check_schema", "publications"]
+__all__ = ["TABLES", "VERSION", "AttributeKind", "as_stored", "check_schema", "publications"]
 
 VERSION: Final = "1"
 
@@ -121,6 +122,12 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
 """Every table of a trace by name; that of publications is shown without attributes."""
 
 
+def as_stored(schema: pa.Schema) -> pa.Schema:
+    """The schema as a Parquet file can have it: without `attributes` if there are none."""
+    place = schema.get_field_index("attributes")
+    return schema.remove(place) if place >= 0 and schema.field(place).type.num_fields == 0 else schema
+
+
 def check_schema(table: str, schema: pa.Schema) -> None:
     """InputError unless a schema fits the contract for this table: every field, its type, a version that is known."""
     if table not in TABLES:
@@ -133,6 +140,8 @@ def check_schema(table: str, schema: pa.Schema) -> None:
         )
     for field in TABLES[table]:
         if field.name not in schema.names:
+            if field.name == "attributes":
+                continue
             raise InputError(f"table {table!r} has no field {field.name!r} ({_meaning(field)})")
         found = schema.field(field.name).type
         fits = pa.types.is_struct(found) if field.name == "attributes" else found.equals(field.type)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.errors import InputError
-from tidings.model.trace import TABLES, publications
+from tidings.model.trace import TABLES, as_stored, publications
 from tidings.simulation._layout import NEVER_NS, OUTCOMES, Array
 from tidings.simulation._plan import Plan
 from tidings.simulation._publications import Chunk, attribute_kinds
@@ -44,7 +44,7 @@ class TraceWriter:
         targets = [*(link.target for link in network.topology.links), *(p.broker for p in network.publishers)]
         self._targets = pa.array(targets, pa.string())
         self._outcomes = pa.array(OUTCOMES, pa.string())
-        schemas = {**TABLES, "publications": publications(attribute_kinds(network))}
+        schemas = {**TABLES, "publications": as_stored(publications(attribute_kinds(network)))}
         _require_new(directory, schemas)
         metadata = {"tidings.sample": repr(sample)} if sample < 1.0 else {}
         if plan.warmup_ns > 0:
@@ -62,8 +62,12 @@ class TraceWriter:
             return
         events = chunk.events[rows]
         attributes = chunk.attributes.take(pa.array(rows)).combine_chunks()
-        kind = self._tables["publications"].schema.field("attributes").type
-        fields = [_flat(attributes.column(field.name), field.type) for field in kind]
+        schema = self._tables["publications"].schema
+        content = []
+        if "attributes" in schema.names:
+            kind = schema.field("attributes").type
+            fields = [_flat(attributes.column(field.name), field.type) for field in kind]
+            content = [pa.StructArray.from_arrays(fields, fields=list(kind))]
         lifetimes = pa.array(events["lifetime"], mask=events["lifetime"] >= NEVER_NS)
         self._tables["publications"].write(
             [
@@ -73,7 +77,7 @@ class TraceWriter:
                 self._publisher_brokers.take(pa.array(events["publisher"])),
                 pa.array(np.rint(events["size_kb"] * 1000.0).astype(np.int64)),
                 lifetimes,
-                pa.StructArray.from_arrays(fields, fields=list(kind)) if fields else _empty_structs(kind, len(rows)),
+                *content,
             ]
         )
 
@@ -206,7 +210,3 @@ def _require_new(directory: Path, tables: Any) -> None:
 
 def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
-
-
-def _empty_structs(kind: pa.DataType, count: int) -> pa.Array:
-    return pa.array([{}] * count, kind)
