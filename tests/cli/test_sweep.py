@@ -84,6 +84,7 @@ def test_bad_input_is_exit_code_2(scenario: Path, options: list[str], message: s
     assert message in json.loads(ran.stdout)["error"]["message"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:

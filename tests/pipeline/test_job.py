@@ -261,6 +261,7 @@ def plain(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=repr) for row in shown)
 
 
+@pytest.mark.full
 def test_run_after_run_gives_the_answer_of_one_run(
     trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path
 ) -> None:

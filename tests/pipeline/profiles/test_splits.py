@@ -66,7 +66,13 @@ def partials_by_group(spark: Any, rows: dict[str, Rows], profile: Any, groups: i
     return reduce(lambda left, right: left.unionByName(right), parts)
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+QUICK = ("links", "pairs")  # one whose partials others share, and one with windows; all of them in the full tests
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.full]) for each in PROFILES],
+)
 def test_any_split_merges_to_the_same(spark: Any, known_rows: dict[str, Rows], profile: Any) -> None:
     rows = chunked(known_rows)
     whole = exact(profile.merge(profile.partial(make_facts(spark, **rows))))
