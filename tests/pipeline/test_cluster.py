@@ -201,6 +201,7 @@ def test_the_package_travels_to_a_cluster(master: str) -> None:
     assert "tidings-package" in where_the_worker_is(master=master)["package"]
 
 
+@pytest.mark.full
 def test_the_package_travels_through_connect(remote: str) -> None:
     assert "tidings-package.zip" in where_the_worker_is(remote=remote)["package"]
 

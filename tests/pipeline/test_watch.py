@@ -160,6 +160,7 @@ def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     assert Windows(tmp_path, window_ns=10).record.watermark_ns is None
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_which_windows_are_reported(spark: Any) -> None:
     """Final once the watermark has come, again when they change, also by rows of a subscription that had none."""
