@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+Figures = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Draw the paper's figures to this directory.", show_default=False),
+]
+
 app = typer.Typer(
     help="Run a paper's evaluation again, and say what holds.",
     epilog="Try:  tidings reproduce bounded-delay --json",
@@ -35,10 +40,7 @@ def bounded_delay(
     scale: Annotated[
         Literal["quick", "full"], typer.Option("--scale", help="Forty minutes on 10 meshes, or two hours on 24.")
     ] = "quick",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Draw figures 4, 5 and 6 to this directory.", show_default=False),
-    ] = None,
+    out: Figures = None,
     json: Json = False,
 ) -> None:
     """Paper C: which share of events comes on time by FIFO, RL, EB, PC, EBPC and ours, on layered meshes."""
@@ -59,10 +61,7 @@ def timeliness(
     scale: Annotated[
         Literal["quick", "full"], typer.Option("--scale", help="About an hour of virtual time on 5 trees, or 14 hours.")
     ] = "quick",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Draw figures 4, 5 and 6 to this directory.", show_default=False),
-    ] = None,
+    out: Figures = None,
     json: Json = False,
 ) -> None:
     """Paper B: predicted against simulated on-time reliability, by M/M/1, G/G/1 and ours, on the trees of Table 3."""
@@ -84,10 +83,7 @@ def fifo_ordering(
     scale: Annotated[
         Literal["quick", "full"], typer.Option("--scale", help="One run of 45 and 36 s, or three of 300 and 240 s.")
     ] = "quick",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Draw figure 7 to this directory.", show_default=False),
-    ] = None,
+    out: Figures = None,
     json: Json = False,
 ) -> None:
     """Paper A: which share of out-of-order receptions is put right, and at what wait, by its policies and ours."""

@@ -89,7 +89,6 @@ def _parser() -> Lark:
         lexer="basic",
         transformer=Builder(),
         lexer_callbacks={"NAME": _keyword},
-        maybe_placeholders=False,
     )
 
 
