@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("matching", "scheduling", "simulation", "interest", "pipeline", "prediction", "ordering")
+NAMES = ("matching", "scheduling", "simulation", "interest", "pipeline", "prediction", "ordering", "placement")
 
 
 def main() -> None:
