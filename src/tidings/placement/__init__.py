@@ -1,13 +1,15 @@
 """Placement: the broker at which a publisher should be, found from who receives its events (paper E).
 
 Pure algorithms: POP (`TagWindow`, `ProfileTable`, `walk`), GRAPE (`SessionLog`, `TraceSession`, `evaluate`, `select`),
-and ours: by deadlines (`on_time_shares`, `select_on_time`) and for all publishers together (`place_jointly`).
+and ours: by deadlines (`on_time_shares`, `select_on_time`), for all publishers together (`place_jointly`), and with
+subscribers that move too (`place_readers`).
 docs/reference/placement.md shows them at work.
 """
 
 from tidings.placement._evaluation import Candidates, evaluate, loads_from
 from tidings.placement._joint import JointPlan, Service, Stream, place_jointly
 from tidings.placement._on_time import Spread, Wanted, on_time_shares, select_on_time
+from tidings.placement._readers import Reader, ReaderPlan, Source, place_readers
 from tidings.placement._selection import Decision, Metric, select
 from tidings.placement._sessions import DEFAULT_TRACED, SessionLog, TraceSession, bit_words, pool
 from tidings.placement._tagging import (
@@ -32,9 +34,12 @@ __all__ = [
     "PrintedEvaluation",
     "Profile",
     "ProfileTable",
+    "Reader",
+    "ReaderPlan",
     "RelocationRequest",
     "Service",
     "SessionLog",
+    "Source",
     "Spread",
     "Stream",
     "TagWindow",
@@ -46,6 +51,7 @@ __all__ = [
     "next_broker",
     "on_time_shares",
     "place_jointly",
+    "place_readers",
     "pool",
     "select",
     "select_on_time",
