@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigurationError, InputError
-from tidings.placement import ProfileTable, RelocationRequest, TagWindow, next_broker, walk
+from tidings.placement import ProfileTable, RelocationRequest, TagWindow, next_broker, running_average, walk
 
 SECOND_NS = 1_000_000_000
 
@@ -101,6 +101,16 @@ def test_a_table_starts_with_the_first_sample_and_counts_silence_as_nothing() ->
     assert (table.local, table.behind) == (4.0, {2: 8.0, 3: 0.0})
     table.record(local=0, behind={3: 4}, upstream=4)
     assert (table.local, table.behind) == (3.0, {2: 6.0, 3: 1.0})
+
+
+@given(samples=st.lists(st.integers(0, 1000), max_size=60))
+def test_the_average_of_many_samples_is_that_of_one_after_the_other(samples) -> None:
+    table = ProfileTable((2,))
+    for sample in samples:
+        table.record(local=sample, behind={2: 2 * sample})
+    assert running_average(samples) == pytest.approx(table.local)
+    if samples:
+        assert running_average([2 * sample for sample in samples]) == pytest.approx(table.behind[2])
 
 
 def test_reports_of_strangers_and_from_upstream_are_refused() -> None:

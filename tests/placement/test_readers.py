@@ -92,6 +92,17 @@ def test_all_come_to_the_publisher_if_access_is_equal() -> None:
     assert place_readers([source], stay).targets == (3,)  # every other broker is too far away for it
 
 
+def test_readers_of_the_same_events_leave_a_broker_together() -> None:
+    """Neither of two saves anything by going alone; both are served sooner at the home, and then the link rests."""
+    overlay = overlay_of_links(2, [(0, 1, 1.0)], both_ways=True)
+    tree = shortest_path_tree(overlay, 0)
+    source = Source(tree=tree, rate_per_s=1.0, events=2, reach_ns=np.array([0, 1000]))
+    pair = [Reader(broker=1, matches={0: np.ones(2, bool)}, access_ns=np.array([100, 100])) for _ in range(2)]
+    plan = place_readers([source], pair)
+    assert plan.targets == (0, 0)
+    assert (plan.messages_per_s_now, plan.messages_per_s) == (2.0, 1.0)
+
+
 def test_what_is_wrong_is_said() -> None:
     overlay = overlay_of_links(2, [(0, 1, 1.0)], both_ways=True)
     tree = shortest_path_tree(overlay, 0)

@@ -4,17 +4,21 @@ from tidings.experiments._bounded_delay import Scale, bounded_delay, draw_figure
 from tidings.experiments._claims import Claim
 from tidings.experiments._fifo_ordering import OrderingScale, fifo_ordering
 from tidings.experiments._fifo_ordering_statistics import draw_adaptivity
+from tidings.experiments._relocation import RelocationScale, draw_relocation, relocation
 from tidings.experiments._timeliness import TimelinessScale, draw_timeliness, timeliness
 
 __all__ = [
     "Claim",
     "OrderingScale",
+    "RelocationScale",
     "Scale",
     "TimelinessScale",
     "bounded_delay",
     "draw_adaptivity",
     "draw_figures",
+    "draw_relocation",
     "draw_timeliness",
     "fifo_ordering",
+    "relocation",
     "timeliness",
 ]

@@ -18,6 +18,7 @@ from tidings.placement._tagging import (
     DEFAULT_WINDOW_NS,
     ProfileTable,
     TagWindow,
+    running_average,
 )
 from tidings.placement._twins import PrintedEvaluation
 from tidings.placement._walk import Profile, RelocationRequest, next_broker, walk
@@ -53,6 +54,7 @@ __all__ = [
     "place_jointly",
     "place_readers",
     "pool",
+    "running_average",
     "select",
     "select_on_time",
     "walk",

@@ -82,9 +82,9 @@ def on_time_shares(session: TraceSession, wanted: Wanted, spread: Spread | None 
         mean = mean + session.ping_ns[order] + session.to_client_ns[destination]
         floor = floor + session.ping_ns[order]
         scattered = scattered + at_client[destination]
-        for row in np.flatnonzero(wanted.broker == destination):
-            allowed_ns = wanted.deadline_s[row] * NANOSECONDS_PER_SECOND
-            on_time += wanted.deliveries[row] * _below(allowed_ns, mean, floor, scattered)
+        here = wanted.broker == destination
+        allowed_ns = wanted.deadline_s[here, None] * NANOSECONDS_PER_SECOND
+        on_time += wanted.deliveries[here] @ _below(allowed_ns, mean, floor, scattered)
     asked = float(wanted.deliveries.sum())
     return on_time / asked if asked > 0.0 else on_time
 
@@ -123,9 +123,12 @@ def _or(given: NDArray[np.generic] | None, otherwise: ArrayLike) -> NDArray[np.f
 
 
 def _below(
-    allowed_ns: float, mean: NDArray[np.float64], floor: NDArray[np.float64], variance: NDArray[np.float64]
+    allowed_ns: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    floor: NDArray[np.float64],
+    variance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The chance of a delay below what is allowed."""
+    """The chance of a delay below what is allowed: a row for each promise, a column for each candidate."""
     over, left = mean - floor, allowed_ns - floor
     scattered = (variance > 0.0) & (over > 0.0)
     shape = np.divide(over**2, variance, out=np.ones_like(over), where=scattered)

@@ -10,7 +10,9 @@ Rules:
 - Its own mean delay (access, way and matching) must not rise. What others wait for can only get less traffic, but for
   the brokers that the new way leads over: with `room`, no broker may come to handle more than that many events a
   second, nor more than it does now if that is more already.
-- Readers take turns until nobody moves. Every move lowers the total traffic, so this ends.
+- Readers take turns until nobody moves. A move that saves no traffic is made too, if the reader gets its events sooner:
+  where several readers at one broker want the same events, none of them saves anything by itself, and all together do.
+  Every move lowers the traffic or, at equal traffic, somebody's delay, so this ends.
 
 Theory of operation. For each publisher and broker the number of readers behind the broker that match each traced event
 is kept; an event is handled where that number is above 0, so a reader's own part can be taken out and put in elsewhere.
@@ -141,7 +143,9 @@ class _Traffic:
             open_to &= source.tree.position >= 0
         traffic = added.sum(axis=0)
         target = home
-        allowed = np.flatnonzero(open_to & (delay <= delay[home]) & (traffic < traffic[home] * (1 - 1e-12)))
+        less = traffic < traffic[home] * (1 - 1e-12)
+        sooner = (traffic <= traffic[home]) & (delay < delay[home])
+        allowed = np.flatnonzero(open_to & (delay <= delay[home]) & (less | sooner))
         for candidate in allowed[np.lexsort((allowed, delay[allowed], traffic[allowed]))].tolist():
             if self._has_room(reader, home, candidate):
                 target = candidate

@@ -13,9 +13,19 @@ Rules:
 
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from tidings.errors import ConfigurationError, InputError
 
-__all__ = ["DEFAULT_TRACED_PER_WINDOW", "DEFAULT_WEIGHT", "DEFAULT_WINDOW_NS", "ProfileTable", "TagWindow"]
+__all__ = [
+    "DEFAULT_TRACED_PER_WINDOW",
+    "DEFAULT_WEIGHT",
+    "DEFAULT_WINDOW_NS",
+    "ProfileTable",
+    "TagWindow",
+    "running_average",
+]
 
 DEFAULT_TRACED_PER_WINDOW = 50
 DEFAULT_WINDOW_NS = 60_000_000_000
@@ -87,3 +97,13 @@ class ProfileTable:
 
     def _averaged(self, before: float | None, newest: int) -> float:
         return float(newest) if before is None else (1.0 - self._weight) * before + self._weight * newest
+
+
+def running_average(samples: ArrayLike, weight: float = DEFAULT_WEIGHT) -> float:
+    """What a table's average is after these samples, oldest first; 0 where there are none."""
+    values = np.asarray(samples, np.float64)
+    if not len(values):
+        return 0.0
+    left = (1.0 - weight) ** np.arange(len(values) - 1, -1, -1)
+    shares = np.where(np.arange(len(values)) == 0, left, weight * left)
+    return float(shares @ values)
