@@ -5,6 +5,10 @@ publisher and subscription, publications per publisher. The run checks, matches,
 rows, and writes its tables. Traces come from the simulator: 24 publishers on 12 brokers, 96 subscriptions. Sizes are
 10^6 and 10^7 hops; the session is warmed up by a small run first.
 
+The ratio is that of processor seconds of the driver, the JVM and the Python workers, which other users of the machine
+change less than they change the time it takes. Memory is the most that the JVM had resident so far, and the most that
+one Python process had.
+
 Options: ``BENCH_SIZES=100000`` for other numbers of hops (all that follow each other in one session),
 ``BENCH_MASTER=local[2]``, ``BENCH_TRACES=DIR`` to keep the traces for the next time.
 """
@@ -14,8 +18,12 @@ import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -62,8 +70,44 @@ expired = "forward"
 """
 
 
+@dataclass(frozen=True)
+class Process:
+    """What the system says of a process: processor seconds with those of ended children, and the most it had resident.
+
+    `is_java` tells the JVM from Python.
+    """
+
+    parent: int
+    cpu_s: float
+    peak_mb: float
+    is_java: bool
+
+
+def processes() -> list[Process]:
+    """This process and all that come from it."""
+    found: dict[int, Process] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+                fields = rest.split()
+                status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+                ticks = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+                peak_mb = int(status.get("VmHWM", "0").split()[0]) / 1024
+                found[int(folder.name)] = Process(int(fields[1]), ticks, peak_mb, name == "java")
+    mine, before = {os.getpid()}, 0
+    while len(mine) > before:
+        before = len(mine)
+        mine |= {number for number, process in found.items() if process.parent in mine}
+    return [found[number] for number in mine if number in found]
+
+
+def cpu_s() -> float:
+    return sum(process.cpu_s for process in processes())
+
+
 class Stages:
-    """How long each stage took: `begin` is the progress of a run."""
+    """Processor seconds of each stage: `begin` is the progress of a run."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -71,12 +115,11 @@ class Stages:
 
     def begin(self, stage: str) -> None:
         self.end()
-        self._stage, self._since_s = stage, time.perf_counter()
+        self._stage, self._since_s = stage, cpu_s()
 
     def end(self) -> None:
         if self._stage:
-            took_s = time.perf_counter() - self._since_s
-            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + took_s
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + cpu_s() - self._since_s
         self._stage = ""
 
 
@@ -91,23 +134,25 @@ def make_trace(place: Path, hops: int) -> Path:
     return trace
 
 
-def bare(spark: Any, trace: Path) -> float:
-    """Seconds of the bare job."""
+def bare(spark: Any, trace: Path) -> None:
     from pyspark.sql import functions as fn
 
-    began_s = time.perf_counter()
     for table, keys, value in (
         ("hops", ("source", "target"), fn.col("received_ns") - fn.col("enqueued_ns")),
         ("deliveries", ("publisher", "subscription"), fn.col("arrived_ns")),
         ("publications", ("publisher",), fn.col("departure_ns")),
     ):
         spark.read.parquet(str(trace / table)).groupBy(*keys).agg(fn.count("*"), fn.avg(value)).collect()
-    return time.perf_counter() - began_s
 
 
-def driver_peak_mb() -> float:
-    """Of this process: the driver's Python side, which holds what is collected."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+T = TypeVar("T")
+
+
+def measured(call: Callable[[], T]) -> tuple[T, float, float]:
+    """What a call returns, its processor seconds and its seconds."""
+    began_cpu_s, began_s = cpu_s(), time.perf_counter()
+    answer = call()
+    return answer, cpu_s() - began_cpu_s, time.perf_counter() - began_s
 
 
 def main() -> None:
@@ -117,32 +162,39 @@ def main() -> None:
         place.mkdir(parents=True, exist_ok=True)
         traces = {hops: make_trace(place, hops) for hops in (WARM_UP_HOPS, *SIZES)}
         table = Table(title="a whole run against a bare job", title_justify="left", box=None)
-        for heading in ("hops", "rows", "bare s", "run s", "ratio", "rows/s", "nothing new s", "driver MB"):
+        for heading in ("hops", "rows", "bare cpu s", "run cpu s", "ratio", "run s", "rows/s", "nothing new s"):
+            table.add_column(heading, justify="right")
+        for heading in ("driver MB", "JVM MB", "worker MB"):
             table.add_column(heading, justify="right")
         broken: dict[int, dict[str, float]] = {}
         with open_session(master=MASTER) as spark:
             run_pipeline(spark, [traces[WARM_UP_HOPS]], Path(scratch) / "warm")
             for hops in SIZES:
-                out, stages = Path(scratch) / f"out-{hops}", Stages()
-                bare_s = min(bare(spark, traces[hops]) for _ in range(2))
-                began_s = time.perf_counter()
-                result = run_pipeline(spark, [traces[hops]], out, progress=stages.begin)
-                run_s = time.perf_counter() - began_s
+                trace, out, stages = traces[hops], Path(scratch) / f"out-{hops}", Stages()
+                bare_cpu_s = min(measured(partial(bare, spark, trace))[1] for _ in range(2))
+                counting = partial(run_pipeline, spark, [trace], out)
+                result, run_cpu_s, run_s = measured(partial(counting, progress=stages.begin))
                 stages.end()
-                began_s = time.perf_counter()
-                run_pipeline(spark, [traces[hops]], out)
-                again_s = time.perf_counter() - began_s
+                _, _, again_s = measured(counting)
                 rows = sum(result.rows.values())
                 broken[hops] = stages.seconds
-                figures = (
-                    f"{run_s / bare_s:.1f}",
+                others = [process for process in processes() if not process.is_java]
+                jvm_mb = sum(process.peak_mb for process in processes() if process.is_java)
+                table.add_row(
+                    f"{result.rows['hops']:,}",
+                    f"{rows:,}",
+                    f"{bare_cpu_s:.1f}",
+                    f"{run_cpu_s:.1f}",
+                    f"{run_cpu_s / bare_cpu_s:.1f}",
+                    f"{run_s:.1f}",
                     f"{rows / run_s:,.0f}",
                     f"{again_s:.2f}",
-                    f"{driver_peak_mb():,.0f}",
+                    f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f}",
+                    f"{jvm_mb:,.0f}",
+                    f"{max(process.peak_mb for process in others):,.0f}",
                 )
-                table.add_row(f"{result.rows['hops']:,}", f"{rows:,}", f"{bare_s:.2f}", f"{run_s:.2f}", *figures)
         console.print(table)
-        stages_table = Table(title="seconds by stage", title_justify="left", box=None)
+        stages_table = Table(title="processor seconds by stage", title_justify="left", box=None)
         stages_table.add_column("stage")
         for hops in SIZES:
             stages_table.add_column(f"{hops:,}", justify="right")

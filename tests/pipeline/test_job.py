@@ -314,7 +314,11 @@ def test_a_dirty_trace_is_counted_and_set_aside(
         "unknown-subscription": 1,
         "unreadable-file": 1,
     }
-    assert result.bad == 10 == len(table(tmp_path / "out", "quarantine"))
+    aside = table(tmp_path / "out", "quarantine")
+    assert result.bad == 10 == len(aside)
+    files = {(each["table"], each["reasons"][0]): Path(each["file"]).name for each in aside}
+    assert files["hops", "unknown-publication"] == files["hops", "duplicate"] == "x.parquet"
+    assert files["deliveries", "unknown-publication"] == files["deliveries", "duplicate"] == "bad.parquet"
     assert without_duplicates(result) == without_duplicates(scored[1])
     assert result.subscribers[row["subscription"]].duplicates in (0, 1)
     with pytest.raises(pipeline.TooManyBadRows, match=r"10 of .*unknown-publication.*quarantine"):
@@ -322,3 +326,25 @@ def test_a_dirty_trace_is_counted_and_set_aside(
     (folder / "bad.parquet").unlink()
     with pytest.raises(InputError, match=r"bad\.parquet: was counted by the last run and is gone"):
         pipeline.run_pipeline(spark, [place], tmp_path / "out")
+
+
+def test_a_damaged_page_is_named(trace: tuple[Path, Result], spark: Any, tmp_path: Path) -> None:
+    """The footer is whole, so only reading the data can tell."""
+    shutil.copytree(trace[0], tmp_path / "trace")
+    path = tmp_path / "trace" / "hops" / "part-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"hops/part-00000\.parquet: .* damaged; bring a whole copy"):
+        pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+
+
+@pytest.mark.full
+def test_attributes_that_differ_only_in_case_are_two(spark: Any, tmp_path: Path) -> None:
+    words = {"duration": "3 s", "scheduling": "eb", "routing": "single-path", "expired": "drop"}
+    text = SCENARIO.format(**words).replace("attributes = { x =", "attributes = { X = { values = [1, 2] }, x =")
+    network = Scenario.parse(text.replace("x > 9", "x > 3 AND X = 1")).expand()
+    truth = simulate(network, out=tmp_path / "trace")
+    result = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+    assert counts(result.subscribers) == counts(truth.subscribers)
+    assert 0 < result.subscribers["nobody"].matched < result.matched

@@ -20,7 +20,7 @@ def facts(spark: Any, *, fates: Any = (), transmissions: Any = ()) -> Facts:
     events = [("p", row[1], row[2], row[4], "a", 1, None, [0], "red") for row in fates]
     return Facts(
         events=spark.createDataFrame(events, EVENTS),
-        fates=spark.createDataFrame(list(fates), FATES).withColumn("topic", fn.xxhash64(fn.lit("red"))),
+        fates=spark.createDataFrame(list(fates), FATES).withColumn("topic", fn.lit("red")),
         transmissions=spark.createDataFrame(list(transmissions), TRANSMISSIONS),
         subscriptions=spark.createDataFrame([(0, "s", "me", 0.1), (1, "t", "you", 1.0)], SUBSCRIPTIONS),
         topology=spark.createDataFrame([], "kind string"),
@@ -46,7 +46,7 @@ def test_overtaking_across_the_border_of_a_chunk(spark: Any) -> None:
         fate(last + 2, 360),
     ]
     partials = partial_pairs(facts(spark, fates=rows), window_ns=60).persist()
-    scores = {row["subscription"]: row for row in merge_scores(partials, keys=("subscription",)).collect()}
+    scores = {row["subscription"]: row for row in merge_scores(partials, keys=("subscription", "subscriber")).collect()}
     found = scores["s"]
     assert (found["matched"], found["on_time"], found["late"], found["lost"]) == (7, 5, 1, 1)
     assert found["fifo_violations"] == 3, "two inside the first chunk, one across the border"

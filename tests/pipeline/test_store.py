@@ -108,4 +108,14 @@ def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
         (run.folder / "manifest.json").write_text("{")
         with pytest.raises(InputError, match="--from-scratch"):
             store.last()
-        assert store.begin().folder.name == "000002", "a run from scratch does without it"
+        assert store.begin().folder.name.startswith("000002-"), "a run from scratch does without it"
+
+
+def test_no_two_runs_have_the_same_name(tmp_path: Path) -> None:
+    """Neither those that were aborted nor those of a directory that began anew."""
+    names = set()
+    for _ in range(3):
+        with open_store(tmp_path) as store:
+            names.add(store.begin().folder.name)
+    assert len(names) == 3
+    assert {name.partition("-")[0] for name in names} == {"000001"}

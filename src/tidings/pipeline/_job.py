@@ -1,14 +1,15 @@
 """The batch run: files in, tables out, and of what is known already nothing again.
 
-Stages: look for files; read the setting (small tables); find the units that new files touch; join their rows to facts;
-compute the partials of every measure; merge them with those of the last run; write the tables; commit. What the driver
-holds grows with subscriptions and brokers, not with rows.
+Stages: look for files; read the setting (small tables); find the units that new files touch; bring their rows together
+and compute the partials of every measure, in one pass; put them beside those of the last run; write the tables; commit.
+What the driver holds grows with subscriptions and brokers, not with rows; what a worker holds is one partition.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -20,15 +21,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.errors import ConfigurationError, InputError
-from tidings.pipeline._joining import Joined, Sources, Terms, join_events
+from tidings.pipeline._computing import (
+    FAULTY,
+    PASSING,
+    RECEIVED,
+    UNITS,
+    as_partials,
+    of_kind,
+    partials_of_units,
+    read_partials,
+)
+from tidings.pipeline._damage import naming_damaged_files
+from tidings.pipeline._gathering import UNIT, found_again, gathered
 from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
-from tidings.pipeline._measures import Measure, all_measures
+from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
 from tidings.pipeline._result import PipelineResult, check_bad, make_result
 from tidings.pipeline._setting import SMALL, Setting, read_setting
 from tidings.pipeline._store import Run, Store, open_store
 from tidings.pipeline._touching import LARGE, Touched, restricted, touched_units
-from tidings.pipeline.ingest import Mapping, TraceFile, check_rows, find_files, load_mapping, read_table
-from tidings.pipeline.interest import with_matches
+from tidings.pipeline.ingest import Mapping as FileMapping
+from tidings.pipeline.ingest import TraceFile, check_rows, find_files, load_mapping, read_table
+from tidings.pipeline.interest import ship, with_matches
+from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
+from tidings.pipeline.rows import Counting
 
 __all__ = ["PipelineOptions", "Progress", "run_pipeline"]
 
@@ -40,8 +55,8 @@ BYTES_PER_ROW: Final = 25
 """Of a file that does not say how many rows it has; a guess that only decides the number of partitions."""
 TOPIC: Final = "topic"
 SETTINGS: Final = {
-    # The facts are partitioned by publisher and chunk, which is a part of every key they are joined by.
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    # Partials of several kinds are written side by side: open files cost less than sorting rows with sketches.
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 
 Progress = Callable[[str], None]
@@ -118,7 +133,7 @@ def _run(
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session() if callable(session) else session  # one of Connect is of another class
-    with _settings(spark, SETTINGS):
+    with _settings(spark, SETTINGS), naming_damaged_files():
         run = store.begin()
         report("reading subscriptions and topology")
         setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
@@ -139,7 +154,7 @@ class _Job:
         setting: Setting,
         plan: Plan,
         options: PipelineOptions,
-        mapping: Mapping | None,
+        mapping: FileMapping | None,
         warmup_ns: int,
         report: Progress,
     ) -> None:
@@ -148,16 +163,16 @@ class _Job:
 
     def go(self, store: Store, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
-        joined = self._joined(touched)
-        measures = all_measures(window_ns=self._options.window_ns)
-        for measure in measures:
-            self._report(f"computing {measure.name}")
-            self._write_partials(measure, joined, touched)
+        checked = {table: self._checked(table, touched) for table in LARGE}
+        checked["publications"] = self._with_interest(checked["publications"])
+        self._report("computing units")
+        self._write_units(checked, touched)
+        self._report("computing arrivals")
+        self._write_arrivals(touched)
         self._report("writing tables")
-        places = self._write_tables(measures)
+        places = self._write_tables()
         self._report("summing up")
         result = make_result(
-            self._spark,
             places,
             shown={name: store.table(name) for name in places},
             files=len(files),
@@ -174,56 +189,84 @@ class _Job:
         store.commit(self._run, manifest, places)
         return result
 
-    def _write_tables(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """All tables, by name. They are small, so most of what one costs is waiting: some are written at a time."""
-        merges = [(measure.name, name, merge) for measure in measures for name, merge in measure.tables.items()]
-        places = {name: _local(self._run.table(name)) for _, name, _ in merges}
+    def _write_units(self, checked: Mapping[str, DataFrame], touched: Touched | None) -> None:
+        """The partials by unit: those of touched units, the small tables' own, and the last run's of other units."""
+        setting = self._setting
+        computed = partials_of_units(
+            gathered(checked, partitions=self._partitions()),
+            ship(self._spark, setting.audience),
+            Counting(counted_from_ns=self._warmup_ns, clock_tolerance_ns=self._options.clock_tolerance_ns),
+            window_ns=self._options.window_ns,
+        )
+        small = {
+            "pairs": unmatched(setting.subscriptions),
+            "components": small_components(setting.topology, setting.transitions),
+            "quarantine": setting.quarantined,
+            "rows": setting.rows,
+        }
+        partials = computed
+        for kind, rows in small.items():
+            partials = partials.unionAll(as_partials(kind, rows))
+        if touched is not None and self._previous is not None:
+            before = read_partials(self._spark, self._previous)
+            kept = before.where(fn.col("publisher").isNotNull() & ~fn.col("kind").isin(*PASSING))
+            kept = kept.join(fn.broadcast(touched.units), [*UNIT], "left_anti")
+            partials = partials.unionAll(kept.select(*partials.columns))
+        self._append(partials)
+        if self._place(FAULTY).exists():
+            faults = read_partials(self._spark, self._run, FAULTY)
+            self._append(as_partials("quarantine", found_again(faults, checked)))
 
-        def write(measure: str, name: str, merge: Callable[[DataFrame], DataFrame]) -> None:
-            partials = self._spark.read.parquet(_local(self._run.partials(measure)))
-            merge(partials).hint("rebalance").write.parquet(places[name])
+    def _append(self, partials: DataFrame) -> None:
+        place = _local(self._run.partials(UNITS))
+        partials.hint("rebalance", "kind").write.mode("append").partitionBy("kind").parquet(place)
+
+    def _place(self, kind: str) -> Path:
+        return Path(self._run.partials(UNITS)) / f"kind={kind}"
+
+    def _write_arrivals(self, touched: Touched | None) -> None:
+        """The partials by slice of time: those of touched slices, and the last run's of others."""
+        received = read_partials(self._spark, self._run, RECEIVED)
+        partials = arrivals_in_slices(received, partitions=self._partitions())
+        if touched is not None and self._previous is not None:
+            before = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(_local(self._previous.partials(ARRIVALS)))
+            partials = partials.join(fn.broadcast(touched.slices), "slice", "left_semi")
+            before = before.join(fn.broadcast(touched.slices), "slice", "left_anti")
+            partials = before.select(*partials.columns).unionByName(partials)
+        partials.write.parquet(_local(self._run.partials(ARRIVALS)))
+        for kind in PASSING:
+            shutil.rmtree(self._place(kind), ignore_errors=True)
+
+    def _write_tables(self) -> dict[str, str]:
+        """All tables, by name. They are small, so most of what one costs is waiting: some are written at a time."""
+        units = read_partials(self._spark, self._run)
+        places = {name: self._run.table(name) for measure in MEASURES for name in measure.tables}
+
+        def merged(measure: Measure) -> list[tuple[str, DataFrame]]:
+            if measure.name == ARRIVALS:
+                partials = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(_local(self._run.partials(ARRIVALS)))
+            else:
+                partials = of_kind(measure.name, units)
+            if measure.prepare is not None:
+                partials = self._laid_down(measure.name, measure.prepare(partials))
+            return [(name, merge(partials)) for name, merge in measure.tables.items()]
 
         with ThreadPoolExecutor(TABLES_AT_A_TIME) as pool:
-            list(pool.map(lambda each: write(*each), merges))
+            tables = [each for some in pool.map(merged, MEASURES) for each in some]
+            list(pool.map(lambda each: each[1].write.parquet(_local(places[each[0]])), tables))
         return places
+
+    def _laid_down(self, name: str, frame: DataFrame) -> DataFrame:
+        place = _local(self._run.scratch(name))
+        frame.write.parquet(place)
+        return self._spark.read.schema(frame.schema).parquet(place)
 
     def _touched(self) -> Touched | None:
         """None on a first run, or one that begins anew: then everything is."""
         if self._previous is None:
             return None
         self._report("finding what is touched")
-
-        def lay_down(name: str, frame: DataFrame) -> DataFrame:
-            place = _local(self._run.scratch(name))
-            frame.write.parquet(place)
-            return self._spark.read.parquet(place)
-
-        return touched_units(self._plan.new, self._plan.old, self._raw, lay_down)
-
-    def _joined(self, touched: Touched | None) -> Joined:
-        sources = Sources(
-            publications=self._with_interest(self._checked("publications", touched)),
-            hops=self._checked("hops", touched),
-            deliveries=self._checked("deliveries", touched),
-        )
-        setting = self._setting
-        joined = join_events(
-            sources,
-            setting.subscriptions,
-            setting.topology,
-            setting.transitions,
-            Terms(
-                counted_from_ns=self._warmup_ns,
-                clock_tolerance_ns=self._options.clock_tolerance_ns,
-                partitions=self._partitions(),
-            ),
-            self._materialise,
-        )
-        return replace(
-            joined,
-            quarantined=joined.quarantined.unionAll(setting.quarantined),
-            rows=joined.rows.unionAll(setting.rows),
-        )
+        return touched_units(self._plan.new, self._plan.old, self._raw, self._laid_down)
 
     def _raw(self, table: str, files: Sequence[TraceFile]) -> DataFrame:
         return read_table(self._spark, table, files, mapping=self._mapping)
@@ -249,18 +292,6 @@ class _Job:
         topic = fn.col("attributes").getField(wanted).cast("string") if has_topic else fn.lit(None).cast("string")
         return with_matches(publications.withColumn("topic", topic), self._setting.interests)
 
-    def _materialise(self, name: str, frame: DataFrame) -> DataFrame:
-        """The rows as they are, in memory and on the disk of the workers where they meet.
-
-        Not `persist`, which turns rows into compressed columns: that took longer than all joins together. Without
-        adaptive planning, because only then does Spark remember that the rows of a unit are in one place.
-        """
-        self._report(f"joining {name}")
-        with _settings(self._spark, {"spark.sql.adaptive.enabled": "false"}):
-            kept = frame.localCheckpoint(eager=True)
-        # New names for the same columns: Spark would take those of the source they came from for the same ones.
-        return kept.select(*(fn.col(name).alias(name) for name in kept.columns))
-
     def _partitions(self) -> int:
         files = [*self._plan.new, *self._plan.old]
         rows = sum(
@@ -271,26 +302,12 @@ class _Job:
         wide = min(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1), ceil(rows / ROWS_PER_PARTITION_MIN))
         return min(PARTITIONS_MAX, max(1, wide, ceil(rows / ROWS_PER_PARTITION)))
 
-    def _write_partials(self, measure: Measure, joined: Joined, touched: Touched | None) -> None:
-        """The new partials, and of the last run's those that are not touched."""
-        partials = measure.partial(joined)
-        if touched is not None and self._previous is not None:
-            before = self._spark.read.parquet(_local(self._previous.partials(measure.name)))
-            if measure.by == "slice":
-                partials = partials.join(fn.broadcast(touched.slices), "slice", "left_semi")
-                before = before.join(fn.broadcast(touched.slices), "slice", "left_anti")
-            else:
-                belongs = before["publisher"].isNotNull()
-                before = before.where(belongs).join(fn.broadcast(touched.units), [*measure.keys], "left_anti")
-            partials = before.select(*partials.columns).unionByName(partials)
-        partials.hint("rebalance").write.parquet(_local(self._run.partials(measure.name)))
-
 
 def _small(files: Sequence[TraceFile]) -> list[TraceFile]:
     return [file for file in files if file.table in SMALL]
 
 
-def _terms_text(options: PipelineOptions, mapping: Mapping | None, files: Sequence[TraceFile]) -> dict[str, str]:
+def _terms_text(options: PipelineOptions, mapping: FileMapping | None, files: Sequence[TraceFile]) -> dict[str, str]:
     """The options that the answer depends on, as text to compare and to show."""
     warmup_ns = _warmup_ns(files) if options.warmup_ns is None else options.warmup_ns
     return {

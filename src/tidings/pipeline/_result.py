@@ -1,11 +1,13 @@
 """What a run of the pipeline found out, as one document."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as fn
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from tidings.errors import TidingsError
 
@@ -61,36 +63,39 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_result(
-    spark: SparkSession,
-    places: dict[str, str],
-    *,
-    shown: dict[str, Path],
-    files: int,
-    new_files: int,
-    recomputed: str | None,
+    places: Mapping[str, str], *, shown: dict[str, Path], files: int, new_files: int, recomputed: str | None
 ) -> PipelineResult:
     """The document of the tables in these places; the driver holds one row per subscription."""
     names = SubscriberScore.__struct_fields__
-    scores = spark.read.parquet(places["subscriber_scores"]).select("subscription", *names).toArrow()
+    scores = ds.dataset(places["subscriber_scores"], format="parquet").to_table(["subscription", *names])
     rows: list[dict[str, Any]] = scores.sort_by("subscription").to_pylist()
     subscribers = {row["subscription"]: SubscriberScore(**{name: row[name] for name in names}) for row in rows}
     totals = {name: sum(getattr(score, name) for score in subscribers.values()) for name in names[:4]}
-    counted = spark.read.parquet(places["rows"]).collect()
-    quarantine = spark.read.parquet(places["quarantine"])
-    by_reason = quarantine.select(fn.explode("reasons").alias("reason")).groupBy("reason").count().collect()
+    counted = ds.dataset(places["rows"], format="parquet").to_table().to_pylist()
+    bad, by_reason = _by_reason(places["quarantine"])
     return PipelineResult(
         subscribers=subscribers,
         **totals,
         delivery_rate=totals["on_time"] / totals["matched"] if totals["matched"] else None,
         earnings=sum(score.earnings for score in subscribers.values()),
         rows=dict(sorted((row["table"], int(row["rows"])) for row in counted)),
-        bad=quarantine.count(),
-        quarantined=dict(sorted((row["reason"], int(row["count"])) for row in by_reason)),
+        bad=bad,
+        quarantined=dict(sorted(by_reason.items())),
         files=files,
         new_files=new_files,
         recomputed=recomputed,
         tables={name: str(path) for name, path in shown.items()},
     )
+
+
+def _by_reason(place: str) -> tuple[int, Counter[str]]:
+    """How many bad rows there are, and how many for each reason, one batch at a time."""
+    bad, by_reason = 0, Counter[str]()
+    for batch in ds.dataset(place, format="parquet").to_batches(columns=["reasons"]):
+        bad += batch.num_rows
+        for each in pc.value_counts(pc.list_flatten(batch.column("reasons"))).to_pylist():
+            by_reason[each["values"]] += each["counts"]
+    return bad, by_reason
 
 
 def check_bad(result: PipelineResult, max_bad: float | None) -> None:

@@ -46,9 +46,13 @@ JVM_TAIL_BYTES = 2_000
 RESULTS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    # Attributes are told by their names, and those that differ only in case are two.
+    "spark.sql.caseSensitive": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # No limit: with one, Spark adds up the size of the batch so far, lists and all, for every row that it writes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # Sketches are objects: beyond this many groups in a task Spark would sort all its rows instead of hashing them.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
 }
@@ -140,8 +144,9 @@ def _start(
     require_reachable(hosts, what="Spark master", remedy="is it running, and is this its address?")
     given = {**_driver(master, memory, is_local, [host for host, _ in hosts]), **_logging(verbose)}
     given |= kernels_for_workers(folder) if is_local else shipped_to_executors(environment, folder)
-    if "spark.archives" in given and "spark.archives" in settings:
-        settings = {**settings, "spark.archives": f"{settings['spark.archives']},{given['spark.archives']}"}
+    for name, between in (("spark.archives", ","), ("spark.driver.extraJavaOptions", " ")):
+        if name in given and name in settings:
+            settings = {**settings, name: f"{settings[name]}{between}{given[name]}"}
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(master).setAppName(app_name).setAll(list({**given, **settings}.items()))
     with _environment(_python(is_local, environment)), _jvm_words(verbose) as words:
@@ -166,6 +171,8 @@ def _driver(master: str, memory: str | None, is_local: bool, hosts: list[str]) -
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        # A run has more stages than the 100 whose code Spark keeps: the next one would compile all of them again.
+        "spark.sql.codegen.cache.maxEntries": "1000",
     }
     if is_local:
         # Adaptive plans join small partitions, but each still is a file: a few for each core, not 200.

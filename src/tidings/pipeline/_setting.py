@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +19,19 @@ from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
 from tidings.pipeline._facts import WITHOUT_EVENT
-from tidings.pipeline._joining import quarantine_columns
+from tidings.pipeline._gathering import quarantine_columns
 from tidings.pipeline._store import Run
 from tidings.pipeline.ingest import (
-    QUARANTINE,
+    QUARANTINE_SCHEMA,
     Mapping,
     TraceFile,
     check_rows,
     read_table,
-    unreadable_files,
+    unreadable_row,
 )
+from tidings.pipeline.ingest._columns import spark_columns
 from tidings.pipeline.interest import Interests, parse_filters
+from tidings.pipeline.rows import Audience, audience_of
 
 __all__ = ["SMALL", "Setting", "fingerprint", "read_setting"]
 
@@ -49,6 +50,7 @@ class Setting:
     transitions: DataFrame
     brokers: DataFrame | None
     interests: Interests
+    audience: Audience
     fingerprint: str
     quarantined: DataFrame
     rows: DataFrame
@@ -57,22 +59,24 @@ class Setting:
 def read_setting(
     spark: SparkSession, files: Sequence[TraceFile], run: Run, *, mapping: Mapping | None, clock_tolerance_ns: int
 ) -> Setting:
-    """Read the small tables and write them, clean, into the run's folder. Each is read by one job and held here."""
-    topology = read_table(spark, "topology", files, mapping=mapping).where("kind = 'broker'").select("source")
-    names = sorted({name for name in topology.toArrow()["source"].to_pylist() if name is not None}) or None
-    brokers = None if names is None else spark.createDataFrame([(name,) for name in names], "broker string")
+    """Read the small tables and write them, clean, into the run's folder. Each is read once and held here."""
+    raw = {table: read_table(spark, table, files, mapping=mapping).toArrow() for table in SMALL}
+    is_broker = pc.equal(raw["topology"]["kind"], "broker")
+    names = sorted({*raw["topology"].filter(is_broker)["source"].drop_null().to_pylist()}) or None
+    brokers = None if names is None else spark.createDataFrame(pa.table({"broker": names}))
+    raw["subscriptions"] = raw["subscriptions"].append_column("_bad_filter", _are_no_filters(raw["subscriptions"]))
     faults = [file for file in files if file.fault is not None]
-    counts: list[tuple[None, int, str, int]] = [(None, WITHOUT_EVENT, file.table, 1) for file in faults]
+    counts = [(file.table, 1) for file in faults]
     good: dict[str, pa.Table] = {}
-    bad: list[dict[str, Any]] = []
+    bad = [_unreadable(faults)]
     for table in SMALL:
-        rows = read_table(spark, table, files, mapping=mapping)
+        rows = spark.createDataFrame(raw[table])
         checked = check_rows(table, rows, clock_tolerance_ns=clock_tolerance_ns, brokers=brokers)
         marked = checked.select(*TABLES[table].names, *quarantine_columns(table)).toArrow()
         is_bad = pc.greater(pc.list_value_length(marked["reasons"]), 0)
         good[table] = marked.filter(pc.invert(is_bad)).select(TABLES[table].names)
-        bad += marked.filter(is_bad).select(["table", "file", "reasons", "row"]).to_pylist()
-        counts.append((None, WITHOUT_EVENT, table, len(marked)))
+        bad.append(marked.filter(is_bad).select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA))
+        counts.append((table, len(marked)))
     subscriptions = good["subscriptions"].sort_by("subscription")
     numbered = subscriptions.append_column("number", pa.array(np.arange(len(subscriptions), dtype=np.int32)))
     frames = {
@@ -80,9 +84,8 @@ def read_setting(
     }
     interests, unread = parse_filters(numbered)
     assert not unread, "subscriptions whose filter does not parse are in the quarantine"
-    quarantined = spark.createDataFrame(
-        [(row["table"], row["file"], row["reasons"], row["row"]) for row in bad], QUARANTINE
-    ).unionAll(unreadable_files(spark, faults))
+    quarantined = spark.createDataFrame(pa.concat_tables(bad))
+    counted = pa.table({"table": [table for table, _ in counts], "rows": [rows for _, rows in counts]})
     unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
     return Setting(
         subscriptions=frames["subscriptions"],
@@ -90,10 +93,33 @@ def read_setting(
         transitions=frames["transitions"],
         brokers=brokers,
         interests=interests,
+        audience=audience_of(numbered),
         fingerprint=fingerprint(numbered, names),
         quarantined=quarantined.select(*unit, "table", "file", "reasons", "row"),
-        rows=spark.createDataFrame(counts, "publisher string, chunk bigint, table string, rows bigint"),
+        rows=spark.createDataFrame(counted).select(*unit, "table", "rows"),
     )
+
+
+def _are_no_filters(subscriptions: pa.Table) -> pa.Array:
+    """Which filters do not parse; one that is missing is another fault."""
+    texts = subscriptions["filter"].to_pylist()
+    _, faults = parse_filters(
+        pa.table(
+            {
+                "number": pa.array(range(len(texts)), pa.int32()),
+                "filter": subscriptions["filter"],
+                "from_ns": pa.nulls(len(texts), pa.int64()),
+                "until_ns": pa.nulls(len(texts), pa.int64()),
+            }
+        )
+    )
+    wrong = {fault.number for fault in faults if fault.filter is not None}
+    return pa.array([number in wrong for number in range(len(texts))], pa.bool_())
+
+
+def _unreadable(faults: Sequence[TraceFile]) -> pa.Table:
+    """Files that cannot be read, as rows of the quarantine."""
+    return pa.Table.from_pylist([unreadable_row(file) for file in faults], QUARANTINE_SCHEMA)
 
 
 def fingerprint(subscriptions: pa.Table, brokers: Sequence[str] | None) -> str:
@@ -109,4 +135,6 @@ def _laid_down(spark: SparkSession, place: str, table: pa.Table) -> DataFrame:
     """As a file of the run, so that no plan has to carry the rows."""
     Path(place).mkdir(parents=True)
     pq.write_table(table, f"{place}/part-0.parquet")
-    return spark.read.parquet(f"file:{place}")
+    columns, fault = spark_columns(table.schema)
+    assert columns is not None, fault
+    return spark.read.schema(columns).parquet(f"file:{place}")

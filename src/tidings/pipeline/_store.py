@@ -1,10 +1,10 @@
 """What a run leaves in its directory, so that a kill at any moment leaves the last complete answer.
 
-    out/runs/000007/manifest.json     what was counted, and the result
+    out/runs/000007-1b9d6bcf/manifest.json     what was counted, and the result
                     setting/          subscriptions with their numbers, topology, transitions
                     partials/NAME/    partial aggregates, from which the next run goes on
                     tables/NAME/      the tables
-    out/current -> runs/000007
+    out/current -> runs/000007-1b9d6bcf
     out/NAME -> current/tables/NAME
 
 A run writes a folder of its own and then replaces the one link `current`, which the file system does at once or not at
@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from tidings.errors import InputError
 from tidings.pipeline._manifest import Manifest
@@ -67,8 +68,9 @@ class Store:
         """An empty folder for a new run; what aborted runs left is removed."""
         last = self._current()
         self._remove_others(last)
-        number = 1 if last is None else int(last.name) + 1
-        folder = self._out / _RUNS / f"{number:06}"
+        number = 1 if last is None else int(last.name.partition("-")[0]) + 1
+        # No two runs have the same name, also if one was aborted or everything began anew.
+        folder = self._out / _RUNS / f"{number:06}-{uuid4().hex[:8]}"
         folder.mkdir(parents=True)
         return Run(folder.resolve())
 

@@ -11,6 +11,7 @@ not-matching, duplicate) are given where these rows meet, by the constants, KEYS
 
 from tidings.pipeline.ingest._checks import (
     KEYS,
+    OUTCOMES,
     check_rows,
     delay_is_negative,
     first_of,
@@ -18,6 +19,7 @@ from tidings.pipeline.ingest._checks import (
     quarantine_rows,
     split,
     unreadable_files,
+    unreadable_row,
 )
 from tidings.pipeline.ingest._files import NEEDED, TraceFile, find_files
 from tidings.pipeline.ingest._mapping import Mapping, load_mapping
@@ -33,6 +35,7 @@ from tidings.pipeline.ingest._reasons import (
     NEGATIVE_DELAY,
     NOT_MATCHING,
     QUARANTINE,
+    QUARANTINE_SCHEMA,
     REASONS,
     UNKNOWN_BROKER,
     UNKNOWN_PUBLICATION,
@@ -52,7 +55,9 @@ __all__ = [
     "NEEDED",
     "NEGATIVE_DELAY",
     "NOT_MATCHING",
+    "OUTCOMES",
     "QUARANTINE",
+    "QUARANTINE_SCHEMA",
     "REASONS",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
@@ -73,4 +78,5 @@ __all__ = [
     "shown_path",
     "split",
     "unreadable_files",
+    "unreadable_row",
 ]

@@ -32,7 +32,7 @@ from tidings.pipeline.ingest._reasons import (
     JSON_OPTIONS,
     MISSING_ID,
     NEGATIVE_DELAY,
-    QUARANTINE,
+    QUARANTINE_SCHEMA,
     UNKNOWN_BROKER,
     UNKNOWN_SUBSCRIPTION,
     UNREADABLE_FILE,
@@ -40,6 +40,7 @@ from tidings.pipeline.ingest._reasons import (
 
 __all__ = [
     "KEYS",
+    "OUTCOMES",
     "check_rows",
     "delay_is_negative",
     "first_of",
@@ -47,6 +48,7 @@ __all__ = [
     "quarantine_rows",
     "split",
     "unreadable_files",
+    "unreadable_row",
 ]
 
 TIME_NS_MAX: Final = 1 << 62
@@ -91,11 +93,12 @@ def check_rows(
     """The rows of `read_table` with `reasons array<string>`, in the order of REASONS, in place of `_faults`.
 
     `brokers` (column `broker`, see `known_brokers`) and `subscriptions` (column `subscription`) are those that there
-    are; without them nothing is unknown. Duplicates are looked for in the small tables only (subscriptions,
-    transitions, topology).
+    are, each once; without them nothing is unknown. If subscriptions have a `number`, deliveries get it. Duplicates are
+    looked for in the small tables only (subscriptions, transitions, topology). Whoever has read the filters of
+    subscriptions already says in `_bad_filter` which do not parse.
     """
     columns = rows.columns
-    if table == "subscriptions":
+    if table == "subscriptions" and "_bad_filter" not in columns:
         rows = _with_filter_faults(rows)
     rows, unknown = _with_unknown(table, rows, brokers, subscriptions)
     conditions = [
@@ -110,7 +113,9 @@ def check_rows(
     is_bad = _any([condition for _, condition in conditions])
     # Arrays are built for bad rows only: of a thousand million good ones, each would cost an allocation.
     reasons = f.when(is_bad, f.concat(f.col("_faults"), found)).otherwise(f.col("_faults"))
-    kept = [name for name in columns if name != "_faults"]
+    kept = [name for name in columns if name not in ("_faults", "_bad_filter")]
+    if "number" in rows.columns and "number" not in kept:
+        kept.append("number")
     checked = rows.select(*kept, reasons.alias("reasons"))
     return _mark_duplicates(table, checked) if table in _SMALL else checked
 
@@ -131,12 +136,14 @@ def quarantine_rows(table: str, rows: DataFrame) -> DataFrame:
 
 def unreadable_files(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
     """Files that cannot be read, as rows of the quarantine, one each."""
-    rows = [
-        (file.table, file.path, [UNREADABLE_FILE], _json({"fault": file.fault, "size_bytes": file.size_bytes}))
-        for file in files
-        if file.fault is not None
-    ]
-    return spark.createDataFrame(rows, QUARANTINE)
+    rows = [unreadable_row(file) for file in files if file.fault is not None]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
+
+
+def unreadable_row(file: TraceFile) -> dict[str, object]:
+    """A file that cannot be read, as a row of the quarantine."""
+    shown = _json({"fault": file.fault, "size_bytes": file.size_bytes})
+    return {"table": file.table, "file": file.path, "reasons": [UNREADABLE_FILE], "row": shown}
 
 
 def known_brokers(topology: DataFrame) -> DataFrame:
@@ -236,15 +243,19 @@ def _with_unknown(
         conditions = [f.col(name).isNotNull() & f.col(f"_known_{name}").isNull() for name in names]
         unknown.append((UNKNOWN_BROKER, _any(conditions)))
     if subscriptions is not None and table == "deliveries":
-        rows = _with_mark(rows, "subscription", subscriptions.select("subscription"), "_known_subscription")
-        is_unknown = f.col("subscription").isNotNull() & f.col("_known_subscription").isNull()
+        mark = "number" if "number" in subscriptions.columns else "_known_subscription"
+        given = ["subscription", *(["number"] if mark == "number" else [])]
+        rows = _with_mark(rows, "subscription", subscriptions.select(*given), mark)
+        is_unknown = f.col("subscription").isNotNull() & f.col(mark).isNull()
         unknown.append((UNKNOWN_SUBSCRIPTION, is_unknown))
     return rows, unknown
 
 
 def _with_mark(rows: DataFrame, name: str, known: DataFrame, mark: str) -> DataFrame:
+    """The rows with a column that is NULL where `known` has no such name: its second column, or else true."""
     key = f"{mark}_key"
-    marked = known.toDF(key).distinct().select(key, f.lit(True).alias(mark))
+    value = known[known.columns[1]] if len(known.columns) > 1 else f.lit(True)
+    marked = known.select(known[known.columns[0]].alias(key), value.alias(mark))
     return rows.join(f.broadcast(marked), f.col(name) == f.col(key), "left").drop(key)
 
 

@@ -7,6 +7,8 @@ the other rows of an event (unknown-publication, not-matching, duplicate) where 
 
 from typing import Final
 
+import pyarrow as pa
+
 __all__ = [
     "BAD_FILTER",
     "BAD_VALUE",
@@ -17,6 +19,7 @@ __all__ = [
     "NEGATIVE_DELAY",
     "NOT_MATCHING",
     "QUARANTINE",
+    "QUARANTINE_SCHEMA",
     "REASONS",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
@@ -56,6 +59,16 @@ REASONS: Final = {
 
 QUARANTINE: Final = "table string, file string, reasons array<string>, row string"
 """The table of bad rows; `row` is the row as JSON, as it was read, or the fault of a file that cannot be read."""
+
+QUARANTINE_SCHEMA: Final = pa.schema(
+    [
+        ("table", pa.string()),
+        ("file", pa.string()),
+        ("reasons", pa.list_(pa.string())),
+        ("row", pa.string()),
+    ]
+)
+"""The same as Arrow has it."""
 
 JSON_OPTIONS: Final = {"ignoreNullFields": "false"}
 """A missing value is shown as null in a row that is set aside, as it may be the very reason."""

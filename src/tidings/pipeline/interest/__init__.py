@@ -1,6 +1,16 @@
 """Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
 
 from tidings.pipeline.interest._matches import with_matches
+from tidings.pipeline.interest._shipping import Shipped, ship
 from tidings.pipeline.interest._subscriptions import BAD_FILTER, SUBSCRIPTIONS, FilterFault, Interests, parse_filters
 
-__all__ = ["BAD_FILTER", "SUBSCRIPTIONS", "FilterFault", "Interests", "parse_filters", "with_matches"]
+__all__ = [
+    "BAD_FILTER",
+    "SUBSCRIPTIONS",
+    "FilterFault",
+    "Interests",
+    "Shipped",
+    "parse_filters",
+    "ship",
+    "with_matches",
+]

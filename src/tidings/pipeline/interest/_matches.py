@@ -31,7 +31,7 @@ def with_matches(publications: "DataFrame", interests: Interests) -> "DataFrame"
     shipped = ship(publications.sparkSession, Matcher(interests))
 
     def matches(departures: pa.Array, *values: pa.Array) -> pa.Array:
-        return shipped.matcher().matches(departures, dict(zip(names, values, strict=True)))
+        return shipped.value().matches(departures, dict(zip(names, values, strict=True)))
 
     udf: Any = fn.arrow_udf(matches, "array<int>")  # type: ignore[attr-defined]  # it has no stub
     arguments = [fn.col("departure_ns"), *(fn.col("attributes").getField(name) for name in names)]

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from tidings.errors import InputError
-from tidings.pipeline.interest._matcher import Matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,18 +33,18 @@ ALIGNED: Final = 64  # bytes: a cache line
 MAX_MAPPED: Final = 4
 """Files that a worker process keeps mapped; the one that was used longest ago goes first."""
 
-_mapped: OrderedDict[str, Matcher] = OrderedDict()
+_mapped: OrderedDict[str, Any] = OrderedDict()
 _sent: "WeakKeyDictionary[SparkSession, set[str]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A matcher that workers can get at: all that a task has to carry is the name of its file."""
+    """A value that workers can get at: all that a task has to carry is the name of its file."""
 
     name: str
 
-    def matcher(self) -> Matcher:
-        """In a worker: the matcher, mapped if this process has not done so before."""
+    def value(self) -> Any:
+        """In a worker: the value, mapped if this process has not done so before."""
         found = _mapped.get(self.name)
         if found is None:
             from pyspark import SparkFiles
@@ -58,9 +57,9 @@ class Shipped:
         return found
 
 
-def ship(session: "SparkSession", matcher: Matcher) -> Shipped:
-    """On the driver: make the matcher available to all workers of the session, once."""
-    path = write_packed(matcher, _outbox())
+def ship(session: "SparkSession", value: object) -> Shipped:
+    """On the driver: make the value available to all workers of the session, once."""
+    path = write_packed(value, _outbox())
     sent = _sent.setdefault(session, set())
     if path.name not in sent:
         session.addArtifacts(str(path), file=True)

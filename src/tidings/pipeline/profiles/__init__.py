@@ -7,29 +7,80 @@ docs/reference/profiles.md. All but what is read off a quantile sketch is exactl
 from typing import Final
 
 from tidings.pipeline.profiles._brokers import (
+    PARTIAL_ARRIVALS,
+    RECEPTIONS,
     SLICE_NS,
+    arrivals_in_slices,
+    brokers_table,
     merge_arrivals,
     merge_brokers,
     partial_arrivals,
+    receptions_of,
 )
-from tidings.pipeline.profiles._components import merge_components, partial_components
-from tidings.pipeline.profiles._content import MOST_SIGNATURES, merge_content, partial_content
-from tidings.pipeline.profiles._links import merge_links, partial_transmissions
-from tidings.pipeline.profiles._pairs import BORDER_EVENTS, WINDOW_NS, merge_pairs, partial_pairs
+from tidings.pipeline.profiles._components import (
+    PARTIAL_COMPONENTS,
+    merge_components,
+    partial_components,
+    small_components,
+    spans_of,
+)
+from tidings.pipeline.profiles._content import (
+    MOST_SIGNATURES,
+    PARTIAL_CONTENT,
+    content_of,
+    merge_content,
+    partial_content,
+)
+from tidings.pipeline.profiles._links import (
+    PARTIAL_TRANSMISSIONS,
+    links_table,
+    merge_links,
+    merged_transmissions,
+    partial_transmissions,
+    transmissions_of,
+)
+from tidings.pipeline.profiles._pair_sums import merged_pairs
+from tidings.pipeline.profiles._pairs import (
+    BORDER_EVENTS,
+    PARTIAL_PAIRS,
+    WINDOW_NS,
+    merge_pairs,
+    pairs_of,
+    pairs_table,
+    partial_pairs,
+    unmatched,
+)
 from tidings.pipeline.profiles._profile import LEVEL, Profile
-from tidings.pipeline.profiles._publishers import merge_publishers, partial_publishers
-from tidings.pipeline.profiles._sums import PROBABILITIES, SKETCH_K
+from tidings.pipeline.profiles._publishers import (
+    PARTIAL_PUBLISHERS,
+    merge_publishers,
+    partial_publishers,
+    publishers_of,
+)
+from tidings.pipeline.profiles._sums import PROBABILITIES
+from tidings.pipeline.rows import SKETCH_K
 
 __all__ = [
     "BORDER_EVENTS",
     "LEVEL",
     "MOST_SIGNATURES",
+    "PARTIAL_ARRIVALS",
+    "PARTIAL_COMPONENTS",
+    "PARTIAL_CONTENT",
+    "PARTIAL_PAIRS",
+    "PARTIAL_PUBLISHERS",
+    "PARTIAL_TRANSMISSIONS",
     "PROBABILITIES",
     "PROFILES",
+    "RECEPTIONS",
     "SKETCH_K",
     "SLICE_NS",
     "WINDOW_NS",
     "Profile",
+    "arrivals_in_slices",
+    "brokers_table",
+    "content_of",
+    "links_table",
     "merge_arrivals",
     "merge_brokers",
     "merge_components",
@@ -37,12 +88,22 @@ __all__ = [
     "merge_links",
     "merge_pairs",
     "merge_publishers",
+    "merged_pairs",
+    "merged_transmissions",
+    "pairs_of",
+    "pairs_table",
     "partial_arrivals",
     "partial_components",
     "partial_content",
     "partial_pairs",
     "partial_publishers",
     "partial_transmissions",
+    "publishers_of",
+    "receptions_of",
+    "small_components",
+    "spans_of",
+    "transmissions_of",
+    "unmatched",
 ]
 
 PROFILES: Final = (

@@ -2,7 +2,7 @@
 
 Two tables, since they are cut differently. `brokers` (by chunk, from the partials of _links.py): service and waiting
 times of what each broker received. `arrivals` (by slice of time): the gaps between consecutive receptions whoever
-published them; these need the receptions of all publishers in order of time, a second shuffle of two narrow columns.
+published them; these need the receptions of all publishers in order of time, a second shuffle of lists of times.
 Gaps across slices are added in the merge, so the table does not depend on where slices end.
 
 The service time is `ended_ns` - `began_ns`, with any processing that keeps nobody waiting; the waiting time is
@@ -19,27 +19,48 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
+from tidings.pipeline.ingest import OUTCOMES
 from tidings.pipeline.profiles._finishing import (
     duration,
     duration_columns,
     finished,
     floats,
+    partial_columns,
     scv_columns,
     scv_of,
     sum_of_products,
     whole,
 )
+from tidings.pipeline.profiles._links import SETS, merged_transmissions
+from tidings.pipeline.profiles._pair_sums import of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import merged_value, partial_value, shown
+from tidings.pipeline.rows import (
+    HopRows,
+    Values,
+    grouped,
+    grouped_value,
+    names_of,
+    over_partitions,
+    packed,
+    table_of,
+    truncated_quotient,
+    values_of,
+)
 from tidings.statistics import events_interval, moments, ratio, scv_interval
 
 __all__ = [
     "ARRIVALS",
     "BROKERS",
+    "PARTIAL_ARRIVALS",
+    "RECEPTIONS",
     "SLICE_NS",
+    "arrivals_in_slices",
+    "brokers_table",
     "merge_arrivals",
     "merge_brokers",
     "partial_arrivals",
+    "receptions_of",
 ]
 
 SLICE_NS: Final = 60_000_000_000
@@ -57,19 +78,22 @@ ARRIVALS = (
 
 
 def merge_brokers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    merged = (
-        partials.where("arrivals > 0")
-        .groupBy(fn.col("target").alias("broker"))
-        .agg(
-            fn.sum("arrivals").alias("arrivals"),
-            fn.min("first_received_ns").alias("first_ns"),
-            fn.max("last_received_ns").alias("last_ns"),
-            fn.max("last_ended_ns").alias("last_ended_ns"),
-            *merged_value("service"),
-            *merged_value("waiting"),
-        )
+    return brokers_table(merged_transmissions(partials), level=level)
+
+
+def brokers_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+    """The table of `merged_transmissions`."""
+    mine = of_set(merged, ("target",), SETS).where("arrivals > 0")
+    sketched = mine.select(
+        fn.col("target").alias("broker"),
+        "arrivals",
+        fn.col("first_received_ns").alias("first_ns"),
+        fn.col("last_received_ns").alias("last_ns"),
+        "last_ended_ns",
+        *(name for name in mine.columns if name.startswith(("service_", "waiting_"))),
+        *shown("service"),
+        *shown("waiting"),
     )
-    sketched = merged.select("*", *shown("service"), *shown("waiting"))
     return finished(sketched, partial(_finish_brokers, level=level), BROKERS)
 
 
@@ -85,22 +109,61 @@ def _finish_brokers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     }
 
 
+RECEPTIONS: Final = "broker string, slice bigint, received_ns array<bigint>"
+PARTIAL_ARRIVALS: Final = (
+    "broker string, slice bigint, arrivals bigint, first_ns bigint, last_ns bigint, "
+    f"{partial_columns('gap', sketch=False)}"
+)
+
+
 def partial_arrivals(facts: Facts) -> DataFrame:
-    received = facts.transmissions.where("received_ns IS NOT NULL").select(
-        fn.col("target").alias("broker"), fn.expr(f"received_ns div {SLICE_NS}L").alias("slice"), "received_ns"
-    )
-    order = Window.partitionBy("broker", "slice").orderBy("received_ns")
-    gap = fn.col("received_ns") - fn.lag("received_ns").over(order)
-    return (
-        received.withColumn("gap", gap)
-        .groupBy("broker", "slice")
-        .agg(
-            fn.count("*").alias("arrivals"),
-            fn.min("received_ns").alias("first_ns"),
-            fn.max("received_ns").alias("last_ns"),
-            *partial_value("gap", fn.col("gap"), sketch=False),
-        )
-    )
+    hops = facts.transmissions
+    received = over_partitions(hops, lambda table: receptions_of(HopRows.of(table, OUTCOMES)), RECEPTIONS)
+    return arrivals_in_slices(received)
+
+
+def arrivals_in_slices(receptions: DataFrame, *, partitions: int = 1) -> DataFrame:
+    """The partials by slice: where the receptions (RECEPTIONS) of all publishers meet."""
+    return over_partitions(receptions.repartition(partitions, "broker", "slice"), arrivals_of, PARTIAL_ARRIVALS)
+
+
+def receptions_of(hops: HopRows) -> pa.Table:
+    """When each broker received something, as lists (RECEPTIONS): one row instead of thousands is shuffled."""
+    received = hops.times_ns["received_ns"]
+    groups = grouped(hops.target.codes, truncated_quotient(received.values, SLICE_NS))
+    kept = np.flatnonzero(groups.sums(received.known))
+    firsts = groups.firsts[kept]
+    lists = groups.lists(received.values, received.known).take(pa.array(kept))
+    columns = {
+        "broker": hops.target.at(firsts),
+        "slice": truncated_quotient(received.values[firsts], SLICE_NS),
+        "received_ns": lists,
+    }
+    return table_of(columns, RECEPTIONS)
+
+
+def arrivals_of(receptions: pa.Table) -> pa.Table:
+    """The partials (PARTIAL_ARRIVALS) of slices whose receptions are all here."""
+    lists = receptions["received_ns"].combine_chunks()
+    of_list = np.repeat(np.arange(len(receptions)), np.asarray(lists.value_lengths()))
+    broker, number = names_of(receptions["broker"]), values_of(receptions["slice"]).values
+    received = np.asarray(lists.flatten())
+    owner = packed(broker.codes, number)[of_list]
+    order = np.lexsort((received, owner))
+    groups = grouped(owner[order])
+    at_ns = Values(received[order], np.ones(len(order), np.bool_))
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[groups.starts] = True
+    firsts = of_list[order[groups.firsts]]
+    columns = {
+        "broker": broker.at(firsts),
+        "slice": number[firsts],
+        "arrivals": groups.counts(),
+        "first_ns": groups.least(at_ns),
+        "last_ns": groups.greatest(at_ns),
+        **grouped_value("gap", groups, at_ns.minus(at_ns.at(np.arange(len(order)) - 1)).where(~is_first), sketch=False),
+    }
+    return table_of(columns, PARTIAL_ARRIVALS)
 
 
 def merge_arrivals(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
@@ -111,7 +174,7 @@ def merge_arrivals(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
         fn.min("first_ns").alias("first_ns"),
         fn.max("last_ns").alias("last_ns"),
         *merged_value("gap", sketch=False),
-        *partial_value("border", fn.col("border"), sketch=False),
+        *partial_value("border", fn.col("border")),
     )
     return finished(merged, partial(_finish_arrivals, level=level), ARRIVALS)
 

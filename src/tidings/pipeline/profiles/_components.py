@@ -18,12 +18,24 @@ from pyspark.sql import functions as fn
 from tidings.pipeline._facts import WITHOUT_EVENT, Facts
 from tidings.pipeline.profiles._finishing import finished
 from tidings.pipeline.profiles._profile import LEVEL
+from tidings.pipeline.rows import EventRows, grouped, over_partitions, table_of
 from tidings.statistics import Periods, Rates, censored_rates, exponentiality, periods, ratio
 
-__all__ = ["COMPONENTS", "merge_components", "partial_components"]
+__all__ = [
+    "COMPONENTS",
+    "PARTIAL_COMPONENTS",
+    "SPANS",
+    "merge_components",
+    "partial_components",
+    "small_components",
+    "spans_of",
+]
 
 _COMPONENT: Final = ("kind", "source", "target")
-_PARTIAL: Final = (*_COMPONENT, "at_ns", "up", "first_ns", "last_ns")
+PARTIAL_COMPONENTS: Final = (
+    "publisher string, chunk bigint, kind string, source string, target string, at_ns bigint, up boolean, "
+    "first_ns bigint, last_ns bigint"
+)
 
 
 def _rate_columns(event: str, state: str) -> str:
@@ -39,12 +51,29 @@ COMPONENTS = (
 )
 
 
+SPANS: Final = "publisher string, chunk bigint, first_ns bigint, last_ns bigint"
+
+
 def partial_components(facts: Facts) -> DataFrame:
-    lasted = facts.events.groupBy("publisher", "chunk").agg(
-        fn.min("departure_ns").alias("first_ns"), fn.max("departure_ns").alias("last_ns")
-    )
-    rows = [_small(facts.topology), _small(facts.transitions, "at_ns", "up"), _of_events(lasted)]
-    return rows[0].unionByName(rows[1]).unionByName(rows[2])
+    lasted = over_partitions(facts.events, lambda table: spans_of(EventRows.of(table)), SPANS)
+    return small_components(facts.topology, facts.transitions).unionByName(_of_events(lasted))
+
+
+def small_components(topology: DataFrame, transitions: DataFrame) -> DataFrame:
+    """The partials of the small tables, in the unit of no event."""
+    return _small(topology).unionByName(_small(transitions, "at_ns", "up"))
+
+
+def spans_of(events: EventRows) -> pa.Table:
+    """From when to when the events of each unit departed (SPANS)."""
+    groups = grouped(events.publisher.codes, events.chunk)
+    columns = {
+        "publisher": events.publisher.at(groups.firsts),
+        "chunk": events.chunk[groups.firsts],
+        "first_ns": groups.least(events.departure_ns),
+        "last_ns": groups.greatest(events.departure_ns),
+    }
+    return table_of(columns, SPANS)
 
 
 def _small(table: DataFrame, *known: str) -> DataFrame:

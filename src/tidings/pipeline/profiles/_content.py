@@ -6,41 +6,63 @@ dropped or merged, however many there are; a publisher with more than MOST_SIGNA
 signatures hardly repeat, and whoever works through them has to expect as much work as with the events themselves.
 """
 
+from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from tidings.errors import InputError
 from tidings.pipeline._facts import Facts
 from tidings.pipeline.profiles._sums import merged_sum
+from tidings.pipeline.rows import Audience, EventRows, audience_of, grouped, over_partitions, table_of
 
-__all__ = ["MOST_SIGNATURES", "merge_content", "partial_content"]
+__all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of", "merge_content", "partial_content"]
 
 MOST_SIGNATURES: Final = 10_000
 """Rows of one publisher from which on its content is marked as crowded."""
 
 
+PARTIAL_CONTENT: Final = (
+    "publisher string, chunk bigint, subscriptions array<string>, lifetime_ns bigint, events bigint, size_sum bigint"
+)
+
+
 def partial_content(facts: Facts) -> DataFrame:
-    counted = facts.events.groupBy("publisher", "chunk", "matches", "lifetime_ns").agg(
-        fn.count("*").alias("events"), fn.sum("size_bytes").alias("size_sum")
-    )
-    # Names are put in place of numbers after counting. All of this stays inside a chunk: nothing is shuffled again.
-    row = ["publisher", "chunk", "lifetime_ns", "events", "size_sum", "row"]
-    numbered = counted.withColumn("row", fn.monotonically_increasing_id()).select(
-        *row, fn.explode_outer("matches").alias("number")
-    )
-    names = fn.broadcast(facts.subscriptions.select("number", "subscription"))
-    named = numbered.join(names, "number", "left").groupBy(*row)
-    return named.agg(fn.array_sort(fn.collect_list(_known_name())).alias("subscriptions")).select(
-        "publisher", "chunk", "subscriptions", "lifetime_ns", "events", "size_sum"
-    )
+    audience = audience_of(facts.subscriptions.toArrow())
+    return over_partitions(facts.events, lambda table: content_of(EventRows.of(table), audience), PARTIAL_CONTENT)
 
 
-def _known_name() -> Column:
-    """The subscription of a number; NULL, which is not collected, for an event that matches nothing."""
-    wrong = fn.concat(fn.lit("events match subscription number "), "number", fn.lit(", and there is none"))
-    is_unknown = fn.col("number").isNotNull() & fn.col("subscription").isNull()
-    return fn.when(is_unknown, fn.raise_error(wrong)).otherwise(fn.col("subscription"))
+def content_of(events: EventRows, audience: Audience) -> pa.Table:
+    """The partials (PARTIAL_CONTENT) of these events. Names are put in place of numbers after counting."""
+    if len(events.numbers) and events.numbers.max() >= len(audience):
+        raise InputError(f"events match subscription number {events.numbers.max()}, and there is none")
+    signature, distinct = _signatures(events)
+    lifetime = events.lifetime_ns
+    groups = grouped(events.publisher.codes, events.chunk, signature, lifetime.known.astype(np.int64), lifetime.values)
+    firsts = groups.firsts
+    names = audience.subscriptions.to_pylist()
+    shown = [sorted(names[number] for number in np.frombuffer(each, np.int32).tolist()) for each in distinct]
+    columns = {
+        "publisher": events.publisher.at(firsts),
+        "chunk": events.chunk[firsts],
+        "subscriptions": [shown[each] for each in signature[firsts].tolist()],
+        "lifetime_ns": lifetime.at(firsts),
+        "events": groups.counts(),
+        "size_sum": groups.sums(events.size_bytes.values),
+    }
+    return table_of(columns, PARTIAL_CONTENT)
+
+
+def _signatures(events: EventRows) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+    """For each event the number of its signature, and the signatures: the bytes of their numbers."""
+    data, starts = events.numbers.astype(np.int32).tobytes(), (4 * events.starts).tolist()
+    known: dict[bytes, int] = {}
+    found = [known.setdefault(data[start:end], len(known)) for start, end in pairwise(starts)]
+    return np.array(found, np.int64), list(known)
 
 
 def merge_content(partials: DataFrame) -> DataFrame:

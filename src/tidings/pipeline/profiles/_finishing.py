@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs leave it out
 
-from tidings.pipeline.profiles._sums import HALVES, LOW_BITS
+from tidings.pipeline.rows import LOW_BITS
+from tidings.pipeline.rows._groups import HALVES
 from tidings.statistics import Moments, moments, scv_interval
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "finished",
     "floats",
     "moments_of",
+    "partial_columns",
+    "product_columns",
     "scv_columns",
     "scv_of",
     "sum_of_products",
@@ -88,6 +91,19 @@ def duration(batch: pa.RecordBatch, name: str) -> dict[str, Any]:
     """Those of them that have to be estimated."""
     known = moments_of(batch, name)
     return {f"{name}_mean_s": known.mean / 1e9, f"{name}_scv": known.scv}
+
+
+def partial_columns(name: str, *, sketch: bool = True) -> str:
+    """The columns that a partial has of a value."""
+    sketched = f", {name}_sketch binary" if sketch else ""
+    return (
+        f"{name}_count bigint, {name}_sum bigint, {product_columns(f'{name}_squares')}, {name}_min bigint, "
+        f"{name}_max bigint{sketched}"
+    )
+
+
+def product_columns(name: str) -> str:
+    return f"{name}_hh double, {name}_hl double, {name}_ll bigint"
 
 
 def scv_columns(name: str) -> str:

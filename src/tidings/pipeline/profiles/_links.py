@@ -19,31 +19,46 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
+from tidings.pipeline.ingest import OUTCOMES
 from tidings.pipeline.profiles._finishing import (
     duration,
     duration_columns,
     finished,
     floats,
+    partial_columns,
+    product_columns,
     sum_of_products,
     whole,
 )
+from tidings.pipeline.profiles._pair_sums import of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import (
     merged_products,
     merged_sum,
     merged_value,
-    or_zero,
-    partial_products,
-    partial_value,
     shown,
 )
+from tidings.pipeline.rows import HopRows, grouped, grouped_products, grouped_value, over_partitions, table_of
 from tidings.statistics import line_from_sums, ratio, wilson_interval
 
-__all__ = ["LINKS", "merge_links", "partial_transmissions"]
+__all__ = [
+    "LINKS",
+    "PARTIAL_TRANSMISSIONS",
+    "SETS",
+    "links_table",
+    "merge_links",
+    "merged_transmissions",
+    "partial_transmissions",
+    "transmissions_of",
+]
 
-OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight", "failed")
 # One unit of the slope, a nanosecond per byte, in seconds per kB.
 _SLOPE_S_PER_KB: Final = 1e-9 * 1e3
+
+
+def _column(outcome: str) -> str:
+    return outcome.replace("-", "_")
+
 
 LINKS = (
     "source string, target string, copies bigint, received bigint, lost bigint, expired bigint, hopeless bigint, "
@@ -55,52 +70,95 @@ LINKS = (
 )
 
 
+PARTIAL_TRANSMISSIONS: Final = (
+    "publisher string, chunk bigint, source string, target string, copies bigint, "
+    + "".join(f"{_column(outcome)} bigint, " for outcome in OUTCOMES)
+    + "sent bigint, bytes bigint, first_sent_ns bigint, last_sent_ns bigint, arrivals bigint, received_bytes bigint, "
+    "first_received_ns bigint, last_received_ns bigint, last_ended_ns bigint, in_vain bigint, in_vain_bytes bigint, "
+    f"{partial_columns('wait')}, {partial_columns('delay')}, {partial_columns('size', sketch=False)}, "
+    f"{product_columns('size_delay')}, {partial_columns('service')}, {partial_columns('waiting')}"
+)
+
+
 def partial_transmissions(facts: Facts) -> DataFrame:
-    size, is_received = fn.col("size_bytes"), fn.col("received_ns").isNotNull()
-    # From its loosest deadline on an event can be on time for nobody.
-    is_expired = fn.col("received_ns") - fn.col("departure_ns") >= fn.col("deadline_ns")
-    delay = fn.col("received_ns") - fn.col("sent_ns")
-    size_sent = fn.when(delay.isNotNull(), size)
-    return facts.transmissions.groupBy("publisher", "chunk", "source", "target").agg(
-        fn.count("*").alias("copies"),
-        *(fn.count_if(fn.col("outcome") == outcome).alias(_column(outcome)) for outcome in OUTCOMES),
-        fn.count("sent_ns").alias("sent"),
-        or_zero(fn.sum(fn.when(fn.col("sent_ns").isNotNull(), size))).alias("bytes"),
-        fn.min("sent_ns").alias("first_sent_ns"),
-        fn.max("sent_ns").alias("last_sent_ns"),
-        fn.count("received_ns").alias("arrivals"),
-        or_zero(fn.sum(fn.when(is_received, size))).alias("received_bytes"),
-        fn.min("received_ns").alias("first_received_ns"),
-        fn.max("received_ns").alias("last_received_ns"),
-        fn.max(fn.when(is_received, fn.col("ended_ns"))).alias("last_ended_ns"),
-        fn.count_if(is_expired).alias("in_vain"),
-        or_zero(fn.sum(fn.when(is_expired, size))).alias("in_vain_bytes"),
-        *partial_value("wait", fn.col("sent_ns") - fn.col("enqueued_ns")),
-        *partial_value("delay", delay),
-        *partial_value("size", size_sent, sketch=False),
-        *partial_products("size_delay", size_sent, delay),
-        *partial_value("service", fn.when(is_received, fn.col("ended_ns") - fn.col("began_ns"))),
-        *partial_value("waiting", fn.when(is_received, fn.col("began_ns") - fn.col("received_ns"))),
+    return over_partitions(
+        facts.transmissions, lambda table: transmissions_of(HopRows.of(table, OUTCOMES)), PARTIAL_TRANSMISSIONS
     )
 
 
-def _column(outcome: str) -> str:
-    return outcome.replace("-", "_")
+def transmissions_of(hops: HopRows) -> pa.Table:
+    """The partials (PARTIAL_TRANSMISSIONS) of these hops."""
+    groups = grouped(hops.publisher.codes, hops.chunk, hops.source.codes, hops.target.codes)
+    size = hops.size_bytes
+    enqueued, sent, received, began, ended = hops.times_ns.values()
+    # From its loosest deadline on an event can be on time for nobody.
+    taken = received.minus(hops.departure_ns)
+    is_expired = taken.known & hops.deadline_ns.known & (taken.values >= hops.deadline_ns.values)
+    delay = received.minus(sent)
+    size_sent = size.where(delay.known)
+    firsts = groups.firsts
+    columns = {
+        "publisher": hops.publisher.at(firsts),
+        "chunk": hops.chunk[firsts],
+        "source": hops.source.at(firsts),
+        "target": hops.target.at(firsts),
+        "copies": groups.counts(),
+        **{_column(outcome): groups.sums(hops.outcome == number) for number, outcome in enumerate(OUTCOMES)},
+        "sent": groups.sums(sent.known),
+        "bytes": groups.sums(size.where(sent.known).values),
+        "first_sent_ns": groups.least(sent),
+        "last_sent_ns": groups.greatest(sent),
+        "arrivals": groups.sums(received.known),
+        "received_bytes": groups.sums(size.where(received.known).values),
+        "first_received_ns": groups.least(received),
+        "last_received_ns": groups.greatest(received),
+        "last_ended_ns": groups.greatest(ended.where(received.known)),
+        "in_vain": groups.sums(is_expired),
+        "in_vain_bytes": groups.sums(size.where(is_expired).values),
+        **grouped_value("wait", groups, sent.minus(enqueued)),
+        **grouped_value("delay", groups, delay),
+        **grouped_value("size", groups, size_sent, sketch=False),
+        **grouped_products("size_delay", groups, size_sent, delay),
+        **grouped_value("service", groups, ended.minus(began).where(received.known)),
+        **grouped_value("waiting", groups, began.minus(received)),
+    }
+    return table_of(columns, PARTIAL_TRANSMISSIONS)
 
 
-def merge_links(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    counts = ["copies", *map(_column, OUTCOMES), "sent"]
-    merged = partials.groupBy("source", "target").agg(
+SETS: Final = (("source", "target"), ("target",))
+"""What sums of transmissions are made by: link and receiving broker."""
+
+
+def merged_transmissions(partials: DataFrame) -> DataFrame:
+    """Sums by each of SETS, for links, traffic and brokers; `of_set` chooses one of them."""
+    counts = ["copies", *map(_column, OUTCOMES), "sent", "arrivals", "in_vain"]
+    sizes = ["bytes", "received_bytes", "in_vain_bytes"]
+    return partials.groupingSets([[*keys] for keys in SETS], "source", "target").agg(
+        fn.grouping_id().cast("int").alias("grouping"),
         *(fn.sum(name).alias(name) for name in counts),
-        merged_sum("bytes"),
-        fn.min("first_sent_ns").alias("first_ns"),
-        fn.max("last_sent_ns").alias("last_ns"),
+        *map(merged_sum, sizes),
+        *(fn.min(f"first_{name}_ns").alias(f"first_{name}_ns") for name in ("sent", "received")),
+        *(fn.max(f"last_{name}_ns").alias(f"last_{name}_ns") for name in ("sent", "received", "ended")),
         *merged_value("wait"),
         *merged_value("delay"),
         *merged_value("size", sketch=False),
         *merged_products("size_delay"),
+        *merged_value("service"),
+        *merged_value("waiting"),
     )
-    return finished(merged.select("*", *shown("wait"), *shown("delay")), partial(_finish, level=level), LINKS)
+
+
+def merge_links(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+    return links_table(merged_transmissions(partials), level=level)
+
+
+def links_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+    """The table of `merged_transmissions`."""
+    mine = of_set(merged, ("source", "target"), SETS).withColumnsRenamed(
+        {"first_sent_ns": "first_ns", "last_sent_ns": "last_ns"}
+    )
+    own = [name for name in mine.columns if not name.startswith(("service_", "waiting_", "first_rec", "last_rec"))]
+    return finished(mine.select(*own, *shown("wait"), *shown("delay")), partial(_finish, level=level), LINKS)
 
 
 def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:

@@ -21,22 +21,34 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from tidings.compiled import compiled
 from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT, Facts
-from tidings.pipeline.profiles._finishing import duration, duration_columns, finished, floats, moments_of
+from tidings.pipeline.profiles._finishing import (
+    duration,
+    duration_columns,
+    finished,
+    floats,
+    moments_of,
+    partial_columns,
+)
+from tidings.pipeline.profiles._pair_sums import SETS, merged_pairs, of_set
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.pipeline.profiles._sums import (
-    PROBABILITIES,
-    SKETCH_K,
-    bounded,
-    merged_sum,
-    merged_value,
-    or_zero,
-    partial_value,
-    quantiles,
-    shown,
+from tidings.pipeline.profiles._sums import PROBABILITIES, quantiles, shown
+from tidings.pipeline.rows import (
+    LONGEST,
+    Audience,
+    FateRows,
+    Values,
+    audience_of,
+    grouped,
+    grouped_value,
+    over_partitions,
+    packed,
+    sketches,
+    table_of,
 )
 from tidings.statistics import (
     Stages,
@@ -49,7 +61,18 @@ from tidings.statistics import (
     wilson_interval,
 )
 
-__all__ = ["BORDER_EVENTS", "GRID", "PAIRS", "WINDOW_NS", "merge_pairs", "partial_pairs"]
+__all__ = [
+    "BORDER_EVENTS",
+    "GRID",
+    "PAIRS",
+    "PARTIAL_PAIRS",
+    "WINDOW_NS",
+    "merge_pairs",
+    "pairs_of",
+    "pairs_table",
+    "partial_pairs",
+    "unmatched",
+]
 
 WINDOW_NS: Final = 60_000_000_000
 """Length of the windows of departure, unless another is asked for."""
@@ -58,7 +81,7 @@ BORDER_EVENTS: Final = 256
 
 GRID: Final = 64
 """Quantiles that a distance is taken at, in the middle of as many equal shares."""
-_UNIT: Final = ("publisher", "chunk")
+_NEVER: Final = (1 << 63) - 1
 _MIDDLES: Final = tuple((i + 0.5) / GRID for i in range(GRID))
 
 PAIRS = (
@@ -70,48 +93,95 @@ PAIRS = (
 )
 
 
+PARTIAL_PAIRS: Final = (
+    "publisher string, chunk bigint, subscription string, subscriber string, price double, topic string, "
+    "window_ns bigint, matched bigint, on_time bigint, late bigint, duplicates bigint, overtaken bigint, "
+    f"first_delivered_ns bigint, border_ns array<bigint>, {partial_columns('delay')}, difference_count bigint, "
+    "difference_absolute_sum bigint, difference_sketch binary"
+)
+
+
 def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> DataFrame:
-    start = fn.expr(f"departure_ns - pmod(departure_ns, {window_ns}L)").alias("window_ns")
-    delay = (fn.col("arrived_ns") - fn.col("departure_ns")).alias("delay")
-    fates = facts.fates.select(
-        *_UNIT, "number", "sequence", "topic", start, delay, "delivered_ns", "fate", "duplicates"
-    )
-    # Backwards, so that the rows before are the later events; what did not arrive comes last, out of the way.
-    later = Window.partitionBy(*_UNIT, "number").orderBy(fn.col("delay").isNull(), fn.desc("sequence"))
-    earliest = fn.min("delivered_ns").over(later.rowsBetween(Window.unboundedPreceding, -1))
-    judged = fates.select(
-        *fates.columns,
-        (fn.lag("delay").over(later) - fn.col("delay")).alias("difference"),
-        fn.coalesce(earliest < fn.col("delivered_ns"), fn.lit(False)).alias("is_overtaken"),
-    )
-    is_near = fn.col("sequence") % CHUNK_EVENTS >= CHUNK_EVENTS - BORDER_EVENTS
-    kept = bounded(fn.col("difference"))
-    counted = judged.groupBy(*_UNIT, "number", "topic", "window_ns").agg(
-        fn.count("*").alias("matched"),
-        fn.count_if(fn.col("fate") == "on-time").alias("on_time"),
-        fn.count_if(fn.col("fate") == "late").alias("late"),
-        fn.sum("duplicates").alias("duplicates"),
-        fn.count_if("is_overtaken").alias("overtaken"),
-        fn.min("delivered_ns").alias("first_delivered_ns"),
-        fn.collect_list(fn.when(is_near & ~fn.col("is_overtaken"), fn.col("delivered_ns"))).alias("border_ns"),
-        *partial_value("delay", fn.col("delay")),
-        fn.count("difference").alias("difference_count"),
-        or_zero(fn.sum(fn.abs(kept))).alias("difference_absolute_sum"),
-        fn.kll_sketch_agg_bigint(kept, SKETCH_K).alias("difference_sketch"),
-    )
-    return _named(counted, facts).unionByName(_unmatched(facts.subscriptions), allowMissingColumns=True)
+    audience = audience_of(facts.subscriptions.toArrow())
+
+    def compute(table: pa.Table) -> pa.Table:
+        return pairs_of(FateRows.of(table), audience, window_ns=window_ns)
+
+    counted = over_partitions(facts.fates, compute, PARTIAL_PAIRS)
+    return counted.unionByName(unmatched(facts.subscriptions), allowMissingColumns=True)
 
 
-def _named(counted: DataFrame, facts: Facts) -> DataFrame:
-    """Names in the place of numbers: of what is the same for many rows, after counting them."""
-    terms = fn.broadcast(facts.subscriptions.select("number", "subscription", "subscriber", "price"))
-    known = counted.join(terms, "number", "inner").withColumnRenamed("topic", "topic_hash")
-    topics = facts.events.select(*_UNIT, "topic").distinct()
-    topics = topics.select(*_UNIT, fn.xxhash64("topic").alias("topic_hash"), "topic")
-    return known.join(topics, [*_UNIT, "topic_hash"], "left").drop("number", "topic_hash")
+def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table:
+    """The partials (PARTIAL_PAIRS) of these fates."""
+    lane = packed(fates.publisher.codes, fates.chunk, fates.number)
+    order = np.lexsort((fates.sequence, lane))
+    lane, sequence = lane[order], fates.sequence[order]
+    delay, delivered = fates.delay_ns.at(order), fates.delivered_ns.at(order)
+    difference, is_overtaken = followed(lane, delay, delivered)
+    window = fates.departure_ns[order] - np.mod(fates.departure_ns[order], window_ns)
+    groups = grouped(lane, fates.topic.codes[order], window)
+    is_near = sequence % CHUNK_EVENTS >= CHUNK_EVENTS - BORDER_EVENTS
+    kept = np.clip(difference.values, -LONGEST, LONGEST)
+    counts = groups.sums(difference.known)
+    firsts = order[groups.firsts]
+    number = pa.array(fates.number[firsts])
+    columns = {
+        "publisher": fates.publisher.at(firsts),
+        "chunk": fates.chunk[firsts],
+        "subscription": audience.subscriptions.take(number),
+        "subscriber": audience.subscribers.take(number),
+        "price": audience.prices.take(number),
+        "topic": fates.topic.at(firsts),
+        "window_ns": window[groups.firsts],
+        "matched": groups.counts(),
+        "on_time": groups.sums(fates.is_on_time[order]),
+        "late": groups.sums(fates.is_late[order]),
+        "duplicates": groups.sums(fates.duplicates[order]),
+        "overtaken": groups.sums(is_overtaken),
+        "first_delivered_ns": groups.least(delivered),
+        "border_ns": groups.lists(delivered.values, delivered.known & is_near & ~is_overtaken),
+        **grouped_value("delay", groups, delay),
+        "difference_count": counts,
+        "difference_absolute_sum": groups.sums(np.abs(kept)),
+        "difference_sketch": sketches(kept[groups.order][difference.known[groups.order]], counts),
+    }
+    return table_of(columns, PARTIAL_PAIRS)
 
 
-def _unmatched(subscriptions: DataFrame) -> DataFrame:
+def followed(lane: npt.NDArray[Any], delay: Values, delivered: Values) -> tuple[Values, npt.NDArray[np.bool_]]:
+    """For rows in the order of their lanes, and in these of their events: the delay of the next event that arrived
+    less that of the row, and whether a later event was delivered before the row's."""
+    values, known, overtaken = _followed(lane, delay.values, delay.known, delivered.values, delivered.known)
+    return Values(values, known), overtaken
+
+
+@compiled
+def _followed(
+    lane: npt.NDArray[Any],
+    delay: npt.NDArray[Any],
+    has_arrived: npt.NDArray[Any],
+    delivered: npt.NDArray[Any],
+    is_delivered: npt.NDArray[Any],
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    rows = len(lane)
+    difference, known, overtaken = np.zeros(rows, np.int64), np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+    later, earliest = -1, _NEVER
+    for row in range(rows - 1, -1, -1):
+        if row == rows - 1 or lane[row] != lane[row + 1]:
+            later, earliest = -1, _NEVER
+        if not has_arrived[row]:
+            continue
+        if later >= 0:
+            difference[row] = delay[later] - delay[row]
+            known[row] = True
+        later = row
+        if is_delivered[row]:
+            overtaken[row] = earliest < delivered[row]
+            earliest = min(earliest, delivered[row])
+    return difference, known, overtaken
+
+
+def unmatched(subscriptions: DataFrame) -> DataFrame:
     """Every subscription with nothing matched yet, in the unit of no event: it has a score even so."""
     zeros = [fn.lit(0).cast("bigint").alias(name) for name in ("matched", "on_time", "late", "duplicates", "overtaken")]
     unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
@@ -119,23 +189,24 @@ def _unmatched(subscriptions: DataFrame) -> DataFrame:
 
 
 def merge_pairs(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    merged = (
-        partials.where("publisher IS NOT NULL")
-        .groupBy("publisher", "subscription")
-        .agg(
-            fn.sum("matched").alias("matched"),
-            *merged_value("delay"),
-            fn.sum("difference_count").alias("difference_count"),
-            merged_sum("difference_absolute_sum"),
-            fn.kll_merge_agg_bigint("difference_sketch").alias("difference_sketch"),
+    return pairs_table(merged_pairs(partials), level=level)
+
+
+def pairs_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+    """The table of `merged_pairs`."""
+    keys = ("publisher", "subscription")
+    sketched = (
+        of_set(merged, keys, SETS)
+        .dropna(subset=[*keys])
+        .select(
+            *keys,
+            "matched",
+            *(name for name in merged.columns if name.startswith(("delay_", "difference_"))),
+            *shown("delay"),
+            quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
+            quantiles("delay", _MIDDLES).alias("delay_grid"),
+            quantiles("difference", _MIDDLES).alias("difference_grid"),
         )
-    )
-    sketched = merged.select(
-        "*",
-        *shown("delay"),
-        quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
-        quantiles("delay", _MIDDLES).alias("delay_grid"),
-        quantiles("difference", _MIDDLES).alias("difference_grid"),
     )
     return finished(sketched, partial(_finish, level=level), PAIRS)
 

@@ -6,19 +6,39 @@ is that of sequence numbers over the time between the first and the last departu
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
-from tidings.pipeline.profiles._finishing import duration, duration_columns, finished, floats, scv_columns, scv_of
+from tidings.pipeline.profiles._finishing import (
+    duration,
+    duration_columns,
+    finished,
+    floats,
+    partial_columns,
+    scv_columns,
+    scv_of,
+)
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.pipeline.profiles._sums import merged_sum, merged_value, partial_value, shown
+from tidings.pipeline.profiles._sums import merged_sum, merged_value, shown
+from tidings.pipeline.rows import (
+    EventRows,
+    Groups,
+    Names,
+    Values,
+    grouped,
+    grouped_value,
+    over_partitions,
+    packed,
+    table_of,
+)
 from tidings.statistics import events_interval, ratio
 
-__all__ = ["PUBLISHERS", "merge_publishers", "partial_publishers"]
+__all__ = ["PARTIAL_PUBLISHERS", "PUBLISHERS", "merge_publishers", "partial_publishers", "publishers_of"]
 
 PUBLISHERS = (
     "publisher string, brokers array<string>, events bigint, first_ns bigint, last_ns bigint, rate_per_s double, "
@@ -27,29 +47,56 @@ PUBLISHERS = (
 )
 
 
+PARTIAL_PUBLISHERS: Final = (
+    "publisher string, chunk bigint, brokers array<string>, events bigint, first_sequence bigint, "
+    "last_sequence bigint, first_ns bigint, last_ns bigint, size_sum bigint, size_min bigint, size_max bigint, "
+    f"{partial_columns('gap')}"
+)
+
+
 def partial_publishers(facts: Facts) -> DataFrame:
-    order = Window.partitionBy("publisher", "chunk").orderBy("sequence")
-    gap = fn.when(
-        fn.lag("sequence").over(order) == fn.col("sequence") - 1,
-        fn.col("departure_ns") - fn.lag("departure_ns").over(order),
-    )
-    events = facts.events.select("publisher", "chunk", "sequence", "departure_ns", "size_bytes", "broker")
-    return (
-        events.withColumn("gap", gap)
-        .groupBy("publisher", "chunk")
-        .agg(
-            fn.array_sort(fn.collect_set("broker")).alias("brokers"),
-            fn.count("*").alias("events"),
-            fn.min("sequence").alias("first_sequence"),
-            fn.max("sequence").alias("last_sequence"),
-            fn.min("departure_ns").alias("first_ns"),
-            fn.max("departure_ns").alias("last_ns"),
-            fn.sum("size_bytes").alias("size_sum"),
-            fn.min("size_bytes").alias("size_min"),
-            fn.max("size_bytes").alias("size_max"),
-            *partial_value("gap", fn.col("gap")),
-        )
-    )
+    return over_partitions(facts.events, lambda table: publishers_of(EventRows.of(table)), PARTIAL_PUBLISHERS)
+
+
+def publishers_of(events: EventRows) -> pa.Table:
+    """The partials (PARTIAL_PUBLISHERS) of these events."""
+    unit = packed(events.publisher.codes, events.chunk)
+    order = np.lexsort((events.sequence, unit))
+    ordered = unit[order]
+    sequence, departure = events.sequence[order], events.departure_ns.at(order)
+    follows = np.zeros(len(order), np.bool_)
+    follows[1:] = (ordered[1:] == ordered[:-1]) & (sequence[1:] == sequence[:-1] + 1)
+    gap = departure.minus(departure.at(np.arange(len(order)) - 1)).where(follows)
+    groups = grouped(ordered)
+    size, broker = events.size_bytes.at(order), events.broker.at(order)
+    bounds = Values(sequence, np.ones(len(order), np.bool_))
+    firsts = order[groups.firsts]
+    columns = {
+        "publisher": events.publisher.at(firsts),
+        "chunk": events.chunk[firsts],
+        "brokers": _sets(groups, broker),
+        "events": groups.counts(),
+        "first_sequence": groups.least(bounds),
+        "last_sequence": groups.greatest(bounds),
+        "first_ns": groups.least(departure),
+        "last_ns": groups.greatest(departure),
+        "size_sum": groups.sums(size.values),
+        "size_min": groups.least(size),
+        "size_max": groups.greatest(size),
+        **grouped_value("gap", groups, gap),
+    }
+    return table_of(columns, PARTIAL_PUBLISHERS)
+
+
+def _sets(groups: Groups, names: Names) -> list[list[str]]:
+    """The names in each group, in order."""
+    of_row = np.repeat(np.arange(len(groups.starts)), groups.counts())
+    distinct = grouped(of_row, names.codes[groups.order]).firsts
+    found: list[list[str]] = [[] for _ in groups.starts]
+    words = names.names.to_pylist()
+    for group, code in zip(of_row[distinct].tolist(), names.codes[groups.order][distinct].tolist(), strict=True):
+        found[group] += [words[code]] if code >= 0 else []
+    return [sorted(each) for each in found]
 
 
 def merge_publishers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:

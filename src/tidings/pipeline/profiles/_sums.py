@@ -1,14 +1,7 @@
-"""What a partial holds of a duration or a size, so that partials add up exactly.
+"""How partials of a value are put together; what they hold and why it is exact is said in rows/_groups.py.
 
-- A value is a whole number (nanoseconds, bytes). Its sum and its sum of squares are kept in whole numbers, so they are
-  the same in whatever order and however split the rows were added; sums of floating-point numbers are not.
-- Squares of nanoseconds soon leave 64 bits, and Spark's decimals cost a microsecond each. So a value is split in a
-  high and a low half, and the sums of high x high, high x low and low x low are kept apart. The low half has LOW_BITS
-  bits: half a million squares of it fit in 64. The other two are whole numbers in floating point, which is exact up
-  to 2**53: as long as the values of a partial row are below 50 minutes in the root mean square. Above, they are
-  right to 15 digits. The merge adds decimals. Values beyond LONGEST (78 hours in nanoseconds) count as that.
-- Its distribution is a KLL sketch of SKETCH_K, which answers quantiles within 1.33 % in rank with 99 % confidence and
-  exactly up to SKETCH_K values. A sketch of more values throws coins: its answers differ from run to run within that.
+Whole numbers are added as decimals: 64 bits hold one partial's sum, not that of all. A sketch that merges more than
+SKETCH_K values throws coins: quantiles may differ from run to run within its 1.33 % in rank.
 """
 
 from collections.abc import Sequence
@@ -17,32 +10,25 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
+from tidings.pipeline.rows import LONGEST, LOW_BITS
+from tidings.pipeline.rows._groups import HALVES
+
 __all__ = [
-    "HALVES",
-    "LONGEST",
-    "LOW_BITS",
     "PROBABILITIES",
-    "SKETCH_K",
-    "bounded",
     "merged_products",
     "merged_sum",
     "merged_value",
     "or_zero",
-    "partial_products",
     "partial_value",
     "quantiles",
     "shown",
 ]
 
-LOW_BITS: Final = 22
-HALVES: Final = ("hh", "hl", "ll")
-LONGEST: Final = (1 << 48) - 1
-SKETCH_K: Final = 200
 PROBABILITIES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 """Where profiles give quantiles; any other can be asked of the sketch."""
 
 
-def bounded(value: Column) -> Column:
+def _bounded(value: Column) -> Column:
     """The value, at most LONGEST either way. NULL stays: `least` and `greatest` alone would make it a bound."""
     return fn.when(value.isNotNull(), fn.least(fn.greatest(value, fn.lit(-LONGEST)), fn.lit(LONGEST)))
 
@@ -52,7 +38,7 @@ def or_zero(total: Column) -> Column:
     return fn.coalesce(total, fn.lit(0))
 
 
-def partial_products(name: str, x: Column, y: Column) -> list[Column]:
+def _partial_products(name: str, x: Column, y: Column) -> list[Column]:
     """The sums of x y over the rows where neither is NULL, in halves."""
     (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
     crossed = x_high * y_low + x_low * y_high
@@ -60,17 +46,16 @@ def partial_products(name: str, x: Column, y: Column) -> list[Column]:
     return [or_zero(fn.sum(product)).alias(f"{name}_{half}") for half, product in zip(HALVES, products, strict=True)]
 
 
-def partial_value(name: str, value: Column, *, sketch: bool = True) -> list[Column]:
-    """Count, sum, squares, extremes and sketch of a value, over the rows where it is not NULL."""
-    kept = bounded(value)
-    columns = [
+def partial_value(name: str, value: Column) -> list[Column]:
+    """Count, sum, squares and extremes of a value, over the rows where it is not NULL."""
+    kept = _bounded(value)
+    return [
         fn.count(value).alias(f"{name}_count"),
         or_zero(fn.sum(kept)).alias(f"{name}_sum"),
-        *partial_products(f"{name}_squares", value, value),
+        *_partial_products(f"{name}_squares", value, value),
         fn.min(kept).alias(f"{name}_min"),
         fn.max(kept).alias(f"{name}_max"),
     ]
-    return [*columns, fn.kll_sketch_agg_bigint(kept, SKETCH_K).alias(f"{name}_sketch")] if sketch else columns
 
 
 def merged_sum(name: str) -> Column:
@@ -110,5 +95,5 @@ def shown(name: str) -> list[Column]:
 
 
 def _halves(value: Column) -> tuple[Column, Column]:
-    kept = bounded(value)
+    kept = _bounded(value)
     return fn.shiftright(kept, LOW_BITS), kept.bitwiseAND(fn.lit((1 << LOW_BITS) - 1))

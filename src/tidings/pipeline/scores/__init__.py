@@ -6,15 +6,24 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from tidings.pipeline.scores._pairs import LEVEL, SCORES, merge_scores
-from tidings.pipeline.scores._traffic import TRAFFIC, merge_traffic
+from tidings.pipeline.scores._pairs import LEVEL, SCORES, merge_scores, scores_table
+from tidings.pipeline.scores._traffic import TRAFFIC, merge_traffic, traffic_table
 
-__all__ = ["LEVEL", "PAIR_SCORES", "SCORES", "TRAFFIC", "merge_scores", "merge_traffic"]
+__all__ = [
+    "LEVEL",
+    "PAIR_SCORES",
+    "SCORES",
+    "TRAFFIC",
+    "merge_scores",
+    "merge_traffic",
+    "scores_table",
+    "traffic_table",
+]
 
 PAIR_SCORES: Final[Mapping[str, Callable[[DataFrame], DataFrame]]] = {
-    "subscriber_scores": partial(merge_scores, keys=("subscription", "subscriber")),
-    "publisher_scores": partial(merge_scores, keys=("publisher",)),
-    "topic_scores": partial(merge_scores, keys=("topic",)),
-    "window_scores": partial(merge_scores, keys=("window_ns",)),
+    "subscriber_scores": partial(scores_table, keys=("subscription", "subscriber")),
+    "publisher_scores": partial(scores_table, keys=("publisher",)),
+    "topic_scores": partial(scores_table, keys=("topic",)),
+    "window_scores": partial(scores_table, keys=("window_ns",)),
 }
-"""Every table of scores by name, and how it comes of the partials of pairs."""
+"""Every table of scores by name, and how it comes of `merged_pairs`."""

@@ -19,14 +19,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline.profiles._finishing import finished, floats
+from tidings.pipeline.profiles._pair_sums import SETS, merged_pairs, of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.statistics import ratio, wilson_interval
 
-__all__ = ["LEVEL", "SCORES", "merge_scores"]
+__all__ = ["LEVEL", "SCORES", "merge_scores", "scores_table"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -40,32 +41,17 @@ SCORES: Final = (
 
 
 def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
-    """The table by these columns of the partials, without what belongs to none."""
-    belonging = _with_border(partials).dropna(subset=[*keys])
-    merged = belonging.groupBy(*keys).agg(
-        *(fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")),
-        fn.sum("violations").alias("fifo_violations"),
-        fn.sum(fn.col("delay_sum").cast("decimal(38,0)")).cast("double").alias("delay_sum"),
-        fn.min("delay_min").alias("delay_min_ns"),
-        fn.max("delay_max").alias("delay_max_ns"),
-        fn.sum((fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")).cast("double").alias("earnings"),
-        fn.kll_merge_agg_bigint("delay_sketch").alias("delay_sketch"),
-    )
-    known = dict(partials.dtypes)
-    columns = ", ".join([*(f"{key} {known[key]}" for key in keys), SCORES])
-    return finished(merged.select("*", *_quantiles()), _finish, columns)
+    return scores_table(merged_pairs(partials), keys=keys)
 
 
-def _with_border(partials: DataFrame) -> DataFrame:
-    """`violations`: those inside each chunk, and those that deliveries of later chunks make of the border's events."""
-    pair = ("publisher", "subscription")
-    chunks = partials.groupBy(*pair, "chunk").agg(fn.min("first_delivered_ns").alias("first_ns"))
-    after = Window.partitionBy(*pair).orderBy(fn.desc("chunk")).rowsBetween(Window.unboundedPreceding, -1)
-    later = chunks.select(*pair, "chunk", fn.min("first_ns").over(after).alias("later_ns"))
-    overtaken = fn.filter("border_ns", lambda delivered_ns: delivered_ns > fn.col("later_ns"))
-    return partials.join(later, [*pair, "chunk"], "left").withColumn(
-        "violations", fn.col("overtaken") + fn.when(fn.col("later_ns").isNotNull(), fn.size(overtaken)).otherwise(0)
-    )
+def scores_table(merged: DataFrame, *, keys: Sequence[str]) -> DataFrame:
+    """The table by these columns, one of the SETS of `merged_pairs`, without what belongs to none."""
+    mine = of_set(merged, keys, SETS).dropna(subset=[*keys])
+    sums = ("matched", "on_time", "late", "duplicates", "fifo_violations", "earnings", "delay_sum", "delay_sketch")
+    extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
+    kinds = dict(mine.dtypes)
+    columns = ", ".join([*(f"{key} {kinds[key]}" for key in keys), SCORES])
+    return finished(mine.select(*keys, *sums, *extremes, *_quantiles()), _finish, columns)
 
 
 def _quantiles() -> list[Column]:

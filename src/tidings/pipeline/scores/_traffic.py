@@ -10,7 +10,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-__all__ = ["TRAFFIC", "merge_traffic"]
+from tidings.pipeline.profiles._links import SETS, merged_transmissions
+from tidings.pipeline.profiles._pair_sums import of_set
+
+__all__ = ["TRAFFIC", "merge_traffic", "traffic_table"]
 
 _COUNTS: Final = {
     "enqueued": "copies",
@@ -30,5 +33,10 @@ TRAFFIC: Final = "source string, target string, " + ", ".join(f"{name} bigint" f
 
 
 def merge_traffic(partials: DataFrame) -> DataFrame:
-    sums = [fn.sum(fn.expr(each)).cast("bigint").alias(name) for name, each in _COUNTS.items()]
-    return partials.groupBy("source", "target").agg(*sums).select("source", "target", *_COUNTS)
+    return traffic_table(merged_transmissions(partials))
+
+
+def traffic_table(merged: DataFrame) -> DataFrame:
+    """The table of `merged_transmissions`."""
+    sums = [fn.expr(each).cast("bigint").alias(name) for name, each in _COUNTS.items()]
+    return of_set(merged, ("source", "target"), SETS).select("source", "target", *sums)

@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.errors import InputError
-from tidings.pipeline._measures import all_measures
+from tidings.pipeline._computing import read_partials
 from tidings.pipeline._store import Run
 from tidings.pipeline.streaming._reports import WindowScore, WindowTotal
 
@@ -119,7 +119,7 @@ class Windows:
                 shutil.rmtree(folder, ignore_errors=True)
         before = self._table(self.record)
         settled_windows(
-            spark.read.parquet(f"file:{run.partials(_measure_of_windows(self._window_ns))}"),
+            read_partials(spark, run, "pairs"),
             spark.read.parquet(f"file:{before}") if before.exists() else None,
             window_ns=self._window_ns,
             was_ns=self.record.watermark_ns,
@@ -209,11 +209,6 @@ class Windows:
             revised=row["revision"] > 0,
             revision=row["revision"],
         )
-
-
-def _measure_of_windows(window_ns: int) -> str:
-    """The name of the partials that the scores of windows come of."""
-    return next(measure.name for measure in all_measures(window_ns=window_ns) if "window_scores" in measure.tables)
 
 
 def _total(row: dict[str, Any]) -> WindowTotal:

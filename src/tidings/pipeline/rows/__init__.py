@@ -1,0 +1,66 @@
+"""Rows as arrays: what is computed of the rows of a unit, where Arrow hands a worker a whole partition of them.
+
+Columns and names, groups and their exact sums, sketches, and the facts as arrays. Nothing here knows Spark but for
+`over_partitions`, which is how a function of a table reaches the workers.
+"""
+
+from tidings.pipeline.rows._columns import (
+    Names,
+    Values,
+    arrow_schema,
+    names_of,
+    names_taken,
+    over_partitions,
+    table_of,
+    values_of,
+)
+from tidings.pipeline.rows._facts import Audience, EventRows, FateRows, HopRows, audience_of
+from tidings.pipeline.rows._gathered import FAULTS, GATHERED, KEPT_IN
+from tidings.pipeline.rows._groups import (
+    LONGEST,
+    LOW_BITS,
+    Groups,
+    grouped,
+    grouped_products,
+    grouped_value,
+    packed,
+    truncated_quotient,
+    turns,
+)
+from tidings.pipeline.rows._joining import QUARANTINED, ROWS, Counting, JoinedRows, join_rows
+from tidings.pipeline.rows._sketches import SKETCH_K, sketches
+
+__all__ = [
+    "FAULTS",
+    "GATHERED",
+    "KEPT_IN",
+    "LONGEST",
+    "LOW_BITS",
+    "QUARANTINED",
+    "ROWS",
+    "SKETCH_K",
+    "Audience",
+    "Counting",
+    "EventRows",
+    "FateRows",
+    "Groups",
+    "HopRows",
+    "JoinedRows",
+    "Names",
+    "Values",
+    "arrow_schema",
+    "audience_of",
+    "grouped",
+    "grouped_products",
+    "grouped_value",
+    "join_rows",
+    "names_of",
+    "names_taken",
+    "over_partitions",
+    "packed",
+    "sketches",
+    "table_of",
+    "truncated_quotient",
+    "turns",
+    "values_of",
+]
