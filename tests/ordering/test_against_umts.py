@@ -35,7 +35,8 @@ def streams_of() -> Streams:
     columns = [np.concatenate([part[k] for part in parts]).astype(np.int64) for k in range(4)]
     nowhere = np.zeros(len(parts), np.int64)
     starts = np.concatenate([[0], np.cumsum([part[0].size for part in parts])]).astype(np.int64)
-    return Streams(starts, *columns, nowhere, np.zeros(0, np.int64), nowhere, np.zeros(0, np.bool_))
+    nothing = np.zeros(0, np.int64)
+    return Streams(starts, *columns, nowhere, nothing, np.zeros(len(starts), np.int64), nothing)
 
 
 def test_the_reference_says_what_came_out() -> None:

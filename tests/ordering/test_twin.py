@@ -48,7 +48,9 @@ def random_streams(rng: np.random.Generator, count: int) -> Streams:
         size = int(sequence.max()) + 1 if sequence.size else 1
         tables.append(np.concatenate([departure, np.full(max(size - events, 0), departure[-1])])[: max(size, 1)])
         wanted.append(
-            (rng.random(tables[-1].size) < 0.02) | np.isin(np.arange(tables[-1].size), np.flatnonzero(matches))
+            np.flatnonzero(
+                (rng.random(tables[-1].size) < 0.02) | np.isin(np.arange(tables[-1].size), np.flatnonzero(matches))
+            )
         )
     sizes = np.array([part[0].size for part in parts])
     return Streams(
@@ -56,7 +58,7 @@ def random_streams(rng: np.random.Generator, count: int) -> Streams:
         *(np.concatenate([part[k] for part in parts]).astype(np.int64) for k in range(4)),
         table_starts=np.concatenate([[0], np.cumsum([t.size for t in tables])[:-1]]).astype(np.int64),
         table_departure_ns=np.concatenate(tables),
-        wanted_starts=np.concatenate([[0], np.cumsum([w.size for w in wanted])[:-1]]).astype(np.int64),
+        wanted_starts=np.concatenate([[0], np.cumsum([w.size for w in wanted])]).astype(np.int64),
         wanted=np.concatenate(wanted),
     )
 
@@ -65,8 +67,8 @@ def run_plainly(streams: Streams, stream: int, policy: Policy) -> tuple[list[int
     """The state machine over one stream, with every timer on time."""
     start, stop = int(streams.starts[stream]), int(streams.starts[stream + 1])
     table = streams.table_departure_ns[streams.table_starts[stream] :].tolist()
-    wanted = streams.wanted[streams.wanted_starts[stream] :].tolist()
-    sequencer: Sequencer[int] = Sequencer(policy, lambda summary: wanted[int.from_bytes(summary, "big")])
+    wanted = set(streams.wanted[streams.wanted_starts[stream] : streams.wanted_starts[stream + 1]].tolist())
+    sequencer: Sequencer[int] = Sequencer(policy, lambda summary: int.from_bytes(summary, "big") in wanted)
     delivered, assessed = [-1] * (stop - start), []
 
     def note(deliveries, now_ns: int) -> None:

@@ -29,8 +29,10 @@ from tidings.ordering._receiver import (
     Timer,
     call_later_in_a_thread,
 )
-from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, replay
+from tidings.ordering._recorded import FALSE_MATCHES, Arrivals, Publications, Recorded, recorded_streams
+from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, overtaken_ns, replay
 from tidings.ordering._sequencer import Counts, Delivery, Sequencer
+from tidings.ordering._snapshot import Snapshot
 from tidings.ordering._stamps import MAX_RECORD, RecordEntry, Stamp, Stamper
 from tidings.ordering._summaries import SUMMARY_BYTES, SummaryMatcher, summarise
 
@@ -38,20 +40,25 @@ __all__ = [
     "COUNTS",
     "DEFAULT_IDLE_NS",
     "DEFAULT_MAX_PUBLISHERS",
+    "FALSE_MATCHES",
     "MAX_RECORD",
     "POLICIES",
     "SUMMARY_BYTES",
     "WINDOW",
+    "Arrivals",
     "Counts",
     "Delivery",
     "LaplaceSum",
     "OrderedReceiver",
     "Overtaking",
     "Policy",
+    "Publications",
     "Receiver",
     "RecordEntry",
+    "Recorded",
     "Replayed",
     "Sequencer",
+    "Snapshot",
     "Stamp",
     "Stamper",
     "Streams",
@@ -69,7 +76,9 @@ __all__ = [
     "learn",
     "log_likelihood",
     "optimal_static_latch",
+    "overtaken_ns",
     "overtaking_latch",
+    "recorded_streams",
     "replay",
     "summarise",
     "to_properties",

@@ -6,7 +6,9 @@ number itself, so nothing is cleared when the window moves) instead of the bits 
 ring of rows.
 
 The record of event n is not carried along: it is the `record` rows before n of its publisher's table, whose departures
-all streams of the publisher share; `wanted` says, for one stream, which of them the summary matches.
+all streams of the publisher share. Which of them a summary matches is said by the numbers `wanted` of the stream; they
+are set in one array of flags while the stream is replayed and taken out after it, so that memory is that of the longest
+table, not of all streams' tables.
 """
 
 from typing import Final, NamedTuple
@@ -71,12 +73,17 @@ def replay_streams(
     table_starts: IntArray,
     table_departure: IntArray,
     wanted_starts: IntArray,
-    wanted: FlagArray,
+    wanted: IntArray,
+    flags: FlagArray,
     delivered: IntArray,
     assessed: IntArray,
+    overtaken: IntArray,
     counts: IntArray,
 ) -> None:
-    """Replay every stream (rows starts[i] to starts[i + 1], by arrival) under one rule, into the last three arrays."""
+    """Replay every stream (rows starts[i] to starts[i + 1], by arrival) under one rule, into the last four arrays.
+
+    `flags` is as long as the longest table (with a record) and all False, before and after. `overtaken` may be empty.
+    """
     slots = Slots(
         np.empty(WINDOW, np.int64), np.empty(WINDOW, np.int64), np.empty(WINDOW, np.int64), np.empty(WINDOW, np.int64)
     )
@@ -88,20 +95,27 @@ def replay_streams(
     for stream in range(len(starts) - 1):
         start, stop = starts[stream], starts[stream + 1]
         table = table_departure[table_starts[stream] :]
-        matches = wanted[wanted_starts[stream] :]
+        matching = wanted[wanted_starts[stream] : wanted_starts[stream + 1]]
+        if rule.record > 0:
+            for number in matching:
+                flags[number] = True
         arrivals = (sequence[start:stop], departure[start:stop], previous[start:stop], arrival[start:stop])
         _replay_stream(
             rule,
             arrivals,
             table,
-            matches,
+            flags,
             delivered[start:stop],
             assessed[start:stop],
+            overtaken[start:stop],
             counts[stream],
             slots,
             ring,
             held,
         )
+        if rule.record > 0:
+            for number in matching:
+                flags[number] = False
 
 
 @compiled
@@ -112,6 +126,7 @@ def _replay_stream(
     wanted: FlagArray,
     delivered: IntArray,
     assessed: IntArray,
+    lasted: IntArray,
     counts: IntArray,
     slots: Slots,
     ring: IntArray,
@@ -122,7 +137,7 @@ def _replay_stream(
     held_sequence, held_due, held_row = held
     mask = len(held_sequence) - 1
     head = waiting = 0
-    base = base_left = base_came = frontier = highest = NOTHING
+    base = base_left = base_came = frontier = highest = opened = NOTHING
     ring_count = ring_next = ring_sum = 0
     overtaking, overtaken = UNKNOWN_OVERTAKING, False
     stepped_at = step_over = NOTHING
@@ -168,7 +183,7 @@ def _replay_stream(
         if not begun:
             begun = True
             base, base_left, base_came = n, left, now
-            frontier = highest = n
+            frontier = highest = opened = n
             stepped_at = NOTHING
             received[n % WINDOW] = resolved[n % WINDOW] = n
             first_arrival[n % WINDOW], first_delta[n % WINDOW] = now, delta
@@ -214,7 +229,7 @@ def _replay_stream(
             counts[OUT_OF_ORDER] += 1
             overtaken = True
             violated = n < highest
-            if rule.kind == QUANTILE:
+            if rule.kind == QUANTILE or len(lasted) > 0:
                 # Who came first of those that overtook it is known at the next number that has come.
                 after = n + 1
                 while received[after % WINDOW] != after:
@@ -222,6 +237,8 @@ def _replay_stream(
                 came, delta = first_arrival[after % WINDOW], first_delta[after % WINDOW]
                 first_arrival[n % WINDOW], first_delta[n % WINDOW] = came, delta
                 overtaking = learn_compiled(overtaking, max(now - came, 0), delta, violated, rule.target)
+                if len(lasted) > 0:
+                    lasted[row] = max(now - came, 0) if n > opened else END_NS
             if violated:
                 counts[VIOLATIONS] += 1
                 delivered[row] = DROPPED if rule.drops else now

@@ -4,6 +4,13 @@ A stream is what one subscription received of one publisher. `Streams` holds man
 is what a group of a trace becomes, and what the simulator and the experiments make. Records are not stored with every
 event: the record of event n is the rows before n of its publisher's table, and `wanted` says which of them the
 summary matches.
+
+The static latch that is as good as another policy needs no search over replays. Under a static latch an event is a
+violation if, and only if, the first of those that overtook it had come at least the latch before: that one is held for
+its whole latch, as it waits for the event itself, and whatever else overtook it cannot leave sooner (but if `max_held`
+events wait, or the receiver's clock is set back). What was sent before the first event of a stream to arrive is one
+under any latch, as that one is not held. So the violations of every latch are known from how long overtaking
+lasted, and that is found in one pass (`overtaken_ns`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tidings.errors import InputError
-from tidings.ordering._kernels import COUNTS, FlagArray, IntArray, replay_streams
+from tidings.ordering._kernels import COUNTS, IntArray, replay_streams
 from tidings.ordering._policies import Policy
 
-__all__ = ["Replayed", "Streams", "optimal_static_latch", "replay"]
+__all__ = ["Replayed", "Streams", "optimal_static_latch", "overtaken_ns", "replay"]
 
 
 class Streams(NamedTuple):
     """Rows starts[i] to starts[i + 1] are stream i, in order of arrival; times are nanoseconds.
 
-    `table_departure_ns[table_starts[i] + n]` is when the publisher of stream i sent event n, and
-    `wanted[wanted_starts[i] + n]` whether the summary of event n matches the subscription. Policies without a record
-    read neither, and both may then be empty.
+    `table_departure_ns[table_starts[i] + n]` is when the publisher of stream i sent event n; the numbers
+    `wanted[wanted_starts[i]:wanted_starts[i + 1]]` are those of the events whose summaries match the subscription, in
+    any order. Policies without a record read neither, and both may then be empty.
     """
 
     starts: IntArray
@@ -35,7 +42,7 @@ class Streams(NamedTuple):
     table_starts: IntArray
     table_departure_ns: IntArray
     wanted_starts: IntArray
-    wanted: FlagArray
+    wanted: IntArray
 
     @classmethod
     def of_one_publisher(
@@ -52,7 +59,8 @@ class Streams(NamedTuple):
         `wanted[stream, sequence]` says what the summaries match.
         """
         departures = np.ascontiguousarray(departure_ns, np.int64)
-        flags = np.ascontiguousarray(wanted, np.bool_)
+        flags = np.asarray(wanted, np.bool_)
+        wanting, matching = np.nonzero(flags)
         numbers, streams = np.asarray(sequence, np.int64), np.asarray(stream, np.int64)
         count = flags.shape[0]
         return cls(
@@ -63,8 +71,8 @@ class Streams(NamedTuple):
             arrival_ns=np.asarray(arrival_ns, np.int64),
             table_starts=np.zeros(count, np.int64),
             table_departure_ns=departures,
-            wanted_starts=np.arange(count, dtype=np.int64) * flags.shape[1],
-            wanted=flags.ravel(),
+            wanted_starts=np.searchsorted(wanting, np.arange(count + 1)).astype(np.int64),
+            wanted=matching.astype(np.int64),
         )
 
     @classmethod
@@ -78,8 +86,9 @@ class Streams(NamedTuple):
         table_departure_ns: ArrayLike = (),
         wanted: ArrayLike = (),
     ) -> "Streams":
-        """One stream in order of arrival; with records, the publisher's departures and what matches, by sequence."""
+        """One stream in order of arrival; with records, the publisher's departures and whether each event matches."""
         numbers = np.asarray(sequence, np.int64)
+        matching = np.flatnonzero(np.asarray(wanted, np.bool_)).astype(np.int64)
         return cls(
             starts=np.array([0, numbers.size], np.int64),
             sequence=numbers,
@@ -88,8 +97,8 @@ class Streams(NamedTuple):
             arrival_ns=np.asarray(arrival_ns, np.int64),
             table_starts=np.zeros(1, np.int64),
             table_departure_ns=np.asarray(table_departure_ns, np.int64),
-            wanted_starts=np.zeros(1, np.int64),
-            wanted=np.asarray(wanted, np.bool_),
+            wanted_starts=np.array([0, matching.size], np.int64),
+            wanted=matching,
         )
 
     def __len__(self) -> int:
@@ -122,15 +131,17 @@ class Replayed(NamedTuple):
 
 def replay(streams: Streams, policies: Sequence[Policy]) -> Mapping[str, Replayed]:
     """Every policy over the same streams, by name."""
-    results = {}
-    for policy in policies:
-        _check(streams, policy)
-        rows = streams.sequence.size
-        delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        counts = np.zeros((len(streams), len(COUNTS)), np.int64)
-        replay_streams(policy.rule(), *streams, delivered, assessed, counts)
-        results[policy.name] = Replayed(delivered, assessed, counts)
-    return results
+    return {policy.name: _replay(streams, policy, np.empty(0, np.int64)) for policy in policies}
+
+
+def overtaken_ns(streams: Streams) -> IntArray:
+    """By row, how long before it the first that overtook it had come; -1: none had; 2^62: no latch could have helped.
+
+    As many of them are at least as long as a static latch as that latch has violations.
+    """
+    lasted = np.full(streams.sequence.size, -1, np.int64)
+    _replay(streams, Policy.static(0), lasted)
+    return lasted
 
 
 def optimal_static_latch(
@@ -154,6 +165,17 @@ def optimal_static_latch(
     return high
 
 
+def _replay(streams: Streams, policy: Policy, overtaken: IntArray) -> Replayed:
+    _check(streams, policy)
+    rows = streams.sequence.size
+    delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    counts = np.zeros((len(streams), len(COUNTS)), np.int64)
+    longest = max(int(column.max()) + 1 if column.size else 0 for column in (streams.sequence, streams.wanted))
+    flags = np.zeros(longest if policy.record else 0, np.bool_)
+    replay_streams(policy.rule(), *streams, flags, delivered, assessed, overtaken, counts)
+    return Replayed(delivered, assessed, counts)
+
+
 def _check(streams: Streams, policy: Policy) -> None:
     rows = streams.sequence.size
     if any(column.size != rows for column in streams[2:5]):
@@ -163,9 +185,7 @@ def _check(streams: Streams, policy: Policy) -> None:
     if policy.record and rows:
         last = np.maximum.reduceat(streams.sequence, streams.starts[:-1][np.diff(streams.starts) > 0])
         used = np.diff(streams.starts) > 0
-        if (streams.table_starts[used] + last > streams.table_departure_ns.size).any() or (
-            streams.wanted_starts[used] + last > streams.wanted.size
-        ).any():
+        if (streams.table_starts[used] + last > streams.table_departure_ns.size).any():
             raise InputError(
                 f"policy {policy.name!r} reads records, but the streams' tables end before their sequences"
             )

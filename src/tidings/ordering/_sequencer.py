@@ -34,6 +34,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from tidings.ordering._kernels import WINDOW
 from tidings.ordering._latches import UNKNOWN_OVERTAKING, learn, overtaking_latch
 from tidings.ordering._policies import PROBABILISTIC, QUANTILE, STATIC, Policy
+from tidings.ordering._snapshot import Snapshot
 from tidings.ordering._stamps import RecordEntry, Stamp
 
 __all__ = ["Counts", "Delivery", "Sequencer"]
@@ -92,6 +93,50 @@ class Sequencer(Generic[T]):
         self._first: dict[int, tuple[int, int]] = {}
         self._stepped_at = self._step_over_ns = _NEVER
 
+    def snapshot(self) -> Snapshot[T]:
+        """What it takes to go on elsewhere, or later, as if nothing had been."""
+        base = self._base
+        return Snapshot(
+            base=None if base is None else (base.sequence, base.departure_ns, base.previous_departure_ns),
+            arrival_ns=self._arrival_ns,
+            clock_ns=self._clock_ns,
+            held=[(held.sequence, held.due_ns, held.item) for held in self._held],
+            frontier=self._frontier,
+            highest=self._highest,
+            received=self._received.to_bytes(WINDOW // 8, "little").rstrip(b"\0"),
+            resolved=self._resolved.to_bytes(WINDOW // 8, "little").rstrip(b"\0"),
+            differences=list(self._differences),
+            overtaken=self._overtaken,
+            overtaking=self._overtaking,
+            first=dict(self._first),
+            stepped_at=self._stepped_at,
+            step_over_ns=self._step_over_ns,
+            counts=[getattr(self.counts, name) for name in Counts.__slots__],
+        )
+
+    @classmethod
+    def restored(
+        cls, policy: Policy, known: Snapshot[T], wants: Callable[[bytes], bool] | None = None
+    ) -> "Sequencer[T]":
+        """One that goes on where a snapshot of the same policy was taken."""
+        self = cls(policy, wants)
+        if known.base is not None:
+            number, departure_ns, previous_ns = known.base
+            self._base = Stamp(sequence=number, departure_ns=departure_ns, previous_departure_ns=previous_ns)
+        self._arrival_ns, self._clock_ns = known.arrival_ns, known.clock_ns
+        self._held = deque(_Held(*held) for held in known.held)
+        self._frontier, self._highest = known.frontier, known.highest
+        self._received = int.from_bytes(known.received, "little")
+        self._resolved = int.from_bytes(known.resolved, "little")
+        self._differences = deque(known.differences)
+        self._difference_sum = sum(known.differences)
+        self._overtaken, self._overtaking = known.overtaken, known.overtaking
+        self._first = dict(known.first)
+        self._stepped_at, self._step_over_ns = known.stepped_at, known.step_over_ns
+        for name, count in zip(Counts.__slots__, known.counts, strict=True):
+            setattr(self.counts, name, count)
+        return self
+
     @property
     def next_timer_ns(self) -> int | None:
         """When `advance` should be called, if nothing arrives before; None if nothing is held."""
@@ -119,7 +164,12 @@ class Sequencer(Generic[T]):
 
     def receive(self, item: T, stamp: Stamp, now_ns: int) -> list[Delivery[T]]:
         """What leaves because this event arrived (perhaps itself), and because its time had come."""
-        out = self.advance(now_ns) if self._base is not None else []
+        out: list[Delivery[T]] = []
+        if self._held:
+            self._turn_clock(now_ns)
+            self._release(now_ns, out)
+        else:
+            self._clock_ns = now_ns
         self.counts.received += 1
         self.assessed_ns = 0
         base = self._base
@@ -188,7 +238,7 @@ class Sequencer(Generic[T]):
         self._received = (self._received << step | 1) & _MASK if step < WINDOW else 1
         self._resolved = self._resolved << step & _MASK if step < WINDOW else 0
         record = stamp.record[: self._rule.record]
-        missing = self._read(record, number, number)
+        missing = self._read(record, number, number) if record else None
         self._resolved |= 1
         delta_ns = max(stamp.departure_ns - stamp.previous_departure_ns, 0)
         latch_ns = 0
@@ -202,7 +252,8 @@ class Sequencer(Generic[T]):
                     since = record[-1] if missing is None else record[number - 1 - missing]
                     delta_ns = max(stamp.departure_ns - since.departure_ns, 0)
                 latch_ns = int(min(self._latch_ns(delta_ns), self._rule.max_latch_ns))
-        self._note_first(number, now_ns, delta_ns)
+        if self._rule.kind == QUANTILE:
+            self._note_first(number, now_ns, delta_ns)
         self._base, self._arrival_ns = stamp, now_ns
         self.assessed_ns = latch_ns
         self._held.append(_Held(number, now_ns + latch_ns, item))
@@ -212,7 +263,8 @@ class Sequencer(Generic[T]):
         number = stamp.sequence
         behind = base.sequence - number
         self._received |= 1 << behind
-        self._read(stamp.record[: self._rule.record], number, base.sequence)
+        if self._rule.record:
+            self._read(stamp.record[: self._rule.record], number, base.sequence)
         self._resolved |= 1 << behind
         self.counts.out_of_order += 1
         self._overtaken = True
@@ -275,15 +327,17 @@ class Sequencer(Generic[T]):
         """Let the first in line go for as long as it may."""
         held = self._held
         while held:
-            self._advance_frontier()
             first = held[0]
+            if first.sequence > self._frontier:
+                self._advance_frontier()
             if first.sequence > self._frontier and first.due_ns > now_ns:
                 if len(held) <= self._rule.max_held:
                     return
                 self.counts.forced += 1
             out.append(Delivery(first.item, first.sequence, False))
             self._highest = first.sequence
-            self._frontier = max(self._frontier, first.sequence)
+            if first.sequence > self._frontier:
+                self._frontier = first.sequence
             held.popleft()
 
     def _advance_frontier(self) -> None:

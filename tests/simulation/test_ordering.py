@@ -1,0 +1,145 @@
+"""Order at the receivers of a run: against a replay of the run's own trace, and by what must hold."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tidings.errors import ConfigurationError, ScenarioError
+from tidings.model import Network, Scenario
+from tidings.ordering import Policy, Streams, replay
+from tidings.simulation import Options, Result, simulate
+
+SCENARIO = """
+duration = "40 s"
+warmup = "5 s"
+seed = 3
+topology = {{ kind = "explicit", brokers = ["a", "b", "c"], links = [["a", "b"], ["b", "c"]] }}
+[links]
+bandwidth = "100 Mbit/s"
+propagation = "1 ms"
+loss = 0.01
+{failures}
+[brokers]
+processing = {{ law = "exponential", mean = "4 ms" }}
+[[publishers]]
+name = "p"
+at = ["a", "c"]
+count = 2
+rate = "100 /s"
+lifetime = "40 ms"
+attributes = {{ x = {{ law = "uniform", low = 0, high = 10 }} }}
+[[subscribers]]
+name = "s"
+at = "all"
+per_broker = 2
+filter = "x < {{most}}"
+parameters = {{ most = {{ law = "uniform", low = 2, high = 10 }} }}
+max_delay = "25 ms"
+[policies]
+scheduling = "fifo"
+{policies}
+"""
+
+
+def network(policies: str = "", failures: str = "") -> Network:
+    return Scenario.parse(SCENARIO.format(policies=policies, failures=failures)).expand()
+
+
+def run(ordering: str | None, out: Path | None = None) -> Result:
+    return simulate(network("" if ordering is None else f'ordering = "{ordering}"'), out=out)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trace of the same run without ordering."""
+    place = tmp_path_factory.mktemp("plain")
+    run(None, place)
+    return place
+
+
+def test_a_policy_without_a_record_does_what_a_replay_of_the_plain_trace_does(trace: Path, tmp_path: Path) -> None:
+    result = run("P-0.05-0", tmp_path / "ordered")
+    ordered = pq.read_table(tmp_path / "ordered" / "deliveries").to_pandas()
+    plain = pq.read_table(trace / "deliveries").to_pandas()
+    same = ["publisher", "sequence", "subscription", "broker", "arrived_ns"]
+    assert ordered[same].equals(plain[same])
+    assert (plain.delivered_ns == plain.arrived_ns).all()
+    published = pq.read_table(trace / "publications").to_pandas().sort_values("sequence")
+    violations = late = 0
+    for (publisher, _), rows in ordered.groupby(["publisher", "subscription"]):
+        departure = published[published.publisher == publisher].departure_ns.to_numpy()
+        rows = rows.sort_values("arrived_ns")
+        number = rows.sequence.to_numpy()
+        streams = Streams.of_one_stream(
+            sequence=number,
+            departure_ns=departure[number],
+            previous_departure_ns=departure[np.maximum(number - 1, 0)],
+            arrival_ns=rows.arrived_ns,
+        )
+        found = replay(streams, [Policy.parse("P-0.05-0")])["P-0.05-0"]
+        assert (found.delivered_ns == rows.delivered_ns).all()
+        violations, late = violations + found.total("violations").sum(), late + found.total("out_of_order").sum()
+    assert result.ordering is not None
+    assert (result.ordering.violations, result.ordering.out_of_order) == (violations, late)
+    assert late > 1000
+    assert result.ordering.repaired == 1 - violations / late
+
+
+def test_on_time_is_what_the_application_gets_in_time(tmp_path: Path) -> None:
+    plain, held = run(None), run("CST-20", tmp_path)
+    assert held.ordering is not None
+    assert plain.ordering is None
+    assert held.matched == plain.matched
+    assert held.lost == plain.lost
+    assert held.traffic == plain.traffic
+    assert held.on_time < plain.on_time  # 20 ms of 25 are gone behind every gap
+    assert held.on_time + held.late == plain.on_time + plain.late
+    deliveries = pq.read_table(tmp_path / "deliveries").to_pandas()
+    published = pq.read_table(tmp_path / "publications").to_pandas()
+    both = deliveries.merge(published, on=["publisher", "sequence"])
+    counted = both[both.departure_ns >= 5_000_000_000]
+    in_time = counted.delivered_ns - counted.departure_ns < 25_000_000  # the tighter deadline
+    assert held.on_time == in_time.sum()
+    assert held.earnings == held.on_time
+    assert held.delivery_rate == held.on_time / held.matched
+    by_name = in_time.groupby(counted.subscription).sum()
+    assert {name: row.on_time for name, row in held.subscribers.items()} == by_name.to_dict()
+    hold_ms = (deliveries.delivered_ns - deliveries.arrived_ns) / 1e6
+    assert held.ordering.hold_ms_mean == pytest.approx(hold_ms.mean())
+    assert held.ordering.hold_ms_p99 == pytest.approx(hold_ms.quantile(0.99))
+
+
+def test_a_record_spares_the_wait_for_what_is_not_wanted() -> None:
+    basic, enhanced = run("P-0.05-0").ordering, run("P-0.05-25").ordering
+    assert basic is not None
+    assert enhanced is not None
+    assert enhanced.hold_ms_mean < basic.hold_ms_mean
+    assert enhanced.out_of_order == basic.out_of_order
+    ours = run("ours-record").ordering
+    assert ours is not None
+    assert ours.repaired is not None
+    assert ours.repaired > 0.97
+
+
+def test_the_same_with_and_without_a_trace_and_where_links_fail(tmp_path: Path) -> None:
+    def figures(result: Result) -> object:
+        return msgspec.structs.replace(result, wall_s=0.0)
+
+    assert figures(run("ours-quantile", tmp_path / "t")) == figures(run("ours-quantile"))
+    failures = 'failures = { availability = 0.95, period = "10 s" }'
+    failing = simulate(network('ordering = "P-0.05-25"\nfaults = "static"', failures))
+    assert failing.ordering is not None
+    assert failing.faults is not None
+    assert failing.on_time + failing.late + failing.lost + failing.in_flight == failing.matched
+
+
+def test_what_cannot_work_is_said() -> None:
+    with pytest.raises(ScenarioError, match="'P-x' is no ordering policy"):
+        network('ordering = "P-x"')
+    with pytest.raises(ConfigurationError, match="violation_probability must be"):
+        run("P-0.9-5")
+    with pytest.raises(ConfigurationError, match="leave --sample out"):
+        simulate(network('ordering = "CST-3"'), Options(sample=0.5))
