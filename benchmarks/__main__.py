@@ -3,7 +3,18 @@
 import importlib
 import sys
 
-NAMES = ("matching", "scheduling", "simulation", "interest", "pipeline", "prediction", "ordering", "placement")
+NAMES = (
+    "matching",
+    "scheduling",
+    "simulation",
+    "interest",
+    "pipeline",
+    "prediction",
+    "faults",
+    "ordering",
+    "placement",
+    "protocol",
+)
 
 
 def main() -> None:

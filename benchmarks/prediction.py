@@ -11,10 +11,17 @@ burstiness. Times are processor seconds of one core, so that a busy machine does
 - `simulate`: the time that a run needs until its sampling noise is `SHARP`, from two shorter runs whose difference
   gives their noise, which falls with the root of the simulated time;
 - the ratio of the two, and the memory at its highest so far.
+
+Then the same networks on Spark (`predict_on_spark`, subscriptions in blocks, R' written as Parquet), in one session
+that a small prediction has warmed up: elapsed and processor seconds of the driver, the JVM and the Python workers, the
+ratio to one process, and the largest difference of any R'. ``BENCH_MASTER=local[2]`` says where.
 """
 
+import os
 import resource
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -25,6 +32,8 @@ from tidings.model.generators import random_tree
 from tidings.model.scenario import Choice, Constant, Network, Policies, Publisher, Scheduling, Subscriber
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link
+from tidings.pipeline import open_session
+from tidings.pipeline.prediction import predict_on_spark
 from tidings.prediction import ContentMatcher, from_network, predict
 from tidings.simulation import Options, simulate
 
@@ -124,6 +133,52 @@ def measure(brokers: int, publishers: int, *, is_uniform: bool) -> None:
     )
 
 
+def processor_s() -> float:
+    """Processor seconds of this process and all that descend from it, those included that have ended."""
+    tick = os.sysconf("SC_CLK_TCK")
+    parents, spent = {}, {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        parents[int(place.parent.name)] = int(fields[1])
+        spent[int(place.parent.name)] = sum(int(each) for each in fields[11:15]) / tick
+    total = 0.0
+    for process in spent:
+        ancestor = process
+        while ancestor not in (0, os.getpid()):
+            ancestor = parents.get(ancestor, 0)
+        total += spent[process] if ancestor == os.getpid() else 0.0
+    return total
+
+
+def measure_on_spark() -> None:
+    with (
+        open_session(master=os.environ.get("BENCH_MASTER"), app_name="tidings benchmark") as spark,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        predict_on_spark(spark, make_network(*SIZES[0], is_uniform=False), out=Path(folder) / "warm")
+        print("\non Spark\nbrokers    subs  pubs  one process s   elapsed s  processor s     ratio  differs by")
+        for brokers, publishers in SIZES:
+            network = make_network(brokers, publishers, is_uniform=False)
+            began_s = time.process_time()
+            answer = predict(from_network(network))
+            alone_s = time.process_time() - began_s
+            fresh = make_network(brokers, publishers, is_uniform=False)  # filters keep what was worked out of them
+            began_s, used_s = time.perf_counter(), processor_s()
+            found = predict_on_spark(spark, fresh, out=Path(folder) / str(brokers))
+            elapsed_s, used_s = time.perf_counter() - began_s, processor_s() - used_s
+            table = found.subscribers.select("subscription", "on_time_reliability").toArrow().to_pydict()
+            shares = dict(zip(table["subscription"], table["on_time_reliability"], strict=True))
+            known = zip(answer.knowledge.subscriptions, answer.reliability.tolist(), strict=True)
+            apart = max(abs(shares[name] - share) for name, share in known if share == share)
+            print(
+                f"{brokers:>7,} {brokers * PER_BROKER:>8,} {publishers:>5} {alone_s:>14.2f} {elapsed_s:>11.1f} "
+                f"{used_s:>12.1f} {used_s / alone_s:>9.1f} {apart:>11.1e}"
+            )
+
+
 def main() -> None:
     network = make_network(*SIZES[0], is_uniform=False)
     reliabilities(network, 3)  # compiles
@@ -132,6 +187,7 @@ def main() -> None:
     for brokers, publishers in SIZES:
         for is_uniform in (False, True):
             measure(brokers, publishers, is_uniform=is_uniform)
+    measure_on_spark()
 
 
 if __name__ == "__main__":

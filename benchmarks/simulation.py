@@ -7,10 +7,14 @@ service and each transmission and for each publication, so the rates compare lik
 include planning, publications and matching. Runs of both alternate, the clock is the processor time of this process,
 and medians are shown, so that a busy machine slows both alike.
 
+Then the event loop of networks that fail (scheme bypass+buffer on random graphs of 10, 30 and 100 brokers) against its
+plain twin, which does the same step by step; the twin gets a fiftieth of the time.
+
 Before that, how long the first run after an installation takes (with an empty cache of kernels) and the first run of a
 later process: in processes of their own, by their processor time.
 
-Options: ``BENCH_SIZES=4,16`` for other sizes, ``BENCH_SEED`` for another seed, ``BENCH_ROUNDS`` for more rounds.
+Options: ``BENCH_SIZES=4,16`` and ``BENCH_FAILING_SIZES=10`` for other sizes, ``BENCH_SEED`` for another seed,
+``BENCH_ROUNDS`` for more rounds.
 """
 
 import os
@@ -19,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -27,8 +31,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tidings.model import Scenario
-from tidings.simulation import simulate
+from tidings.model import Network, Scenario
+from tidings.simulation import Result, simulate
+from tidings.simulation.failing._twin import simulate_failing_plainly
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "4,16,64").split(","))
 SEED = int(os.environ.get("BENCH_SEED", "1"))
@@ -164,6 +169,60 @@ def show_first_runs(console: Console) -> None:
     console.print(table)
 
 
+FAILING_SIZES = tuple(int(size) for size in os.environ.get("BENCH_FAILING_SIZES", "10,30,100").split(","))
+FAILING = """
+seed = {seed}
+duration = "{duration} s"
+topology = {{ kind = "random-graph", brokers = {brokers}, mean_degree = 4 }}
+[links]
+failures = {{ availability = 0.99, period = "60000 s" }}
+[brokers]
+failures = {{ availability = 0.92, period = "60000 s" }}
+[[publishers]]
+name = "p"
+at = "random"
+count = 10
+interval = "60 s"
+lifetime = "3600 s"
+attributes = {{ topic = {{ parameter = "number" }} }}
+[[subscribers]]
+name = "s"
+at = "random"
+count = 500
+filter = "topic = {{topic}}"
+parameters = {{ topic = {{ range = [1, 10], zipf = 1.0 }} }}
+"""
+FAILING_DURATION_S = 14 * 86_400.0
+
+
+def failing_rate(brokers: int, duration_s: float, run: Callable[[Network], Result]) -> tuple[float, float]:
+    """Steps per second of one way to run a network that fails, and the seconds of processor time."""
+    network = Scenario.parse(FAILING.format(seed=SEED, duration=duration_s, brokers=brokers)).expand()
+    began_s = time.process_time()
+    result = run(network)
+    spent_s = time.process_time() - began_s
+    return result.steps / spent_s, spent_s
+
+
+def show_failing(console: Console) -> None:
+    table = Table(title="networks that fail, 14 days, steps per second", title_justify="left", box=None)
+    for heading in ("brokers", "compiled", "seconds", "plain twin", "ratio"):
+        table.add_column(heading, justify="right")
+    failing_rate(3, 1000.0, simulate)  # compile before the clock runs
+    for brokers in FAILING_SIZES:
+        rounds = [
+            (
+                failing_rate(brokers, FAILING_DURATION_S, simulate),
+                failing_rate(brokers, FAILING_DURATION_S / 50, simulate_failing_plainly),
+            )
+            for _ in range(ROUNDS)
+        ]
+        rate, plain_rate = (median(each[side][0] for each in rounds) for side in range(2))
+        spent_s = median(each[0][1] for each in rounds)
+        table.add_row(f"{brokers}", f"{rate:,.0f}", f"{spent_s:.2f}", f"{plain_rate:,.0f}", f"{rate / plain_rate:.1f}")
+    console.print(table)
+
+
 def main() -> None:
     console = Console()
     show_first_runs(console)
@@ -179,6 +238,7 @@ def main() -> None:
         row = (f"{brokers}", f"{rate:,.0f}", f"{on_time:.4f}", f"{plain_rate:,.0f}", f"{plain_on_time:.4f}")
         table.add_row(*row, f"{rate / plain_rate:.1f}")
     console.print(table)
+    show_failing(console)
 
 
 if __name__ == "__main__":

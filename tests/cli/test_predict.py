@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -138,3 +139,29 @@ def test_what_cannot_be_predicted_is_refused(scenario) -> None:
     result = run(scenario, "--json")
     assert result.exit_code == 2
     assert "simulate" in json.loads(result.stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize("option", [("--explain", "all"), ("--admit", "new.toml"), ("--plot", "drawn.png")])
+def test_what_spark_cannot_do(scenario, option) -> None:
+    result = run(scenario, "--spark", *option)
+    assert result.exit_code == 2
+    assert f"{option[0]} needs all subscriptions in one process" in result.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_on_spark(scenario, tmp_path) -> None:
+    result = run(scenario, "--spark", "--out", str(tmp_path / "out"), "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["subscribers"]["count"] == 2
+    assert document["subscribers"]["matched"] == 1
+    assert document["least_reliable"] == {"all": pytest.approx(0.959572318, abs=1e-6)}
+    assert document["brokers"]["right"]["utilisation"] == pytest.approx(0.5)
+    rows = {row["subscription"]: row for row in pq.read_table(tmp_path / "out" / "subscribers").to_pylist()}
+    assert rows["none"]["on_time_reliability"] is None
+    assert rows["all"]["path"] == ["left", "right"]
+    shown = run(scenario, "--spark")
+    assert shown.exit_code == 0, shown.stderr
+    assert "2, of which 1 match something" in shown.stdout
+    assert "95.96%" in shown.stdout

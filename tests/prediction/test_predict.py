@@ -164,7 +164,9 @@ def test_a_broker_out_of_reach_is_never_reached(chain) -> None:
     network = chain(2)
     forward = tuple(link for link in network.topology.links if link.source == "b1")
     topology = Topology(brokers=network.topology.brokers, links=forward)
-    assert reliability(msgspec.structs.replace(network, topology=topology))[0] == 0.0
+    assert (
+        reliability(msgspec.structs.replace(network, topology=topology, link_failures=(), link_components=()))[0] == 0.0
+    )
 
 
 def test_every_publisher_has_its_own_tree_in_a_mesh(chain) -> None:
@@ -172,7 +174,7 @@ def test_every_publisher_has_its_own_tree_in_a_mesh(chain) -> None:
     network = chain(3, service=Deterministic(value=0.0), propagation=Exponential(scale=0.2))
     extra = tuple(Link(source=a, target=b, propagation=Exponential(scale=0.2)) for a, b in (("b0", "b2"), ("b2", "b0")))
     topology = Topology(brokers=network.topology.brokers, links=(*network.topology.links, *extra))
-    mesh = msgspec.structs.replace(network, topology=topology)
+    mesh = msgspec.structs.replace(network, topology=topology, link_failures=(), link_components=())
     direct = predict(from_network(mesh)).reliability[0]
     assert direct == pytest.approx(1.0 - math.exp(-5.0), abs=1e-8)
     tree = tree_of_parents(Overlay.of(topology), 0, [-1, 0, 1])
@@ -296,7 +298,10 @@ def test_compiled_and_plain_agree() -> None:
     residuals = generator.random((6, 5)) + 1j * generator.random((6, 5))
     tree = (order, parent, link, service, delay)
     for is_sent in (False, True):
-        one, other = (kernel(*tree, sigma, transforms, residuals, is_sent) for kernel in (_prefixes, _prefixes.py_func))
+        one, other = (
+            kernel(*tree, sigma, 1.0 - sigma, transforms, residuals, is_sent)
+            for kernel in (_prefixes, _prefixes.py_func)
+        )
         assert one == pytest.approx(other, rel=1e-12)
         outs = []
         for kernel in (_walk_constants, _walk_constants.py_func):
@@ -305,7 +310,7 @@ def test_compiled_and_plain_agree() -> None:
                 *tree,
                 np.array([0.0, 0.1, 0.2]),
                 np.array([1.0, 0.0, 0.5]),
-                sigma,
+                1.0 - sigma,
                 0.1 * np.arange(6),
                 np.array([False, False, True, False, False, False]),
                 is_sent,
@@ -392,7 +397,5 @@ def test_a_link_that_sheds_what_is_expired_settles_below_overload(chain) -> None
     prediction = predict(from_network(network))
     assert prediction.overloaded == ()
     assert result.links["b0 -> b1"] > 0.97
-    assert 0.85 < prediction.links["b0 -> b1"].utilisation <= 1.0
-    # The law of a queue that sheds is not an M/G/1 one: what gets through is right, its share on time only roughly.
-    assert prediction.reliability[0] <= 0.55
-    assert actual[0] <= 0.55
+    assert prediction.links["b0 -> b1"].utilisation == pytest.approx(result.links["b0 -> b1"], abs=0.01)
+    assert prediction.reliability == pytest.approx(actual, abs=0.02)

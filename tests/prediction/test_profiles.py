@@ -22,7 +22,7 @@ from tidings.prediction import (
     predict_intervals,
     read_profiles,
 )
-from tidings.prediction._profiles import QUANTILES, _interval, _lifetime, _link, _size
+from tidings.prediction._profiles import QUANTILES, _interval, _link, _size, lifetime_law
 from tidings.simulation import simulate
 
 
@@ -73,9 +73,9 @@ def test_intervals_keep_the_rate() -> None:
 
 
 def test_lifetimes_and_sizes() -> None:
-    assert _lifetime([{"lifetime_ns": None, "events": 3}]) is None
-    assert _lifetime([{"lifetime_ns": 10**9, "events": 3}]) == Deterministic(value=1.0)
-    mixed = _lifetime([{"lifetime_ns": 10**9, "events": 3}, {"lifetime_ns": 3 * 10**9, "events": 1}])
+    assert lifetime_law({None: 3}) is None
+    assert lifetime_law({10**9: 3}) == Deterministic(value=1.0)
+    mixed = lifetime_law({10**9: 3, 3 * 10**9: 1})
     assert mixed.mean() == pytest.approx(1.5, rel=0.01)
     assert mixed.cdf(2.0) == pytest.approx(0.75, abs=0.01)
     size = {"size_mean_bytes": 500.0, "size_min_bytes": 200, "size_max_bytes": 800}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli import _demo, _filter, _pipeline, _predict, _reproduce, _scenario, _simulate, _sweep
+from tidings.cli import _demo, _filter, _order, _pipeline, _predict, _reproduce, _scenario, _simulate, _storm, _sweep
 
 __all__ = ["app"]
 
@@ -28,7 +28,9 @@ app.command(name="demo", epilog="Try:  tidings demo examples/quickstart.toml --o
 app.add_typer(_scenario.app, name="scenario")
 app.add_typer(_filter.app, name="filter")
 app.add_typer(_pipeline.app, name="pipeline")
+app.add_typer(_order.app, name="order")
 app.command(epilog=_simulate.EPILOG)(_simulate.simulate)
+app.command(epilog=_storm.EPILOG)(_storm.storm)
 app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
 app.command(epilog=_predict.EPILOG)(_predict.predict)
 app.add_typer(_reproduce.app, name="reproduce")

@@ -1,12 +1,16 @@
 """`tidings predict`: who will get what share of its events on time, before anything is run."""
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tidings.cli import _predict_spark
 from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._predict_tables import Row, facts, least_reliable
+from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -17,7 +21,8 @@ __all__ = ["EPILOG", "predict"]
 EPILOG = (
     "Try:\n\ntidings predict examples/quickstart.toml\n\n"
     "tidings predict examples/quickstart.toml --explain trader-1\n\n"
-    "tidings predict examples/quickstart.toml --plot predicted.png --json"
+    "tidings predict examples/quickstart.toml --plot predicted.png --json\n\n"
+    "tidings predict examples/quickstart.toml --spark --out predicted"
 )
 ROWS_MAX = 20
 
@@ -32,9 +37,28 @@ def predict(
         ),
     ],
     model: Annotated[
-        Literal["ours", "gg1", "mm1"],
-        typer.Option("--model", help="Ours (whole waiting laws), or the paper's: mean waits by G/G/1 or M/M/1."),
+        Literal["ours", "gg1", "mm1", "paper"],
+        typer.Option(
+            "--model",
+            help="Ours (whole laws), or the papers': mean waits by G/G/1 or M/M/1; with schemes, paper.",
+        ),
     ] = "ours",
+    scheme: Annotated[
+        Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"] | None,
+        typer.Option("--scheme", help="Count failures in, with this way to live with them.", show_default=False),
+    ] = None,
+    compare_schemes: Annotated[
+        bool, typer.Option("--compare-schemes", help="Rank all schemes for each subscriber, with what they cost.")
+    ] = False,
+    checked_every: Annotated[
+        str | None,
+        typer.Option(
+            "--checked-every",
+            metavar="TIME",
+            help="With schemes and profiles: outages were found by checks this far apart.",
+            show_default=False,
+        ),
+    ] = None,
     explain: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +93,15 @@ def predict(
             "--plot", metavar="FILE", help="Simulate too, and draw both against each other.", show_default=False
         ),
     ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Keep subscriptions on Spark: for very many of them.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help="With Spark: write the table of subscribers.", show_default=False),
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    environment: Environment = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Predict for each subscriber which share of its events comes on time, and for each broker how long they wait."""
@@ -77,11 +110,36 @@ def predict(
         from tidings import report
         from tidings.model.scenario import Scenario
 
+        where = _predict_spark.Where(spark, master, remote, environment, verbose, out)
+        if where.is_wanted:
+            others = {"scheme": scheme, "compare-schemes": compare_schemes or None, "explain": explain, "admit": admit}
+            _refuse_on_spark(**others, plot=plot)
+        if scheme is not None or compare_schemes:
+            from tidings.cli import _predict_schemes
+
+            others = {"explain": explain, "admit": admit, "plot": plot}
+            _predict_schemes.run(
+                scenario,
+                scheme,
+                model=model,
+                alpha=alpha,
+                seed=seed,
+                checked_every=checked_every,
+                json=json,
+                others=others,
+            )
+            return
+        model = _waiting_model(model)
         if plot is not None:
             report.check_format(plot)
         network = None if scenario.is_dir() else Scenario.load(scenario).expand(seed)
         if network is None:
             _refuse_with_profiles(alpha=alpha, seed=seed, admit=admit, plot=plot)
+        if where.is_wanted:
+            drops = None if expired is None else expired == "drop"
+            _predict_spark.run(scenario, network, where, model=model, alpha=alpha, drops_expired=drops, json=json)
+            return
+        if network is None:
             knowledge = room.from_profiles(room.read_profiles(scenario))
         else:
             knowledge = room.from_network(network, alpha=alpha)
@@ -112,6 +170,25 @@ def predict(
             _print(str(scenario) if network is None else network.title, answer, error)
         if plot is not None:
             typer.echo(f"drew {plot}", err=True)
+
+
+def _waiting_model(model: str) -> Literal["ours", "gg1", "mm1"]:
+    from tidings.errors import InputError
+
+    match model:
+        case "ours" | "gg1" | "mm1":
+            return model
+    raise InputError("--model paper is for failures: add --scheme, or choose the paper's gg1 or mm1 for waits")
+
+
+def _refuse_on_spark(**options: object) -> None:
+    from tidings.errors import InputError
+
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"--{name} needs all subscriptions in one process; leave out --spark, --master and --remote"
+            )
 
 
 def _refuse_with_profiles(**options: object) -> None:
@@ -168,41 +245,24 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
 
 def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False)
     if title:
         console.print(Text(title, style="bold"))
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_column(style="dim")
-    facts.add_column()
     rows = answer.subscribers
     known = [row for row in rows.values() if row.on_time_reliability is not None]
     rate = sum(row.matched_per_s for row in known)
     on_time = sum(row.matched_per_s * (row.on_time_reliability or 0.0) for row in known)
-    facts.add_row("model", answer.model)
-    facts.add_row("on time", f"{on_time / rate:.2%} of {rate:,.4g} deliveries a second" if rate else "nothing matches")
-    busiest = answer.bottleneck
-    facts.add_row("busiest", "none" if busiest is None else f"{busiest} ({answer.utilisation.max():.1%})")
-    if answer.overloaded:
-        facts.add_row("overloaded", Text(", ".join(answer.overloaded[:8]), style="red"))
+    table = facts(answer, on_time / rate if rate else None, rate)
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
-        facts.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
-    console.print(facts)
-    table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
-    table.add_column("subscriber")
-    for heading in ("events/s", "mean delay", "reliability"):
-        table.add_column(heading, justify="right")
-    table.add_column("path", overflow="ellipsis", no_wrap=True)
+        table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
+    console.print(table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
-    for name, row in ranked[:ROWS_MAX]:
-        share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
-        delay = "-" if row.mean_delay_s is None else f"{row.mean_delay_s:.4g} s"
-        table.add_row(Text(name), f"{row.matched_per_s:.4g}", delay, share, Text(" ".join(row.path)))
     if ranked:
-        console.print(table)
+        shown = ((name, row.matched_per_s, row.mean_delay_s, row.on_time_reliability, row.path) for name, row in ranked)
+        console.print(least_reliable(Row(*each) for each in islice(shown, ROWS_MAX)))
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
 

@@ -118,6 +118,28 @@ def relocation(
         _show("relocation", scale, claims, figures, json=json)
 
 
+@app.command(
+    name="fault-tolerance",
+    epilog="Try:\n\ntidings reproduce fault-tolerance\n\ntidings reproduce fault-tolerance --scale full --out figures",
+)
+def fault_tolerance(
+    scale: Annotated[
+        Literal["quick", "full"], typer.Option("--scale", help="Three runs of 14 days, or ten on ten networks.")
+    ] = "quick",
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Paper D: predicted against simulated reliability where brokers and links fail, by its schemes and ours."""
+    with reporting(json=json):
+        from tidings import experiments
+
+        chosen = experiments.FaultScale.full() if scale == "full" else experiments.FaultScale.quick()
+        with progress_bar("simulating") as progress:
+            claims, outcomes = experiments.fault_tolerance(chosen, progress=progress)
+        figures = [] if out is None else experiments.draw_fault_tolerance(outcomes, out)
+        _show("fault-tolerance", scale, claims, figures, json=json)
+
+
 def _show(paper: str, scale: str, claims: "list[Claim]", figures: list[Path], *, json: bool) -> None:
     if json:
         print_json({"paper": paper, "scale": scale, "claims": claims, "figures": [str(f) for f in figures]})

@@ -33,6 +33,15 @@ def simulate(
     sample: Annotated[
         float, typer.Option("--sample", metavar="SHARE", help="The share of events that the trace holds.")
     ] = 1.0,
+    ordering: Annotated[
+        str | None,
+        typer.Option(
+            "--ordering",
+            metavar="POLICY",
+            help="How receivers put events in order, such as P-0.05-25, CST-30 or ours-record.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a scenario and say for each subscriber what came on time, what came late and what was lost."""
@@ -44,6 +53,9 @@ def simulate(
         from tidings.simulation import simulate as run
 
         network = Scenario.load(scenario).expand(seed)
+        if ordering is not None:
+            policies = msgspec.structs.replace(network.policies, ordering=ordering)
+            network = msgspec.structs.replace(network, policies=policies)
         options = Options(sample=sample)
         with progress_bar("simulating") as progress:
             result = run(network, options, out=out, progress=progress)
@@ -71,8 +83,18 @@ def _print(result: "Result", out: Path | None) -> None:
     facts.add_row("published", f"{result.published:,} events for {result.matched:,} deliveries")
     facts.add_row("on time", f"{rate}: {result.on_time:,} deliveries, earning {result.earnings:,.10g}")
     facts.add_row("not on time", missed)
+    if result.ordering is not None:
+        order = result.ordering
+        repaired = "" if order.repaired is None else f", {order.repaired:.2%} put right"
+        held = f"held {order.hold_ms_mean:.3g} ms in the mean, {order.hold_ms_p99:.3g} ms at most by 99 %"
+        facts.add_row("order", f"{order.out_of_order:,} out of order{repaired} by {order.policy}; {held}")
     facts.add_row("traffic", f"{result.traffic:,} events received by brokers")
     facts.add_row("busiest", f"link {_most(result.links)}, broker {_most(result.brokers)}")
+    if result.faults is not None:
+        sent = ", ".join(f"{count:,} {kind}" for kind, count in result.faults.messages.items() if count)
+        stored = f"at most {result.faults.storage_peak:,} events stored, {result.faults.duplicates:,} duplicates"
+        facts.add_row("failures", f"scheme {result.faults.scheme}: {stored}")
+        facts.add_row("messages", sent or "none")
     speed = f"{result.steps:,} steps in {result.wall_s:.2f} s"
     facts.add_row("run", f"{result.duration_s:g} s after {result.warmup_s:g} s of warm-up, seed {result.seed}; {speed}")
     console.print(facts)

@@ -92,11 +92,16 @@ def timeliness(
     # Spawned, because the compiler's threads do not survive a fork.
     with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         jobs = pool.map(_simulated, [(case, scale.simulated_s(case.setting)) for case in cases], chunksize=2)
-        predicted = _predictions(scale)
+        predicted: dict[tuple[str, Case], FloatArray] = {}
+        steps = scale.topologies + len(cases)
+        for number in range(scale.topologies):  # while the others simulate
+            predicted |= _predictions(scale, FIRST_SEED + number)
+            if progress is not None:
+                progress((number + 1) / steps)
         for done, (case, found) in enumerate(zip(cases, jobs, strict=True)):
             actual[case] = found
             if progress is not None:
-                progress((done + 1) / len(cases))
+                progress((scale.topologies + done + 1) / steps)
     return _claims(scale, actual, predicted), actual, predicted
 
 
@@ -129,24 +134,21 @@ def _simulated(job: tuple[Case, float]) -> FloatArray:
     return np.array([np.nan if each is None else each for each in found])
 
 
-def _predictions(scale: TimelinessScale) -> dict[tuple[str, Case], FloatArray]:
-    """Content and trees do not depend on the laws, so they are worked out once for each topology."""
+def _predictions(scale: TimelinessScale, seed: int) -> dict[tuple[str, Case], FloatArray]:
+    """Of one topology: content and trees do not depend on the laws, so they are worked out once."""
     answers: dict[tuple[str, Case], FloatArray] = {}
-    for number in range(scale.topologies):
-        seed = FIRST_SEED + number
-        first = _network(Case("literal", "exp", "exp", seed), scale.duration_s)
-        matcher = ContentMatcher([s.filter for s in first.subscriptions])
-        for alpha in ALPHAS:
-            knowledge = from_network(first, alpha=alpha, matcher=matcher)
-            case = Case("literal", "exp", "exp", seed)
-            answers[f"alpha {alpha:g}", case] = predict(knowledge).reliability
-        known = from_network(first, matcher=matcher)
-        for setting in PER_SUBSCRIPTION:
-            for publish, service in COMBINATIONS:
-                case = Case(setting, publish, service, seed)
-                changed = _with_laws(known, _network(case, scale.duration_s))
-                for model in MODELS:
-                    answers[model, case] = predict(changed, model=model).reliability
+    first = _network(Case("literal", "exp", "exp", seed), scale.duration_s)
+    matcher = ContentMatcher([s.filter for s in first.subscriptions])
+    for alpha in ALPHAS:
+        knowledge = from_network(first, alpha=alpha, matcher=matcher)
+        answers[f"alpha {alpha:g}", Case("literal", "exp", "exp", seed)] = predict(knowledge).reliability
+    known = from_network(first, matcher=matcher)
+    for setting in PER_SUBSCRIPTION:
+        for publish, service in COMBINATIONS:
+            case = Case(setting, publish, service, seed)
+            changed = _with_laws(known, _network(case, scale.duration_s))
+            for model in MODELS:
+                answers[model, case] = predict(changed, model=model).reliability
     return answers
 
 

@@ -4,8 +4,9 @@
 """
 
 from tidings.prediction._admission import Admission, Change, Newcomer, admit, load_newcomer
-from tidings.prediction._content import ContentMatcher, signatures_of_matches
+from tidings.prediction._content import ContentMatcher, ContentSpace, EventKinds, signatures_of_matches
 from tidings.prediction._explain import Explanation, Hop, JourneyPrediction, Remedy, explain
+from tidings.prediction._failing import Failing, SchemePrediction, failing_network, predict_schemes
 from tidings.prediction._intervals import Intervals, predict_intervals
 from tidings.prediction._knowledge import (
     BrokerKnowledge,
@@ -15,6 +16,8 @@ from tidings.prediction._knowledge import (
     Signatures,
 )
 from tidings.prediction._network import from_network
+from tidings.prediction._outages import failing_profiles, read_components, transitions_of_outages
+from tidings.prediction._overheads import Overhead
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import (
     BrokerPrediction,
@@ -32,7 +35,10 @@ __all__ = [
     "BrokerPrediction",
     "Change",
     "ContentMatcher",
+    "ContentSpace",
+    "EventKinds",
     "Explanation",
+    "Failing",
     "Hop",
     "Intervals",
     "JourneyPrediction",
@@ -41,19 +47,26 @@ __all__ = [
     "LinkPrediction",
     "Model",
     "Newcomer",
+    "Overhead",
     "Prediction",
     "PublisherKnowledge",
     "Remedy",
+    "SchemePrediction",
     "Signatures",
     "SubscriberPrediction",
     "admit",
     "explain",
+    "failing_network",
+    "failing_profiles",
     "from_network",
     "from_profiles",
     "law_of_duration",
     "load_newcomer",
     "predict",
     "predict_intervals",
+    "predict_schemes",
+    "read_components",
     "read_profiles",
     "signatures_of_matches",
+    "transitions_of_outages",
 ]

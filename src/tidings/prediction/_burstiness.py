@@ -36,7 +36,7 @@ from tidings.prediction._knowledge import FloatArray, Knowledge
 from tidings.prediction._stages import stage_of
 from tidings.prediction._waiting import poisson_wait, residual_mean, sigma_of_wait
 
-__all__ = ["bursty_waits", "spectrum_of"]
+__all__ = ["bursty_waits", "busy_nodes", "spectrum_of"]
 
 HOPS = 12  # how far what a queue does to a flow is followed
 REGULARITY = 1.6  # two queues with uniform services in a row want 1.1 to 1.6; tuned on five trees of paper B's Table 3
@@ -277,14 +277,14 @@ def _released(stations: Stations, load: FloatArray, before: Array, at: Array) ->
     if not is_queue.any():
         return out
     one, other = before[is_queue], at[is_queue]
-    times, weights = _busy_nodes(load[other], stations.mean_s[other] * (1.0 + stations.scv[other]) / 2.0)
+    times, weights = busy_nodes(load[other], stations.mean_s[other] * (1.0 + stations.scv[other]) / 2.0)
     pace = (1.0 - load[one]) ** 2 / (stations.mean_s[one] * (1.0 + stations.scv[one]))
     held = (weights * _not_yet_released(times * pace[:, None])).sum(axis=1)
     out[is_queue] = np.minimum(1.0, REGULARITY * load[one] * held)
     return out
 
 
-def _busy_nodes(load: FloatArray, mean_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+def busy_nodes(load: FloatArray, mean_s: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Times and weights of B*, the busy period of an M/M/1 queue in which longer ones count in proportion."""
     rho = np.maximum(load, 1e-6)[:, None]
     steps = np.geomspace(1e-3, 40.0, 80)[None, :]

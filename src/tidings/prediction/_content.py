@@ -12,6 +12,7 @@ same for each attribute. It applies to discrete attributes; a continuous one sta
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,30 +23,90 @@ from tidings.matching import MatchingIndex
 from tidings.model.event import AttributeValue
 from tidings.model.filters import Filter, OneOf, Within
 from tidings.model.scenario import Choice, Constant, Content
-from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures
+from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures, exact_shares
 
-__all__ = ["CELLS_MAX", "SAMPLES", "ContentMatcher", "signatures_of_matches"]
+__all__ = [
+    "CELLS_MAX",
+    "SAMPLES",
+    "ContentMatcher",
+    "ContentSpace",
+    "EventKinds",
+    "match_columns",
+    "signatures_of_matches",
+]
 
 CELLS_MAX = 200_000
 SAMPLES = 20_000
 _TELLING_MAX = 2_000_000  # tests times values, beyond which cells are not merged
 
 
-class ContentMatcher:
-    """Signatures of contents against one set of filters; what contents have in common is worked out once."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EventKinds:
+    """The kinds of events that a content gives, before anything is matched: each with its share of the events.
 
-    def __init__(self, filters: Sequence[Filter], *, seed: int = 0) -> None:
+    `cells` are the values of every attribute that filters tell apart, with their chances, and every combination is a
+    kind, the last attribute running fastest. Without them (None) kinds are events on a Latin hypercube over `read`.
+    """
+
+    cells: Mapping[str, tuple[list[AttributeValue], FloatArray]] | None
+    read: Mapping[str, Content]
+    alpha: float
+    seed: int
+
+    @property
+    def sampled(self) -> int | None:
+        """How many events stand for the content; None if the kinds are all there are."""
+        return SAMPLES if self.cells is None else None
+
+    @property
+    def weights(self) -> FloatArray:
+        if self.cells is None:
+            return exact_shares(np.full(SAMPLES, 1.0 / SAMPLES))
+        weights = np.ones(1)
+        for _, chances in self.cells.values():
+            weights = np.outer(weights, chances).ravel()
+        return exact_shares(weights)
+
+    @property
+    def key(self) -> object:
+        """What is the same for contents that give the same events, if in other shares; None for samples."""
+        return None if self.cells is None else tuple((name, tuple(values)) for name, (values, _) in self.cells.items())
+
+    def match(self, index: MatchingIndex) -> tuple[LongArray, IntArray]:
+        """What each kind matches: offsets, and the numbers of the filters between them."""
+        if self.cells is None:
+            generator = np.random.default_rng([self.seed, SAMPLES])
+            sampled: dict[str, list[Any]] = {}
+            for name, content in self.read.items():
+                u = (generator.permutation(SAMPLES) + generator.random(SAMPLES)) / SAMPLES
+                sampled[name] = _values_at(content, u, self.alpha)
+            return match_columns(index, sampled, SAMPLES)
+        count = math.prod(len(values) for values, _ in self.cells.values())
+        columns, repeat = {}, count
+        is_plain = all(len({type(value) for value in values}) == 1 for values, _ in self.cells.values())
+        for name, (values, _) in self.cells.items():
+            repeat //= len(values)
+            place = np.tile(np.repeat(np.arange(len(values)), repeat), count // (repeat * len(values)))
+            columns[name] = pa.array(values).take(pa.array(place)) if is_plain else [values[k] for k in place.tolist()]
+        if columns and is_plain and len(index):
+            return _match_batch(index, columns)
+        return match_columns(index, {name: list(column) for name, column in columns.items()}, count)
+
+
+class ContentSpace:
+    """What a set of filters reads of events, and by which tests: it decides how contents are cut into kinds."""
+
+    def __init__(self, filters: Iterable[Filter], *, seed: int = 0) -> None:
         self._seed = seed
-        self._index = MatchingIndex(enumerate(filters))
         self._tests: dict[str, set[Within | OneOf]] = {}
         self._opaque: set[str] = set()
         for each in filters:
             self._note(each)
-        self._matched: dict[object, tuple[LongArray, IntArray]] = {}
-        self._known: dict[object, Signatures] = {}
+        self._known: dict[object, EventKinds] = {}
 
-    def signatures(self, attributes: Mapping[str, Content], *, alpha: float = 1.0) -> Signatures:
-        """The signatures of events with these attributes, independent of each other and known to the power alpha."""
+    def kinds(self, attributes: Mapping[str, Content], *, alpha: float = 1.0) -> EventKinds:
+        """The kinds of events with these attributes, independent of each other and known to the power alpha; the same
+        object for contents that filters cannot tell apart."""
         if not (math.isfinite(alpha) and alpha > 0.0):
             raise InputError(f"alpha is {alpha!r}, but must be above 0: 1 is precise knowledge")
         read = {name: content for name, content in attributes.items() if name in self._tests or name in self._opaque}
@@ -53,22 +114,6 @@ class ContentMatcher:
         if key not in self._known:
             self._known[key] = self._work_out(read, alpha)
         return self._known[key]
-
-    def match(self, columns: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
-        """What each of `count` events matches: offsets, and the numbers of the filters between them."""
-        if len(self._index) == 0:
-            return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
-        is_plain = all(len({type(value) for value in values}) == 1 for values in columns.values())
-        if columns and is_plain:
-            return self._match_batch({name: pa.array(values) for name, values in columns.items()})
-        rows = ({name: values[row] for name, values in columns.items()} for row in range(count))
-        each: list[list[Any]] = [list(self._index.match(row)) for row in rows]
-        ends = np.cumsum([0, *(len(found) for found in each)])
-        return ends.astype(np.int64), np.array([number for found in each for number in found], np.int32)
-
-    def _match_batch(self, columns: Mapping[str, Any]) -> tuple[LongArray, IntArray]:
-        offsets, found = self._index.match_batch(pa.record_batch(dict(columns)))
-        return offsets, found.astype(np.int32)
 
     def _note(self, each: Filter) -> None:
         for clause in each.clauses:
@@ -79,13 +124,11 @@ class ContentMatcher:
             if clause.residual is not None:
                 self._opaque |= each.attributes
 
-    def _work_out(self, read: Mapping[str, Content], alpha: float) -> Signatures:
+    def _work_out(self, read: Mapping[str, Content], alpha: float) -> EventKinds:
         discrete = {name: _chances(content, alpha) for name, content in read.items()}
-        if all(chances is not None for chances in discrete.values()):
-            cells = {name: self._merged(name, *chances) for name, chances in discrete.items() if chances is not None}
-            if math.prod(len(values) for values, _ in cells.values()) <= CELLS_MAX:
-                return self._exact(cells)
-        return self._sampled(read, alpha)
+        cells = {name: self._merged(name, *chances) for name, chances in discrete.items() if chances is not None}
+        is_exact = len(cells) == len(read) and math.prod(len(values) for values, _ in cells.values()) <= CELLS_MAX
+        return EventKinds(cells=cells if is_exact else None, read=read, alpha=alpha, seed=self._seed)
 
     def _merged(self, name: str, values: list[AttributeValue], chances: FloatArray) -> tuple[list[Any], FloatArray]:
         """Values that no test tells apart become one, with their chances together."""
@@ -104,35 +147,52 @@ class ContentMatcher:
             sums[groups[told]] += chance
         return kept, np.array(sums)
 
-    def _exact(self, cells: Mapping[str, tuple[list[Any], FloatArray]]) -> Signatures:
-        weights = np.ones(1)
-        for _, chances in cells.values():
-            weights = np.outer(weights, chances).ravel()
-        key = tuple((name, tuple(values)) for name, (values, _) in cells.items())
-        if key not in self._matched:
-            self._matched[key] = self._match_cells({name: values for name, (values, _) in cells.items()}, len(weights))
-        return signatures_of_matches(*self._matched[key], weights=weights, sampled=None)
 
-    def _match_cells(self, values: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
-        """What every combination of the values matches, the last attribute running fastest."""
-        columns, repeat = {}, count
-        is_plain = all(len({type(value) for value in each}) == 1 for each in values.values())
-        for name, each in values.items():
-            repeat //= len(each)
-            place = np.tile(np.repeat(np.arange(len(each)), repeat), count // (repeat * len(each)))
-            columns[name] = pa.array(each).take(pa.array(place)) if is_plain else [each[k] for k in place.tolist()]
-        if columns and is_plain and len(self._index):
-            return self._match_batch(columns)
-        return self.match({name: list(column) for name, column in columns.items()}, count)
+class ContentMatcher:
+    """Signatures of contents against one set of filters; what contents have in common is worked out once."""
 
-    def _sampled(self, read: Mapping[str, Content], alpha: float) -> Signatures:
-        generator = np.random.default_rng([self._seed, SAMPLES])
-        columns: dict[str, list[Any]] = {}
-        for name, content in read.items():
-            u = (generator.permutation(SAMPLES) + generator.random(SAMPLES)) / SAMPLES
-            columns[name] = _values_at(content, u, alpha)
-        weights = np.full(SAMPLES, 1.0 / SAMPLES)
-        return signatures_of_matches(*self.match(columns, SAMPLES), weights=weights, sampled=SAMPLES)
+    def __init__(self, filters: Sequence[Filter], *, seed: int = 0) -> None:
+        self._index: MatchingIndex = MatchingIndex(enumerate(filters))
+        self._space = ContentSpace(filters, seed=seed)
+        self._matched: dict[object, tuple[LongArray, IntArray]] = {}
+        self._known: dict[int, tuple[EventKinds, Signatures]] = {}
+
+    def signatures(self, attributes: Mapping[str, Content], *, alpha: float = 1.0) -> Signatures:
+        """The signatures of events with these attributes, independent of each other and known to the power alpha."""
+        kinds = self._space.kinds(attributes, alpha=alpha)
+        if id(kinds) not in self._known:  # the kinds are kept with them, so the number stays theirs
+            matched = signatures_of_matches(*self._match(kinds), weights=kinds.weights, sampled=kinds.sampled)
+            self._known[id(kinds)] = kinds, matched
+        return self._known[id(kinds)][1]
+
+    def match(self, columns: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
+        """What each of `count` events matches: offsets, and the numbers of the filters between them."""
+        return match_columns(self._index, columns, count)
+
+    def _match(self, kinds: EventKinds) -> tuple[LongArray, IntArray]:
+        if kinds.key is None:
+            return kinds.match(self._index)
+        if kinds.key not in self._matched:
+            self._matched[kinds.key] = kinds.match(self._index)
+        return self._matched[kinds.key]
+
+
+def match_columns(index: MatchingIndex, columns: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
+    """What each of `count` events matches, their values given by attribute: offsets, and the numbers between them."""
+    if len(index) == 0:
+        return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
+    is_plain = all(len({type(value) for value in values}) == 1 for values in columns.values())
+    if columns and is_plain:
+        return _match_batch(index, {name: pa.array(values) for name, values in columns.items()})
+    rows = ({name: values[row] for name, values in columns.items()} for row in range(count))
+    each: list[list[Any]] = [list(index.match(row)) for row in rows]
+    ends = np.cumsum([0, *(len(found) for found in each)])
+    return ends.astype(np.int64), np.array([number for found in each for number in found], np.int32)
+
+
+def _match_batch(index: MatchingIndex, columns: Mapping[str, Any]) -> tuple[LongArray, IntArray]:
+    offsets, found = index.match_batch(pa.record_batch(dict(columns)))
+    return offsets, found.astype(np.int32)
 
 
 def signatures_of_matches(

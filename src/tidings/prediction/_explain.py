@@ -13,8 +13,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tidings.prediction._deadlines import chance_on_time
 from tidings.prediction._knowledge import Knowledge
-from tidings.prediction._predict import chance_on_time, predict
+from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Prediction
 
 __all__ = ["Explanation", "Hop", "JourneyPrediction", "Remedy", "explain"]

@@ -74,8 +74,8 @@ class Stations:
         return np.asarray((self.rate_per_s * figures).sum(axis=0) / np.maximum(self.total_per_s, 1e-300))
 
 
-def layout_of(knowledge: Knowledge) -> Layout:
-    """Trees, stages and masses of a network."""
+def layout_of(knowledge: Knowledge, mass: FloatArray | None = None) -> Layout:
+    """Trees, stages and masses of a network; `mass` by [publisher, broker] if it is known without the content."""
     n, m, count = len(knowledge.brokers), len(knowledge.links), len(knowledge.publishers)
     stages: list[Stage] = [NOTHING]
     numbers: dict[tuple[object, ...], int] = {}
@@ -113,16 +113,20 @@ def layout_of(knowledge: Knowledge) -> Layout:
         by_size.append(tuple(rows))
     order = np.full((count, n), -1, np.int32)
     parent, via = np.full((count, n), -1, np.int32), np.full((count, n), -1, np.int32)
-    mass, kept = np.zeros((count, n)), np.zeros((count, n))
+    reached, kept = np.zeros((count, n)), np.zeros((count, n))
     survives = np.array([1.0 - link.loss for link in knowledge.links])
     for number, publisher in enumerate(knowledge.publishers):
         tree, content = publisher.tree, publisher.content
         order[number, : len(tree.order)] = tree.order
         parent[number], via[number] = tree.parent, tree.parent_link
-        mass[number] = union_masses(
-            content.weights, content.offsets, content.subscriptions, knowledge.homes, tree.parent, tree.position
+        reached[number] = (
+            union_masses(
+                content.weights, content.offsets, content.subscriptions, knowledge.homes, tree.parent, tree.position
+            )
+            if mass is None
+            else mass[number]
         )
-        mass[number, tree.root] = 1.0
+        reached[number, tree.root] = 1.0
         kept[number] = _kept(tree.order, tree.parent, tree.parent_link, survives)
     rate_per_s = np.array([publisher.rate_per_s for publisher in knowledge.publishers])
     return Layout(
@@ -134,7 +138,7 @@ def layout_of(knowledge: Knowledge) -> Layout:
         order=order,
         parent=parent,
         link=via,
-        mass=mass,
+        mass=reached,
         kept=kept,
     )
 

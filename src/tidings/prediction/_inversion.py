@@ -25,10 +25,11 @@ _ACCURACY = 1e-10
 _TINY = 1e-300
 
 
-def contour(t_max: float) -> tuple[Array, float, float]:
-    """Where the transform has to be known for all t up to `t_max`: points, decay and span."""
+def contour(t_max: float, growth_per_s: float = 0.0) -> tuple[Array, float, float]:
+    """Where the transform has to be known for all t up to `t_max`: points, decay and span; the function may grow like
+    exp(growth t)."""
     span = 2.0 * t_max
-    decay = -math.log(_ACCURACY) / (2.0 * span)
+    decay = growth_per_s - math.log(_ACCURACY) / (2.0 * span)
     return decay + 1j * math.pi / span * np.arange(2 * ORDER + 1), decay, span
 
 

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,16 @@ from tidings.errors import InputError
 from tidings.model.distributions import DelayDistribution
 from tidings.routing import Tree
 
-__all__ = ["BrokerKnowledge", "Knowledge", "LinkKnowledge", "PublisherKnowledge", "Signatures"]
+__all__ = [
+    "NO_CONTENT",
+    "SHARE_QUANTUM",
+    "BrokerKnowledge",
+    "Knowledge",
+    "LinkKnowledge",
+    "PublisherKnowledge",
+    "Signatures",
+    "exact_shares",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -54,6 +64,23 @@ class Signatures:
         sums = np.asarray(np.bincount(self.subscriptions, weight), np.float64)
         matched = np.flatnonzero(sums > 0.0)
         return matched.astype(np.int32), sums[matched]
+
+
+SHARE_QUANTUM: Final = 2.0**-52
+
+
+def exact_shares(weights: FloatArray) -> FloatArray:
+    """Shares of all events, rounded so that any sum of them is exact, in whatever order it is made.
+
+    Delays are found by inverting transforms, which makes 1e-8 of a difference of 1e-16: with sums that depend on the
+    order of adding, answers would too.
+    """
+    rounded = np.rint(np.asarray(weights) / SHARE_QUANTUM) * SHARE_QUANTUM
+    return np.where(weights > 0.0, np.maximum(rounded, SHARE_QUANTUM), 0.0)
+
+
+NO_CONTENT: Final = Signatures(weights=np.zeros(0), offsets=np.zeros(1, np.int64), subscriptions=np.zeros(0, np.int32))
+"""Of an event that nobody wants, or where content is kept elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,9 @@ publisher and subscriber (multi-path, literal-table) the first copy counts, whic
 network has to be simulated.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +16,24 @@ from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network, Publisher
 from tidings.prediction._content import ContentMatcher
 from tidings.prediction._knowledge import (
+    NO_CONTENT,
     BrokerKnowledge,
     FloatArray,
     IntArray,
     Knowledge,
     LinkKnowledge,
+    LongArray,
     PublisherKnowledge,
 )
 from tidings.routing import Demand, Overlay, Tree, balance_routes, shortest_path_trees
 
-__all__ = ["from_network"]
+__all__ = ["BALANCE_SAMPLE", "Asked", "Samples", "deadlines_of", "from_network", "homes_of", "outline_of_network"]
 
 BALANCE_SAMPLE = 400  # events of each publisher that balanced routes are made for, as in a simulation
 KEEP_BELOW = 0.5
 
 Asked = NDArray[np.bool_]
+Samples = Mapping[str, list[Any]]
 
 
 def from_network(
@@ -46,11 +50,50 @@ def from_network(
     which subscriptions a broker's table holds where service is per subscription: those routed through it, or all.
     `matcher` holds this network's filters from another call, which saves matching its content again.
     """
-    topology, overlay = network.topology, Overlay.of(network.topology)
-    homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int32)
+    homes = homes_of(network)
     known = ContentMatcher([s.filter for s in network.subscriptions], seed=network.seed) if matcher is None else matcher
     contents = [known.signatures(publisher.attributes, alpha=alpha) for publisher in network.publishers]
-    chosen = _trees(network, overlay, homes, known) if trees is None else tuple(trees)
+
+    def asked(samples: Sequence[Samples]) -> Iterable[Asked]:
+        return (
+            _homes_asked(*known.match(sample, BALANCE_SAMPLE), homes, len(network.topology.brokers))
+            for sample in samples
+        )
+
+    outline = outline_of_network(network, homes, asked, trees=trees, stored=stored)
+    return replace(
+        outline,
+        publishers=tuple(
+            replace(publisher, content=content) for publisher, content in zip(outline.publishers, contents, strict=True)
+        ),
+        subscriptions=tuple(s.id for s in network.subscriptions),
+        homes=homes,
+        max_delays_s=deadlines_of(network),
+    )
+
+
+def homes_of(network: Network) -> IntArray:
+    """The home broker of each subscription, by number."""
+    return np.array([network.topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int32)
+
+
+def deadlines_of(network: Network) -> FloatArray:
+    """The deadline of each subscription, infinite if it has none."""
+    return np.array([np.inf if s.max_delay_s is None else s.max_delay_s for s in network.subscriptions])
+
+
+def outline_of_network(
+    network: Network,
+    homes: IntArray,
+    asked: Callable[[Sequence[Samples]], Iterable[Asked]],
+    *,
+    trees: Sequence[Tree] | None = None,
+    stored: Literal["routed", "all"] = "routed",
+) -> Knowledge:
+    """All but subscriptions and content. Balanced routes are made for samples of events, by attribute; `asked` says for
+    each publisher's sample which brokers have somebody who wants which event."""
+    topology = network.topology
+    chosen = _trees(network, Overlay.of(topology), asked) if trees is None else tuple(trees)
     if len(chosen) != len(network.publishers):
         raise ConfigurationError(
             f"{len(chosen)} trees are given for {len(network.publishers)} publishers: give one for each"
@@ -82,19 +125,21 @@ def from_network(
                 interval=publisher.interval,
                 lifetime=publisher.lifetime,
                 size_kb=publisher.size_kb,
-                content=content,
+                content=NO_CONTENT,
                 tree=tree,
             )
-            for publisher, content, tree in zip(network.publishers, contents, chosen, strict=True)
+            for publisher, tree in zip(network.publishers, chosen, strict=True)
         ),
-        subscriptions=tuple(s.id for s in network.subscriptions),
-        homes=homes,
-        max_delays_s=np.array([np.inf if s.max_delay_s is None else s.max_delay_s for s in network.subscriptions]),
+        subscriptions=(),
+        homes=np.zeros(0, np.int32),
+        max_delays_s=np.zeros(0),
         drops_expired=network.policies.expired == "drop",
     )
 
 
-def _trees(network: Network, overlay: Overlay, homes: IntArray, matcher: ContentMatcher) -> tuple[Tree, ...]:
+def _trees(
+    network: Network, overlay: Overlay, asked: Callable[[Sequence[Samples]], Iterable[Asked]]
+) -> tuple[Tree, ...]:
     routing = network.policies.routing
     roots = [network.topology.index[publisher.broker] for publisher in network.publishers]
     if routing == "single-path":
@@ -104,27 +149,26 @@ def _trees(network: Network, overlay: Overlay, homes: IntArray, matcher: Content
             f'routing is "{routing}": with several paths the first copy counts, which has to be simulated '
             '(tidings simulate); predictions are for "single-path" and "balanced"'
         )
+    samples = [_sample(publisher, [network.seed, number]) for number, publisher in enumerate(network.publishers)]
     demands = [
         Demand.of_signatures(
-            broker=root,
-            rate_per_s=publisher.rate_per_s,
-            size_kb=publisher.size_kb.mean(),
-            signatures=_homes_asked(publisher, matcher, homes, overlay.broker_count, [network.seed, number]),
+            broker=root, rate_per_s=publisher.rate_per_s, size_kb=publisher.size_kb.mean(), signatures=signatures
         )
-        for number, (root, publisher) in enumerate(zip(roots, network.publishers, strict=True))
+        for root, publisher, signatures in zip(roots, network.publishers, asked(samples), strict=True)
     ]
     return balance_routes(overlay, demands, keep_below_utilisation=KEEP_BELOW).trees
 
 
-def _homes_asked(
-    publisher: Publisher, matcher: ContentMatcher, homes: IntArray, brokers: int, seed: list[int]
-) -> Asked:
-    """For the same sample of events as a simulation's: which brokers have somebody who wants it."""
+def _sample(publisher: Publisher, seed: list[int]) -> Samples:
+    """The same sample of events as a simulation's, by attribute."""
     sampled = publisher.sample_attributes(np.random.default_rng(seed), BALANCE_SAMPLE)
-    columns = {name: [row[name] for row in sampled] for name in publisher.attributes}
-    offsets, matched = matcher.match(columns, BALANCE_SAMPLE)
-    asked = np.zeros((BALANCE_SAMPLE, brokers), np.bool_)
-    asked[np.repeat(np.arange(BALANCE_SAMPLE), np.diff(offsets)), homes[matched]] = True
+    return {name: [row[name] for row in sampled] for name in publisher.attributes}
+
+
+def _homes_asked(offsets: LongArray, matched: IntArray, homes: IntArray, brokers: int) -> Asked:
+    """By [event, broker]: whether somebody at the broker wants it."""
+    asked = np.zeros((len(offsets) - 1, brokers), np.bool_)
+    asked[np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), homes[matched]] = True
     return asked
 
 

@@ -20,19 +20,26 @@ from tidings.prediction._flows import Array, Layout, Stations
 from tidings.prediction._inversion import contour, fraction_of, value_at
 from tidings.prediction._knowledge import FloatArray, IntArray
 
-__all__ = ["PathDelays", "Waits", "residual_transforms", "stage_transforms"]
+__all__ = ["PathDelays", "Place", "Waits", "residual_transforms", "stage_transforms"]
 
 _BAND = 4.0  # one contour serves times within this factor
 _HALF_NS = 0.5e-9
+_ROOT_POINTS, _ROOT_STEPS = 33, 3
 
 Place = Literal["arrived", "sent"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Waits:
-    """How long events wait: the law's sigma by [publisher, station], a constant by station; `is_stuck`: overload."""
+    """How long events wait: the law's sigma and its chance of no wait at all by [publisher, station], a constant by
+    station; `is_stuck`: overload.
+
+    `idle` is 1 - sigma, but where expired events are shed: there the transform idle / (1 - sigma Be(s)) is good for
+    times up to the deadline only (`_shedding`), and sigma may be 1 or more.
+    """
 
     sigma: FloatArray
+    idle: FloatArray
     constant_s: FloatArray
     is_stuck: Array
 
@@ -62,13 +69,18 @@ def residual_transforms(layout: Layout, stations: Stations, transforms: Array, s
 
 
 class PathDelays:
-    """Distribution functions of delays, for one state of the stations."""
+    """Distribution functions of delays, for one state of the stations.
+
+    `is_whole` says that they are: where expired events are shed, laws hold up to the deadline only.
+    """
 
     def __init__(self, layout: Layout, stations: Stations, waits: Waits) -> None:
         self._layout, self._stations, self._waits = layout, stations, waits
         self._tables: dict[int, tuple[Array, Array]] = {}
         self._shift_of = np.array([stage.shift_s for stage in layout.stages])
         self._atom_of = np.array([stage.at_shift for stage in layout.stages])
+        self._growth_per_s = self._growth()
+        self.is_whole = bool(np.array_equal(waits.idle, 1.0 - waits.sigma))
 
     def chances(self, publisher: int, brokers: IntArray, t_s: FloatArray, place: Place = "arrived") -> FloatArray:
         """P[delay < t] from the publisher to each broker: until it is through with the event, or (`sent`) until the
@@ -96,14 +108,15 @@ class PathDelays:
         for band in np.unique(bands).tolist():
             chosen = asked[bands == band]
             chosen = chosen[np.argsort(brokers[chosen], kind="stable")]
-            s, decay, span = contour(_BAND**band)
+            s, decay, span = contour(_BAND**band, self._growth_per_s)
             if band not in self._tables:
                 self._tables[band] = self._tables_at(s)
             whole = self._whole(publisher, service, *self._tables[band], is_sent=is_sent)
             found = np.zeros(len(chosen))
             _invert_rows(whole, atom, s, decay, span, brokers[chosen], left_s[chosen], found)
             out[chosen] = found
-        return np.clip(out, 0.0, 1.0)
+        # What is asked of a law that holds up to a deadline only may be more than 1 until its height has been found.
+        return np.maximum(out, 0.0) if is_sent else np.clip(out, 0.0, 1.0)
 
     def constants(
         self, publisher: int, service: IntArray | None = None, *, is_sent: bool = False
@@ -120,7 +133,7 @@ class PathDelays:
             layout.delay,
             self._shift_of,
             self._atom_of,
-            waits.sigma[publisher],
+            waits.idle[publisher],
             waits.constant_s,
             waits.is_stuck,
             is_sent,
@@ -141,6 +154,22 @@ class PathDelays:
             total += share * chance[brokers]
         return total
 
+    def _growth(self) -> float:
+        """The rate at which laws grow that hold up to a deadline only: the largest s with sigma Be(s) = 1."""
+        steepest = self._waits.sigma.max(axis=0, initial=0.0)
+        over = np.flatnonzero((steepest >= 1.0) & (self._stations.mean_s > 0.0))
+        if not len(over):
+            return 0.0
+        # Be(s) < 1 / (s mean), so the root is below sigma / mean.
+        low, high = 0.0, float((steepest[over] / self._stations.mean_s[over]).max())
+        for _ in range(_ROOT_STEPS):
+            s = np.linspace(low, high, _ROOT_POINTS)[1:] + 0.0j
+            _, residuals = self._tables_at(s)
+            is_beyond = (steepest[over][:, None] * residuals[over].real < 1.0).all(axis=0)
+            first = int(np.argmax(is_beyond)) if is_beyond.any() else len(s) - 1
+            low, high = low if first == 0 else float(s[first - 1].real), float(s[first].real)
+        return high
+
     def _reached(self, publisher: int) -> Array:
         members = self._layout.order[publisher]
         reached = np.zeros(len(members), np.bool_)
@@ -160,6 +189,7 @@ class PathDelays:
             service,
             layout.delay,
             self._waits.sigma[publisher],
+            self._waits.idle[publisher],
             transforms,
             residuals,
             is_sent,
@@ -175,7 +205,7 @@ def _walk_constants(
     delay: Array,
     shift_of: Array,
     atom_of: Array,
-    sigma: Array,
+    idle: Array,
     constant_s: Array,
     stuck: Array,
     is_sent: bool,
@@ -194,13 +224,13 @@ def _walk_constants(
         if place > 0:
             above, station = parent[broker], n + link[broker]
             ahead = whole_shift[above] + constant_s[station]
-            chance = whole_atom[above] * (1.0 - sigma[station])
+            chance = whole_atom[above] * idle[station]
             blocked = whole_stuck[above] or stuck[station]
             shift_s[broker], atom[broker], is_stuck[broker] = ahead, chance, blocked
             ahead += shift_of[service[station]] + shift_of[delay[station]]
             chance *= atom_of[service[station]] * atom_of[delay[station]]
         ahead += constant_s[broker] + shift_of[service[broker]] + shift_of[delay[broker]]
-        chance *= (1.0 - sigma[broker]) * atom_of[service[broker]] * atom_of[delay[broker]]
+        chance *= idle[broker] * atom_of[service[broker]] * atom_of[delay[broker]]
         whole_shift[broker], whole_atom[broker] = ahead, chance
         whole_stuck[broker] = blocked or stuck[broker]
         if not is_sent:
@@ -215,6 +245,7 @@ def _prefixes(
     service: Array,
     delay: Array,
     sigma: Array,
+    idle: Array,
     transforms: Array,
     residuals: Array,
     is_sent: bool,
@@ -232,11 +263,11 @@ def _prefixes(
             value = 1.0 + 0.0j
             if place > 0:
                 value = whole[parent[broker], k]
-                value *= (1.0 - sigma[station]) / (1.0 - sigma[station] * residuals[station, k])
+                value *= idle[station] / (1.0 - sigma[station] * residuals[station, k])
                 if is_sent:
                     sent[broker, k] = value
                 value *= transforms[service[station], k] * transforms[delay[station], k]
-            value *= (1.0 - sigma[broker]) / (1.0 - sigma[broker] * residuals[broker, k])
+            value *= idle[broker] / (1.0 - sigma[broker] * residuals[broker, k])
             whole[broker, k] = value * transforms[service[broker], k] * transforms[delay[broker], k]
     return sent if is_sent else whole
 

@@ -6,171 +6,155 @@
 methods as corrected: the mean wait is added as a constant. `ours` takes the whole law of the wait.
 
 Two things make the load depend on the delays: expired events that are dropped before a link (if the knowledge says so,
-and it is more than a fiftieth of them), and stations that cannot keep up, which pass on no more than they can serve.
+and it is more than one in 50), and stations that cannot keep up, which pass on no more than they can serve.
 Both are found by repetition.
+
+The parts are cut so that whoever has the content in pieces can put them together: the layout needs no more of it than
+the masses by [publisher, broker], `settle` only the layout, and `arrival_chances` is all
+that one publisher has to say about R' of any few subscriptions.
 """
 
-import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from tidings.model.distributions import DelayDistribution, Deterministic, Exponential
 from tidings.prediction._analyzer import arrival_scvs
 from tidings.prediction._burstiness import bursty_waits
+from tidings.prediction._deadlines import chance_on_time, latest_deadlines
 from tidings.prediction._flows import Layout, Stations, layout_of, load
 from tidings.prediction._knowledge import FloatArray, IntArray, Knowledge
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._prediction import Model, Prediction
-from tidings.prediction._stages import nodes_of
+from tidings.prediction._shedding import Shedding
 from tidings.prediction._waiting import gg1_wait, mm1_wait
 
-__all__ = ["predict"]
+__all__ = ["Settled", "arrival_chances", "predict", "settle"]
 
-ROUNDS_MAX = 40
+ROUNDS_MAX = 60
+BOLD_ROUNDS = 15  # of whole steps; then ever smaller ones, since shedding lowers the load that causes it
 LEAST_STEP = 0.08
 NEGLIGIBLE = 0.02  # when no link drops more than this share of its events, they count as forwarded
 SETTLED = 1e-4  # of a publisher's events: the load moves less than that in the last round
-_LIFETIME_PANELS = (0.0, 0.5, 0.9, 0.99, 0.9999, 1.0)
-_LIFETIME_NODES = 8
 _SIGMA_MAX = 1.0 - 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Settled:
+    """Load and delays that fit each other; `wait_s` is the mean wait by [publisher, station]."""
+
+    stations: Stations
+    waits: Waits
+    wait_s: FloatArray
+    delays: PathDelays
 
 
 def predict(knowledge: Knowledge, *, model: Model = "ours") -> Prediction:
     """Who gets what share of its events on time, and where the time goes."""
     layout = layout_of(knowledge)
-    alive, passed = np.ones(layout.mass.shape), np.ones(layout.service.shape[1])
-    # The paper's methods know no dropping.
-    latest_s = _latest(knowledge, layout) if knowledge.drops_expired and model == "ours" else None
-    for turn in range(ROUNDS_MAX):
-        stations = load(layout, alive, passed)
-        is_stuck = (stations.utilisation >= 1.0) & (stations.total_per_s > 0.0)
-        if latest_s is not None:
-            is_stuck[len(knowledge.brokers) :] = False  # a link's queue sheds what is expired
-        waits, wait_s = _waits(knowledge, layout, stations, is_stuck, model)
-        delays = PathDelays(layout, stations, waits)
-        new_passed = np.where(is_stuck, 1.0 / np.maximum(stations.utilisation, 1.0), 1.0)
-        new_alive = alive if latest_s is None else _alive(knowledge, layout, delays, latest_s)
-        if turn == 0 and latest_s is not None and new_alive.min(initial=1.0) > 1.0 - NEGLIGIBLE:
-            latest_s, new_alive = None, alive
-        moved = float(np.abs(new_passed - passed).max(initial=0.0)) + float(np.abs(new_alive - alive).max(initial=0.0))
-        if moved < SETTLED:
-            break
-        # Ever smaller steps: shedding lowers the load that causes it.
-        step = max(LEAST_STEP, 1.0 / (turn + 2.0))
-        alive, passed = alive + step * (new_alive - alive), new_passed
-    reliability, matched_per_s = _reliability(knowledge, layout, delays)
+    latest_s = latest_deadlines(knowledge, layout) if knowledge.drops_expired else None
+    settled = settle(knowledge, layout, latest_s, model=model)
+    reliability, matched_per_s = _reliability(knowledge, layout, settled.delays)
     return Prediction(
         model=model,
         knowledge=knowledge,
         layout=layout,
-        stations=stations,
-        waits=waits,
-        wait_s=wait_s,
-        delays=delays,
+        stations=settled.stations,
+        waits=settled.waits,
+        wait_s=settled.wait_s,
+        delays=settled.delays,
         reliability=reliability,
         matched_per_s=matched_per_s,
     )
 
 
+def settle(knowledge: Knowledge, layout: Layout, latest_s: FloatArray | None, *, model: Model) -> Settled:
+    """The stations' load and the delays; `latest_s` by [publisher, broker] is the last moment at which an event is
+    still worth sending to the broker, None where expired events are forwarded."""
+    passed = np.ones(layout.service.shape[1])
+    # The paper's methods know no dropping.
+    shedding = Shedding(knowledge, layout, latest_s) if latest_s is not None and model == "ours" else None
+    for turn in range(ROUNDS_MAX):
+        stations = load(layout, np.ones(layout.mass.shape) if shedding is None else shedding.alive, passed)
+        is_stuck = (stations.utilisation >= 1.0) & (stations.total_per_s > 0.0)
+        if shedding is not None:
+            is_stuck[len(knowledge.brokers) :] = False  # a link's queue sheds what is expired
+        waits, wait_s = _waits(knowledge, layout, stations, is_stuck, model, shedding)
+        delays = PathDelays(layout, stations, waits)
+        new_passed = np.where(is_stuck, 1.0 / np.maximum(stations.utilisation, 1.0), 1.0)
+        moved = float(np.abs(new_passed - passed).max(initial=0.0))
+        passed = new_passed
+        if shedding is not None:
+            step = 1.0 if turn < BOLD_ROUNDS else max(LEAST_STEP, 1.0 / (turn - BOLD_ROUNDS + 2.0))
+            moved += shedding.step(delays, step)
+            is_negligible = shedding.alive.min(initial=1.0) > 1.0 - NEGLIGIBLE
+            if turn == 0 and is_negligible and stations.utilisation.max(initial=0.0) < 1.0:
+                shedding = None
+                continue
+        if moved < SETTLED:
+            break
+    return Settled(stations=stations, waits=waits, wait_s=wait_s, delays=delays)
+
+
 def _waits(
-    knowledge: Knowledge, layout: Layout, stations: Stations, is_stuck: np.ndarray, model: Model
+    knowledge: Knowledge,
+    layout: Layout,
+    stations: Stations,
+    is_stuck: np.ndarray,
+    model: Model,
+    shedding: Shedding | None,
 ) -> tuple[Waits, FloatArray]:
     """The waiting laws, and the mean wait by [publisher, station]."""
     shape, nothing = stations.rate_per_s.shape, np.zeros(len(stations.mean_s))
     if model == "ours":
         wait_s, sigma = bursty_waits(knowledge, layout, stations)
-        return Waits(sigma=np.minimum(sigma, _SIGMA_MAX), constant_s=nothing, is_stuck=is_stuck), wait_s
+        idle = 1.0 - np.minimum(sigma, _SIGMA_MAX)
+        if shedding is not None:
+            sigma, idle, wait_s = shedding.waits(stations, sigma)
+        else:
+            sigma = np.minimum(sigma, _SIGMA_MAX)
+        return Waits(sigma=sigma, idle=idle, constant_s=nothing, is_stuck=is_stuck), wait_s
     if model == "mm1":
         mean_s = mm1_wait(stations.total_per_s, stations.mean_s)
     else:
         arrivals = arrival_scvs(knowledge, layout, stations)
         mean_s = gg1_wait(stations.total_per_s, stations.mean_s, arrivals, stations.scv)
     constant_s = np.where(np.isfinite(mean_s), mean_s, 1e9)
-    return Waits(sigma=np.zeros(shape), constant_s=constant_s, is_stuck=is_stuck), np.broadcast_to(mean_s, shape)
+    found = Waits(sigma=np.zeros(shape), idle=np.ones(shape), constant_s=constant_s, is_stuck=is_stuck)
+    return found, np.broadcast_to(mean_s, shape)
 
 
 def _reliability(knowledge: Knowledge, layout: Layout, delays: PathDelays) -> tuple[FloatArray, FloatArray]:
-    """R' and the rate of matching events of each subscription; those alike in home and deadline are asked for once."""
+    """R' and the rate of matching events of each subscription."""
     count = len(knowledge.subscriptions)
     on_time, matched_per_s = np.zeros(count), np.zeros(count)
-    kinds, kind_of = np.unique(
-        np.stack([knowledge.homes.astype(np.float64), knowledge.max_delays_s]), axis=1, return_inverse=True
-    )
-    homes, max_delays_s = kinds[0].astype(np.int32), kinds[1]
+    kinds, kind_of = _alike(knowledge.homes, knowledge.max_delays_s)
     for number, publisher in enumerate(knowledge.publishers):
         matched, masses = publisher.content.masses
         if not len(matched):
             continue
         asked, place = np.unique(kind_of[matched], return_inverse=True)
-        chance = chance_on_time(delays, number, publisher.lifetime, homes[asked], max_delays_s[asked])
+        homes, max_delays_s = kinds[0][asked].astype(np.int32), kinds[1][asked]
+        chance = arrival_chances(knowledge, layout, delays, number)(homes, max_delays_s)
         rate = publisher.rate_per_s * masses
-        on_time[matched] += rate * layout.kept[number][knowledge.homes[matched]] * chance[place]
+        on_time[matched] += rate * chance[place]
         matched_per_s[matched] += rate
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(matched_per_s > 0.0, on_time / matched_per_s, np.nan), matched_per_s
 
 
-def chance_on_time(
-    delays: PathDelays, publisher: int, lifetime: DelayDistribution | None, homes: IntArray, max_delays_s: FloatArray
-) -> FloatArray:
-    """P[delay < min(lifetime, max_delay)] for each pair of a home and a deadline."""
-    if lifetime is None:
-        return delays.chances(publisher, homes, max_delays_s)
-    if isinstance(lifetime, Deterministic):
-        return delays.chances(publisher, homes, np.minimum(max_delays_s, lifetime.value))
-    if isinstance(lifetime, Exponential) and np.isinf(max_delays_s).all():
-        return delays.outlived(publisher, homes, lifetime.scale)
-    chance = np.zeros(len(homes))
-    for max_delay_s in np.unique(max_delays_s).tolist():
-        chosen = np.flatnonzero(max_delays_s == max_delay_s)
-        points_s, weights = _allowed(lifetime, max_delay_s)
-        asked = np.repeat(homes[chosen], len(points_s))
-        found = delays.chances(publisher, asked, np.tile(points_s, len(chosen)))
-        chance[chosen] = found.reshape(len(chosen), len(points_s)) @ weights
-    return chance
+def arrival_chances(
+    knowledge: Knowledge, layout: Layout, delays: PathDelays, publisher: int
+) -> Callable[[IntArray, FloatArray], FloatArray]:
+    """By home and deadline: the chance that an event of the publisher gets there, and on time."""
+    lifetime, kept = knowledge.publishers[publisher].lifetime, layout.kept[publisher]
+
+    def chances(homes: IntArray, max_delays_s: FloatArray) -> FloatArray:
+        return np.asarray(kept[homes] * chance_on_time(delays, publisher, lifetime, homes, max_delays_s))
+
+    return chances
 
 
-def _allowed(lifetime: DelayDistribution, max_delay_s: float) -> tuple[FloatArray, FloatArray]:
-    """Points and weights of min(lifetime, max_delay): the deadline is a point of its own."""
-    within = 1.0 if math.isinf(max_delay_s) else float(lifetime.cdf(max_delay_s))
-    if within <= 0.0:
-        return np.array([max_delay_s]), np.ones(1)
-    panels = tuple(within * edge for edge in _LIFETIME_PANELS)
-    points_s, weights = nodes_of(lifetime, panels=panels, nodes=_LIFETIME_NODES)
-    if within == 1.0:
-        return points_s, weights
-    return np.append(points_s, max_delay_s), np.append(weights, 1.0 - within)
-
-
-def _latest(knowledge: Knowledge, layout: Layout) -> FloatArray:
-    """By [publisher, broker]: the latest deadline of anybody at or behind the broker who ever matches."""
-    latest_s = np.zeros(layout.mass.shape)
-    for number, publisher in enumerate(knowledge.publishers):
-        matched = publisher.content.masses[0]
-        np.maximum.at(latest_s[number], knowledge.homes[matched], knowledge.max_delays_s[matched])
-        members = layout.order[number]
-        for broker in members[members >= 0][:0:-1].tolist():
-            above = layout.parent[number, broker]
-            latest_s[number, above] = max(latest_s[number, above], latest_s[number, broker])
-    return latest_s
-
-
-def _alive(knowledge: Knowledge, layout: Layout, delays: PathDelays, latest_s: FloatArray) -> FloatArray:
-    """By [publisher, broker]: the share of events that is not expired when the link into the broker could send it,
-    given that it was not before the link above."""
-    alive = np.ones(layout.mass.shape)
-    for number, publisher in enumerate(knowledge.publishers):
-        members = layout.order[number]
-        inner = members[members >= 0][1:]
-        inner = inner[layout.mass[number, inner] > 0.0].astype(np.int32)
-        if not len(inner):
-            continue
-        life_s = math.inf if publisher.lifetime is None else publisher.lifetime.mean()
-        allowed_s = np.minimum(latest_s[number, inner], life_s)
-        share = np.ones(layout.mass.shape[1])
-        share[inner] = delays.chances(number, inner, allowed_s, place="sent")
-        for broker in inner.tolist():
-            above = layout.parent[number, broker]
-            before = share[above] if above != members[0] else 1.0
-            alive[number, broker] = min(1.0, share[broker] / before) if before > 0.0 else 0.0
-    return alive
+def _alike(homes: IntArray, max_delays_s: FloatArray) -> tuple[FloatArray, np.ndarray]:
+    """The different pairs of a home and a deadline, and which one each subscription has: each is asked for once."""
+    return np.unique(np.stack([homes.astype(np.float64), max_delays_s]), axis=1, return_inverse=True)

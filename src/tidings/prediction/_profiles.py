@@ -18,6 +18,7 @@ Spark.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,16 +36,27 @@ from tidings.model.distributions import (
     Uniform,
 )
 from tidings.prediction._knowledge import (
+    NO_CONTENT,
     BrokerKnowledge,
     FloatArray,
     Knowledge,
     LinkKnowledge,
     PublisherKnowledge,
     Signatures,
+    exact_shares,
 )
 from tidings.routing import Overlay, Tree, shortest_path_trees
 
-__all__ = ["PROFILE_TABLES", "from_profiles", "law_of_duration", "read_profiles"]
+__all__ = [
+    "PROFILE_TABLES",
+    "SETTING_TABLES",
+    "brokers_of_topology",
+    "from_profiles",
+    "law_of_duration",
+    "lifetime_law",
+    "outline_of_profiles",
+    "read_profiles",
+]
 
 PROFILE_TABLES: Final = ("publishers", "content", "brokers", "links")
 SETTING_TABLES: Final = ("subscriptions", "topology")
@@ -77,33 +89,54 @@ def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
         raise InputError(
             f"profiles: the table {missing[0]!r} is missing; give {', '.join(PROFILE_TABLES)} and the setting"
         )
-    topology = tables["topology"].to_pylist()
-    names = [row["source"] for row in topology if row["kind"] == "broker"]
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(brokers_of_topology(tables["topology"]))}
     wanted = tables["subscriptions"].to_pylist()
     subscriptions = {row["subscription"]: number for number, row in enumerate(wanted)}
-    measured = {(row["source"], row["target"]): row for row in tables["links"].to_pylist()}
-    brokers = {row["broker"]: row for row in tables["brokers"].to_pylist()}
-    ends = [(row["source"], row["target"]) for row in topology if row["kind"] == "link"]
-    links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]]) for pair in ends]
-    publishers = tables["publishers"].to_pylist()
-    trees = _trees(names, links, [numbers[_home(row)] for row in publishers])
-    contents: dict[str, list[Row]] = {row["publisher"]: [] for row in publishers}
+    contents: dict[str, list[Row]] = {name: [] for name in tables["publishers"].column("publisher").to_pylist()}
     for row in tables["content"].to_pylist():
         contents.setdefault(row["publisher"], []).append(row)
-    dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
-    return Knowledge(
-        brokers=tuple(_broker(name, brokers.get(name)) for name in names),
-        links=tuple(links),
+    lifetimes = {name: lifetime_law(_lifetimes(rows)) for name, rows in contents.items()}
+    outline = outline_of_profiles(tables, lifetimes)
+    return replace(
+        outline,
         publishers=tuple(
-            _publisher(row, contents[row["publisher"]], subscriptions, tree)
-            for row, tree in zip(publishers, trees, strict=True)
+            replace(publisher, content=_signatures(contents[publisher.name], subscriptions))
+            for publisher in outline.publishers
         ),
         subscriptions=tuple(subscriptions),
         homes=np.array([numbers[row["broker"]] for row in wanted], np.int32),
         max_delays_s=np.array(
             [math.inf if row["max_delay_ns"] is None else row["max_delay_ns"] / 1e9 for row in wanted], np.float64
         ),
+    )
+
+
+def brokers_of_topology(topology: pa.Table) -> list[str]:
+    """The brokers' names, in the order of their numbers."""
+    return [row["source"] for row in topology.to_pylist() if row["kind"] == "broker"]
+
+
+def outline_of_profiles(tables: Mapping[str, pa.Table], lifetimes: Mapping[str, DelayDistribution | None]) -> Knowledge:
+    """All but subscriptions and content, which are the tables that grow: from `publishers`, `brokers`, `links` and
+    `topology`, and the publishers' lifetimes."""
+    names = brokers_of_topology(tables["topology"])
+    numbers = {name: number for number, name in enumerate(names)}
+    measured = {(row["source"], row["target"]): row for row in tables["links"].to_pylist()}
+    brokers = {row["broker"]: row for row in tables["brokers"].to_pylist()}
+    ends = [(row["source"], row["target"]) for row in tables["topology"].to_pylist() if row["kind"] == "link"]
+    links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]]) for pair in ends]
+    publishers = tables["publishers"].to_pylist()
+    trees = _trees(names, links, [numbers[_home(row)] for row in publishers])
+    dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
+    return Knowledge(
+        brokers=tuple(_broker(name, brokers.get(name)) for name in names),
+        links=tuple(links),
+        publishers=tuple(
+            _publisher(row, lifetimes.get(row["publisher"]), tree) for row, tree in zip(publishers, trees, strict=True)
+        ),
+        subscriptions=(),
+        homes=np.zeros(0, np.int32),
+        max_delays_s=np.zeros(0),
         drops_expired=dropped > 0,
     )
 
@@ -195,16 +228,16 @@ def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any]
     return LinkKnowledge(propagation=_gamma(rest_s, delay.variance(), 0.0), slowness=slowness, **known)
 
 
-def _publisher(row: Row, content: Sequence[Row], subscriptions: Mapping[str, int], tree: Tree) -> PublisherKnowledge:
+def _publisher(row: Row, lifetime: DelayDistribution | None, tree: Tree) -> PublisherKnowledge:
     name, rate = row["publisher"], row["rate_per_s"]
     if rate is None or rate <= 0.0:
         raise InputError(f"profiles: publisher {name!r} has no rate; it needs two events or more")
     return PublisherKnowledge(
         name=name,
         interval=_interval(row, rate),
-        lifetime=_lifetime(content),
+        lifetime=lifetime,
         size_kb=_size(row),
-        content=_signatures(content, subscriptions),
+        content=NO_CONTENT,
         tree=tree,
         observed=row["events"],
     )
@@ -225,10 +258,15 @@ def _interval(row: Row, rate_per_s: float) -> DelayDistribution:
             return _gamma(mean_s, law.scv() * mean_s**2, min(0.0, mean_s))
 
 
-def _lifetime(content: Sequence[Row]) -> DelayDistribution | None:
+def _lifetimes(content: Sequence[Row]) -> dict[int | None, int]:
     known: dict[int | None, int] = {}
     for row in content:
         known[row["lifetime_ns"]] = known.get(row["lifetime_ns"], 0) + row["events"]
+    return known
+
+
+def lifetime_law(known: Mapping[int | None, int]) -> DelayDistribution | None:
+    """The law of a publisher's lifetimes, from how many of its events have which one (None: no end)."""
     if set(known) <= {None}:
         return None
     values = np.array([ENDLESS_S if life is None else life / 1e9 for life in known])
@@ -260,7 +298,7 @@ def _signatures(content: Sequence[Row], subscriptions: Mapping[str, int]) -> Sig
                     f"profiles: the content names subscription {name!r}, and the setting has none of this name"
                 )
     return Signatures(
-        weights=np.array([count / total for _, count in kinds]),
+        weights=exact_shares(np.array([count / total for _, count in kinds])),
         offsets=np.cumsum([0, *(len(names) for names, _ in kinds)]).astype(np.int64),
         subscriptions=np.array([subscriptions[name] for names, _ in kinds for name in names], np.int32),
         sampled=total,

@@ -1,7 +1,7 @@
 """Simulation: a network and a seed in, what happens to every event out (docs/reference/simulation.md)."""
 
 from tidings.simulation._options import Options
-from tidings.simulation._result import Result, SubscriberResult
+from tidings.simulation._result import FaultFigures, OrderingFigures, Result, SubscriberResult
 from tidings.simulation._run import simulate
 
-__all__ = ["Options", "Result", "SubscriberResult", "simulate"]
+__all__ = ["FaultFigures", "Options", "OrderingFigures", "Result", "SubscriberResult", "simulate"]

@@ -60,6 +60,18 @@ def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> tu
     return records, np.array(rows, np.float64)
 
 
+def encode_all(
+    kinds: Sequence[Sequence[DelayDistribution | None]], seed: int, *, first_part: int = 0
+) -> tuple[Array, Array]:
+    """All laws of several kinds one after the other; each kind is a part of its own, from `first_part` on."""
+    parts = [encode(laws, seed, part) for part, laws in enumerate(kinds, first_part)]
+    passed = 0
+    for records, rows in parts:
+        records["first"] += passed
+        passed += len(rows)
+    return np.concatenate([records for records, _ in parts]), np.concatenate([rows for _, rows in parts])
+
+
 def _parameters(law: DelayDistribution | None) -> tuple[int, Sequence[float], list[float]]:
     match law:
         case None:

@@ -31,8 +31,8 @@ KINDS: Final = (1 << KIND_BITS) - 1
 PENDING, DELIVERED, DISCARDED, MISSED, UNDERWAY = 0, 1, 2, 4, 8
 """States of an entry, as bits: what became of the copies that were to serve it."""
 
-OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight")
-RECEIVED, LOST, EXPIRED, HOPELESS, IN_FLIGHT = range(5)
+OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight", "failed")
+RECEIVED, LOST, EXPIRED, HOPELESS, IN_FLIGHT, FAILED = range(6)
 
 FIFO, RL, EB, EBPC = range(4)
 """Strategies; postponing cost is EBPC with r = 0."""

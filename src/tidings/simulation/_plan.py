@@ -12,7 +12,7 @@ from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
 from tidings.model.scenario import Network
 from tidings.scheduling import strategy
-from tidings.simulation._laws import encode
+from tidings.simulation._laws import encode_all
 from tidings.simulation._layout import (
     BROKER,
     EB,
@@ -138,12 +138,7 @@ def _laws(network: Network, access: list[DelayDistribution | None]) -> tuple[Arr
         [broker.processing for broker in brokers],
     ]
     assert len(kinds) == _LINK_LAWS + _BROKER_LAWS
-    parts = [encode(laws, network.seed, part) for part, laws in enumerate(kinds)]
-    passed = 0
-    for records, rows in parts:
-        records["first"] += passed
-        passed += len(rows)
-    return np.concatenate([records for records, _ in parts]), np.concatenate([rows for _, rows in parts])
+    return encode_all(kinds, network.seed)
 
 
 def _mean_size_kb(network: Network) -> float:

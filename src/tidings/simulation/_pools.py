@@ -30,7 +30,17 @@ from tidings.simulation._layout import (
     Array,
 )
 
-__all__ = ["Pools", "end_copy", "grown", "make_pools", "take_block", "take_copy", "take_event"]
+__all__ = [
+    "Pools",
+    "end_copy",
+    "give_block",
+    "grown",
+    "longer",
+    "make_pools",
+    "take_block",
+    "take_copy",
+    "take_event",
+]
 
 
 class Pools(NamedTuple):
@@ -81,17 +91,17 @@ def grown(pools: Pools, *, copies: int, heap: int, entries: int) -> Pools:
     """The same pools with room for this many more copies and events, times and entries, and at least twice as large."""
     control = pools.control
     larger = {
-        "copies": _longer(pools.copies, control[COPIES_USED] + copies),
-        "events": _longer(pools.events, control[EVENTS_USED] + copies),
-        "heap": _longer(pools.heap, heap),
+        "copies": longer(pools.copies, control[COPIES_USED] + copies),
+        "events": longer(pools.events, control[EVENTS_USED] + copies),
+        "heap": longer(pools.heap, heap),
     }
     for name in _ENTRY_ARRAYS:
-        larger[name] = _longer(getattr(pools, name), control[ARENA_USED] + entries)
+        larger[name] = longer(getattr(pools, name), control[ARENA_USED] + entries)
     larger["itself"] = np.arange(len(larger["itself"]), dtype=np.int64)
     return pools._replace(**larger)
 
 
-def _longer(array: Array, length: int) -> Array:
+def longer(array: Array, length: int) -> Array:
     if length <= len(array):
         return array
     longer = np.zeros(max(int(length), 2 * len(array)), array.dtype)
@@ -138,7 +148,7 @@ def take_block(size: int, subscription: Array, free_blocks: Array, control: Arra
 
 
 @borrowing_step
-def _give_block(start: int, block: int, subscription: Array, free_blocks: Array) -> None:
+def give_block(start: int, block: int, subscription: Array, free_blocks: Array) -> None:
     subscription[start] = free_blocks[block]
     free_blocks[block] = start
 
@@ -173,7 +183,7 @@ def end_copy(
     """Give a copy back, and its event with its last copy."""
     event = copies[copy].event
     if copies[copy].block >= 0:
-        _give_block(copies[copy].start, copies[copy].block, subscription, free_blocks)
+        give_block(copies[copy].start, copies[copy].block, subscription, free_blocks)
     copies[copy].event = NOBODY
     copies[copy].next = control[FREE_COPY]
     control[FREE_COPY] = copy
@@ -182,7 +192,7 @@ def end_copy(
     if events[event].copies == 0:
         settle(event, events, subscription, state, subscriptions)
         if events[event].block >= 0:
-            _give_block(events[event].start, events[event].block, subscription, free_blocks)
+            give_block(events[event].start, events[event].block, subscription, free_blocks)
         events[event].start = control[FREE_EVENT]
         control[FREE_EVENT] = event
 

@@ -9,7 +9,8 @@ Rules:
 - Sizes are whole bytes, lifetimes whole nanoseconds and at least one.
 - Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
   have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
-  tree, which the loop relies on.
+  tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
+  once, and share the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,16 +116,15 @@ def _merged(
     horizon_ns: int, parts: Sequence[_Part], matcher: "_Matcher", kinds: Mapping[str, AttributeKind] | None
 ) -> Chunk:
     """The events of all publishers in order of time; at equal times in the order of publishers."""
-    offsets, matches = matcher.matched(parts)
-    events = np.zeros(len(offsets) - 1, PUBLICATION)
+    first, count, matches = matcher.matched(parts)
+    events = np.zeros(len(first), PUBLICATION)
     if not parts:
         return Chunk(horizon_ns=horizon_ns, events=events, matches=matches, attributes=None)
     order = np.argsort(np.concatenate([part.time for part in parts]), kind="stable")
     for name in _COLUMNS:
         events[name] = np.concatenate([getattr(part, name) for part in parts])[order]
     events["publisher"] = np.repeat([part.publisher for part in parts], [len(part) for part in parts])[order]
-    events["first"] = offsets[:-1][order]
-    events["count"] = np.diff(offsets)[order]
+    events["first"], events["count"] = first[order], count[order]
     attributes = None
     if kinds is not None:
         attributes = pa.concat_tables([_table(part, kinds) for part in parts]).take(pa.array(order))
@@ -201,9 +201,29 @@ class _Matcher:
         if not routes.is_multi:
             self._ranks = routes.position[routes.tree_of][:, homes]
         self._broker_count = len(plan.brokers)
+        self._constant = {
+            number
+            for number, publisher in enumerate(plan.network.publishers)
+            if all(isinstance(content, Constant) for content in publisher.attributes.values())
+        }
 
-    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array]:
-        """Offsets and matches of the events of all parts: by rank of the home, then by number."""
+    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array]:
+        """For the events of all parts where in the matches theirs begin, and how many there are.
+
+        They are sorted by rank of the home, then by number.
+        """
+        alone = [part.cut(0, 1) if part.publisher in self._constant else part for part in parts]
+        offsets, matches = self._matched(alone)
+        first, count, passed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for part, matched in zip(parts, alone, strict=True):
+            place = offsets[passed : passed + len(matched) + 1]
+            repeated = len(part) // len(matched)  # 1, unless one event stands for all
+            first.append(np.repeat(place[:-1], repeated))
+            count.append(np.repeat(np.diff(place), repeated))
+            passed += len(matched)
+        return np.concatenate(first), np.concatenate(count), matches
+
+    def _matched(self, parts: Sequence[_Part]) -> tuple[Array, Array]:
         counts, found = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
         for kinds, group in groupby(parts, key=lambda part: part.kinds):
             alike = list(group)

@@ -6,7 +6,7 @@ import numpy as np
 from tidings.simulation._layout import Array
 from tidings.simulation._plan import Plan
 
-__all__ = ["Result", "SubscriberResult", "make_result"]
+__all__ = ["FaultFigures", "OrderingFigures", "Result", "SubscriberResult", "make_result"]
 
 
 class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,39 @@ class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
     on_time_reliability: float | None
 
 
+class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheme costs where brokers or links fail, over the whole run.
+
+    `messages` counts transmissions between brokers: data (events, each hop for the first time), ack, retransmission,
+    refresh (one for all subscriptions of a home broker) and link-state. `duplicates` are events that a broker had
+    already. `storage_peak` is the most events that were stored at once in all brokers together, waiting for an
+    acknowledgement or for a subscription to come back.
+    """
+
+    scheme: str
+    messages: dict[str, int]
+    duplicates: int
+    storage_peak: int
+
+
+class OrderingFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What receivers did about order, over the whole run, warm-up included.
+
+    Of `received` events `out_of_order` came after one that was sent later; `violations` reached the application so,
+    `repaired` is the share of the others (None: nothing came out of order). `hold` is delivery less arrival.
+    """
+
+    policy: str
+    received: int
+    out_of_order: int
+    violations: int
+    repaired: float | None
+    forgotten: int
+    hold_ms_mean: float
+    hold_ms_p50: float
+    hold_ms_p99: float
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one run.
 
@@ -34,7 +67,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     `earnings` the sum of the prices of what came on time (equation 2), `traffic` how often a broker received one of
     the events published after the warm-up, their home brokers included. Utilisation is the busy share of the time from
     the end of the warm-up to the end of publishing, by broker, and by link as "source -> target". `steps` counts
-    happenings; `wall_s` is the time that took, the only figure that the seed does not decide.
+    happenings; `wall_s` is the time that took, the only figure that the seed does not decide. `faults` is None where
+    nothing ever fails, `ordering` where receivers do nothing about order; where they do, what is on time is what the
+    application gets in time.
     """
 
     title: str
@@ -56,6 +91,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     links: dict[str, float]
     steps: int
     wall_s: float
+    faults: FaultFigures | None = None
+    ordering: OrderingFigures | None = None
 
 
 def make_result(
@@ -68,6 +105,7 @@ def make_result(
     traffic: int,
     steps: int,
     wall_s: float,
+    faults: FaultFigures | None = None,
 ) -> Result:
     """The result from the counters of a run that has ended."""
     network = plan.network
@@ -113,4 +151,5 @@ def make_result(
         },
         steps=steps,
         wall_s=wall_s,
+        faults=faults,
     )

@@ -21,11 +21,9 @@ from tidings.simulation._layout import (
     HEAP_SIZE,
     HOP,
     HOPS_OUT,
-    IN_FLIGHT,
     INPUT_USED,
     NANOSECONDS,
     NEXT_PUBLICATION,
-    NOBODY,
     NOW,
     OUTPUT_FULL,
     OVERLOADED,
@@ -38,11 +36,13 @@ from tidings.simulation._layout import (
     Array,
 )
 from tidings.simulation._options import Options
+from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._pools import grown, make_pools, settle_unfinished
 from tidings.simulation._publications import Chunk, chunks
 from tidings.simulation._result import Result, make_result
-from tidings.simulation._tracing import TraceWriter
+from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
+from tidings.simulation.failing import FailingRun, plan_failing
 
 __all__ = ["simulate"]
 
@@ -65,19 +65,26 @@ def simulate(
     """
     began_s = time.perf_counter()
     chosen = Options() if options is None else options
-    planned = plan(network, chosen)
+    failing = plan_failing(network, chosen) if network.has_failures else None
+    planned = plan(network, chosen) if failing is None else failing.base
     writer = None if out is None else TraceWriter(out, planned, sample=chosen.sample)
-    run = _Run(planned, chosen, writer, progress)
+    policy = ordering_policy(planned, chosen)
+    ordered = None if policy is None else OrderedOutput(planned, policy, writer)
+    output = writer if ordered is None else ordered
+    run = _Run(planned, chosen, output, progress) if failing is None else FailingRun(failing, chosen, output, progress)
     try:
         run.go()
+        if ordered is not None:
+            ordered.order()
     finally:
         if writer is not None:
             writer.close()
-    return run.result(time.perf_counter() - began_s)
+    result = run.result(time.perf_counter() - began_s)
+    return result if ordered is None else ordered.counted(result)
 
 
 class _Run:
-    def __init__(self, planned: Plan, options: Options, writer: TraceWriter | None, progress: Progress | None) -> None:
+    def __init__(self, planned: Plan, options: Options, writer: TraceOutput | None, progress: Progress | None) -> None:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
         self._pools = make_pools()
         self._links, self._brokers = planned.links.copy(), planned.brokers.copy()
@@ -186,21 +193,9 @@ class _Run:
 
     def _unfinished(self) -> Array:
         """Rows of the trace for the sampled copies that are still on their way at the end."""
-        pools, last_ns = self._pools, self._plan.drained_ns
+        pools = self._pools
         copies = pools.copies[: pools.control[COPIES_USED]]
-        copies = copies[copies["event"] >= 0]
-        events = pools.events[copies["event"]]
-        rows = np.zeros(len(copies), HOP)
-        for name in ("publisher", "sequence"):
-            rows[name] = events[name]
-        for name in ("link", "enqueued", "sent"):
-            rows[name] = copies[name]
-        for name in ("received", "began"):  # noted ahead for copies that keep nobody waiting
-            rows[name] = np.where(copies[name] < last_ns, copies[name], NOBODY)
-        rows["ended"] = NOBODY
-        rows["outcome"] = IN_FLIGHT
-        sampled: Array = rows[events["is_sampled"] != 0]
-        return sampled
+        return unfinished_hops(copies[copies["event"] >= 0], pools.events, self._plan.drained_ns)
 
     def _overload(self) -> str:
         control, topology = self._pools.control, self._plan.network.topology

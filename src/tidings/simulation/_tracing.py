@@ -11,25 +11,42 @@ Rules:
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, as_stored, publications
-from tidings.simulation._layout import NEVER_NS, OUTCOMES, Array
+from tidings.simulation._layout import HOP, IN_FLIGHT, NEVER_NS, NOBODY, OUTCOMES, Array
 from tidings.simulation._plan import Plan
 from tidings.simulation._publications import Chunk, attribute_kinds
 
-__all__ = ["TraceWriter"]
+__all__ = ["TraceOutput", "TraceWriter", "unfinished_hops"]
 
 ROWS_PER_GROUP = 65_536
 GROUPS_PER_PART = 32
 
 
-class TraceWriter:
+class TraceOutput(Protocol):
+    """Where the rows of a run go while it runs."""
+
+    def write_publications(self, chunk: Chunk) -> None:
+        """The events of a chunk, before they are simulated."""
+
+    def write_hops(self, rows: Array) -> None:
+        """Rows of HOP."""
+
+    def write_deliveries(self, rows: Array) -> None:
+        """Rows of DELIVERY."""
+
+    def write_transitions(self, rows: Array) -> None:
+        """What failed or came back."""
+
+
+class TraceWriter(TraceOutput):
     """Writes the tables of one run into a directory."""
 
     def __init__(self, directory: Path, plan: Plan, *, sample: float) -> None:
@@ -43,6 +60,10 @@ class TraceWriter:
         self._sources = pa.array([*(link.source for link in network.topology.links), *access], pa.string())
         targets = [*(link.target for link in network.topology.links), *(p.broker for p in network.publishers)]
         self._targets = pa.array(targets, pa.string())
+        self._brokers = pa.array([broker.name for broker in network.topology.brokers], pa.string())
+        self._component_links: list[list[int]] = [[] for _ in range(max(network.link_components, default=-1) + 1)]
+        for link, component in enumerate(network.link_components):
+            self._component_links[component].append(link)
         self._outcomes = pa.array(OUTCOMES, pa.string())
         schemas = {**TABLES, "publications": as_stored(publications(attribute_kinds(network)))}
         _require_new(directory, schemas)
@@ -98,7 +119,8 @@ class TraceWriter:
             ]
         )
 
-    def write_deliveries(self, rows: Array) -> None:
+    def write_deliveries(self, rows: Array, delivered_ns: Array | None = None) -> None:
+        """Unless told, an event is delivered when it arrives."""
         if len(rows) == 0:
             return
         subscription = pa.array(rows["subscription"])
@@ -109,7 +131,31 @@ class TraceWriter:
                 self._subscriptions.take(subscription),
                 self._homes.take(subscription),
                 pa.array(rows["arrived"]),
-                pa.array(rows["arrived"]),
+                pa.array(rows["arrived"] if delivered_ns is None else delivered_ns),
+            ]
+        )
+
+    def write_transitions(self, rows: Array) -> None:
+        """What failed or came back: a component of links is a row for each of its links."""
+        if len(rows) == 0:
+            return
+        brokers, links = len(self._brokers), self._component_links
+        places = [[-1] if c < brokers else links[c - brokers] for c in rows["component"].tolist()]
+        counts = [len(each) for each in places]
+        link = np.array([each for place in places for each in place], np.int64)
+        component, at_ns, up = (np.repeat(rows[name], counts) for name in ("component", "at", "up"))
+        is_broker = link < 0
+        broker_names = self._brokers.take(pa.array(np.where(is_broker, component, 0)))
+        link_sources, link_targets = (
+            each.take(pa.array(link, mask=is_broker)) for each in (self._sources, self._targets)
+        )
+        self._tables["transitions"].write(
+            [
+                pa.array(np.where(is_broker, "broker", "link").tolist(), pa.string()),
+                pc.if_else(pa.array(is_broker), broker_names, link_sources),
+                link_targets,
+                pa.array(at_ns),
+                pa.array(up != 0),
             ]
         )
 
@@ -144,6 +190,22 @@ class TraceWriter:
         ]
         table = self._tables["topology"]
         table.write([pa.array([row.get(field.name) for row in rows], field.type) for field in table.schema])
+
+
+def unfinished_hops(copies: Array, events: Array, last_ns: int) -> Array:
+    """Rows for the sampled copies, of these that are still on their way when a run ends."""
+    event = events[copies["event"]]
+    rows = np.zeros(len(copies), HOP)
+    for name in ("publisher", "sequence"):
+        rows[name] = event[name]
+    for name in ("link", "enqueued", "sent"):
+        rows[name] = copies[name]
+    for name in ("received", "began"):  # noted ahead for copies that keep nobody waiting
+        rows[name] = np.where(copies[name] < last_ns, copies[name], NOBODY)
+    rows["ended"] = NOBODY
+    rows["outcome"] = IN_FLIGHT
+    sampled: Array = rows[event["is_sampled"] != 0]
+    return sampled
 
 
 class _Table:

@@ -4,7 +4,16 @@ Pure functions over arrays, one entry per thing estimated. What cannot be estima
 """
 
 from tidings.statistics._arrays import ratio
-from tidings.statistics._components import Exponentiality, Periods, Rates, censored_rates, exponentiality, periods
+from tidings.statistics._checked import DurationFit, fit_durations
+from tidings.statistics._components import (
+    FEWEST_EVENTS,
+    Exponentiality,
+    Periods,
+    Rates,
+    censored_rates,
+    exponentiality,
+    periods,
+)
 from tidings.statistics._intervals import (
     Interval,
     events_interval,
@@ -19,7 +28,9 @@ from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_f
 from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
 __all__ = [
+    "FEWEST_EVENTS",
     "MOST_PHASES",
+    "DurationFit",
     "Exponentiality",
     "Interval",
     "Line",
@@ -31,6 +42,7 @@ __all__ = [
     "distance_from_quantiles",
     "events_interval",
     "exponentiality",
+    "fit_durations",
     "line_from_sums",
     "moments",
     "periods",

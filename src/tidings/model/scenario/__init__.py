@@ -5,6 +5,7 @@
 """
 
 from tidings.model.scenario._content import Choice, Constant, Content, Numeric
+from tidings.model.scenario._faults import Faults, Scheme
 from tidings.model.scenario._network import Network, Publisher, Subscriber
 from tidings.model.scenario._scenario import Scenario
 from tidings.model.scenario._schema import Document, Policies, Scheduling
@@ -15,6 +16,7 @@ __all__ = [
     "Constant",
     "Content",
     "Document",
+    "Faults",
     "Network",
     "Numeric",
     "Policies",
@@ -22,6 +24,7 @@ __all__ = [
     "PublisherSummary",
     "Scenario",
     "Scheduling",
+    "Scheme",
     "Subscriber",
     "SubscriberSummary",
     "Summary",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tidings.model.event import AttributeValue
 from tidings.model.scenario._building import build_topology
+from tidings.model.scenario._components import build_broker_failures, build_link_failures
 from tidings.model.scenario._content import Choice, Constant, Content, NumericTemplate, ParameterReference
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
@@ -51,6 +52,7 @@ def expand(document: Document, place: Place, seed: int) -> Network:
             for name, broker in zip(group.names, group.brokers, strict=True)
         ]
         subscriptions += _subscriptions(subscriber_group, group, here)
+    link_failures, link_components = build_link_failures(document, topology, place, streams)
     return Network(
         title=document.title,
         seed=seed,
@@ -61,6 +63,9 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         subscribers=tuple(subscribers),
         subscriptions=tuple(subscriptions),
         policies=document.policies,
+        broker_failures=build_broker_failures(document, topology, place, streams),
+        link_failures=link_failures,
+        link_components=link_components,
     )
 
 

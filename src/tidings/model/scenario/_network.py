@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidings.errors import ConfigurationError
 from tidings.model.event import AttributeValue
+from tidings.model.failures import Failures
+from tidings.model.scenario._components import joint_components
 from tidings.model.scenario._content import Content
 from tidings.model.scenario._schema import Policies
 from tidings.model.subscription import Subscription
@@ -54,7 +57,12 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What a scenario and a seed describe; equal scenarios and seeds give equal networks, byte for byte."""
+    """What a scenario and a seed describe; equal scenarios and seeds give equal networks, byte for byte.
+
+    `broker_failures` and `link_failures` say how each broker and each directed link fails (None: never), in the order
+    of the topology; left out, nothing fails. Links with the same number in `link_components` fail together; left out,
+    those are the two directions of each pair.
+    """
 
     title: str
     seed: int
@@ -65,6 +73,37 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     subscribers: tuple[Subscriber, ...]
     subscriptions: tuple[Subscription, ...]
     policies: Policies
+    broker_failures: tuple[Failures | None, ...] = ()
+    link_failures: tuple[Failures | None, ...] = ()
+    link_components: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        brokers, links = len(self.topology.brokers), len(self.topology.links)
+        set_field = msgspec.structs.force_setattr
+        if not self.broker_failures:
+            set_field(self, "broker_failures", (None,) * brokers)
+        if not self.link_failures:
+            set_field(self, "link_failures", (None,) * links)
+        if not self.link_components:
+            set_field(self, "link_components", joint_components(self.topology))
+        for name, count in (("broker_failures", brokers), ("link_failures", links), ("link_components", links)):
+            if len(getattr(self, name)) != count:
+                raise ConfigurationError(
+                    f"{name} has {len(getattr(self, name))} entries for {count} {name.partition('_')[0]}s: "
+                    "give one for each, in the order of the topology, or none at all"
+                )
+        together: dict[int, Failures | None] = {}
+        for component, failures in zip(self.link_components, self.link_failures, strict=True):
+            if together.setdefault(component, failures) != failures:
+                raise ConfigurationError(
+                    f"the links of component {component} fail together, but have different failures: "
+                    "give them the same, or different components"
+                )
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether any broker or link ever fails."""
+        return any(each is not None for each in (*self.broker_failures, *self.link_failures))
 
     @cached_property
     def homes(self) -> Mapping[str, str]:

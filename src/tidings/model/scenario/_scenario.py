@@ -8,7 +8,7 @@ from tidings.errors import ScenarioError
 from tidings.model.scenario._decoding import decode
 from tidings.model.scenario._expansion import expand
 from tidings.model.scenario._network import Network
-from tidings.model.scenario._schema import Document
+from tidings.model.scenario._schema import BrokerDefaults, Document, LinkDefaults
 from tidings.model.scenario._source import Place, Source
 
 __all__ = ["Scenario"]
@@ -63,14 +63,28 @@ class Scenario:
         return cls(document, source)
 
 
+def _failures(document: Document, root: Place) -> list[tuple[Any, Place]]:
+    """Every place that says how something fails."""
+    written: list[tuple[LinkDefaults | BrokerDefaults, Place]] = [
+        (document.links, root / "links"),
+        (document.brokers, root / "brokers"),
+    ]
+    written += [(item, root / "link" / number) for number, item in enumerate(document.link)]
+    written += [(item, root / "broker" / number) for number, item in enumerate(document.broker)]
+    return [(item.failures, place / "failures") for item, place in written if item.failures not in (None, "never")]
+
+
 def _check(document: Document, root: Place) -> None:
     sections: list[tuple[Any, Place]] = [
         (document, root),
         (document.links, root / "links"),
+        (document.policies, root / "policies"),
         (document.policies.scheduling, root / "policies" / "scheduling"),
+        (document.policies.faults, root / "policies" / "faults"),
     ]
     for name in ("link", "publishers", "subscribers"):
         sections += [(item, root / name / number) for number, item in enumerate(getattr(document, name))]
+    sections += _failures(document, root)
     for section, place in sections:
         for key, message in section.checks():
             for step in filter(None, key.split(".")):

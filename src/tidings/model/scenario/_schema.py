@@ -5,6 +5,7 @@ yields what the types cannot say: (key, message) pairs of values that do not go 
 about a missing key tells people to write.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from tidings.model.scenario._content import (
     NumericTemplate,
     ParameterReference,
 )
+from tidings.model.scenario._faults import Faults, FaultsShorthand, LinkFailuresWritten, NodeFailuresWritten
 from tidings.model.scenario._laws import LawTemplate, LawWritten, Quantity
 from tidings.model.scenario._source import Place
 from tidings.model.scenario._templates import BUILT_IN
@@ -130,6 +132,7 @@ class LinkDefaults(_Written, frozen=True, kw_only=True):
     slowness: SlownessLaw | None = None
     bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
     loss: NumberLaw | None = None
+    failures: LinkFailuresWritten | Literal["never"] | None = None
 
     def checks(self) -> Problems:
         if self.slowness is not None and self.bandwidth_kb_per_s is not None:
@@ -162,6 +165,7 @@ class BrokerDefaults(_Written, frozen=True, kw_only=True):
     service: TimeLaw | None = None
     service_per: Literal["event", "subscription"] | None = None
     processing: TimeLaw | None = None
+    failures: NodeFailuresWritten | Literal["never"] | None = None
 
 
 class BrokerOverride(BrokerDefaults, frozen=True, kw_only=True):
@@ -260,6 +264,17 @@ class Policies(_Written, frozen=True, kw_only=True):
     scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
     routing: Literal["single-path", "balanced", "multi-path", "literal-table"] = "single-path"
     expired: Literal["drop", "forward"] = "drop"
+    faults: Annotated[Faults, FaultsShorthand()] = Faults()
+    ordering: str | None = None
+    ORDERINGS: ClassVar = re.compile(r"P-0?\.\d+-\d+|CST-\d+(\.\d+)?|Q-0?\.\d+|ours-record|ours-quantile")
+
+    def checks(self) -> Problems:
+        if self.ordering is not None and not self.ORDERINGS.fullmatch(self.ordering):
+            yield (
+                "ordering",
+                f'{self.ordering!r} is no ordering policy: write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
+                '"ours-quantile", or leave it out',
+            )
 
 
 class Document(_Written, frozen=True, kw_only=True):

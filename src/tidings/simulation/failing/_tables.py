@@ -1,0 +1,253 @@
+"""Subscription tables as soft state, and what an event meets there (paper D, sections 2.3, 2.4.1 and 2.4.2).
+
+- A row is good until its time-out; every refresh that reaches the broker puts that off. A crash loses all rows. A home
+  broker issues the subscriptions of its clients every `refresh`, at a phase of its own, and they travel hop by hop;
+  with bypassing they make detours as events do.
+- A broker that takes an event in delivers it to its own subscribers and sends it to each child behind which somebody
+  wants it, as far as its table says. Who receives it looks into his own table: an event is not addressed.
+- *Late* acknowledgement: a subscription lives for a time-out without refreshes, so for that long after a crash a table
+  may lack one that is alive. Until then the broker keeps what it takes in, and gives it to subscriptions that come
+  back before the event expires. With *early* acknowledgement, and without buffering, they miss it.
+"""
+
+from tidings.compiled import borrowing_inner, borrowing_step
+from tidings.simulation._heap import push
+from tidings.simulation._layout import DELIVERIES_OUT, NEVER_NS, NOBODY
+from tidings.simulation.failing._copies import block, discard, end_copy, enqueue, mark, new_copy
+from tidings.simulation.failing._layout import (
+    BROKERS,
+    DELIVERED,
+    DISCARDED,
+    EXPIRY,
+    HELD,
+    IS_BUFFERING,
+    IS_BYPASSING,
+    IS_EARLY,
+    KIND_BITS,
+    OFFERED,
+    REFRESH,
+    REFRESH_NS,
+    REFRESHES,
+    ROW_ARRIVED,
+    SENT,
+    TIMEOUT_NS,
+)
+from tidings.simulation.failing._maps import detour, row_of, way
+from tidings.simulation.failing._world import World
+
+
+@borrowing_step
+def deliver(w: World, event: int, group: int, now: int) -> None:
+    """Hand an event to the subscribers of its `group`-th home; on time is strictly before the deadline."""
+    start = w.events[event].start
+    place = start + w.settings[BROKERS] + 3 * group
+    w.words[start + w.words[place]] |= DELIVERED
+    delay, lifetime = now - w.events[event].published, w.events[event].lifetime
+    is_counted, is_sampled = w.events[event].is_counted, w.events[event].is_sampled
+    for entry in range(w.words[place + 1], w.words[place + 2]):
+        wanted = w.words[start + entry]
+        if is_counted != 0:
+            if delay < min(lifetime, w.subscriptions[wanted].allowed):
+                w.subscriptions[wanted].on_time += 1
+            else:
+                w.subscriptions[wanted].late += 1
+        if is_sampled != 0:
+            row = w.control[DELIVERIES_OUT]
+            w.control[DELIVERIES_OUT] = row + 1
+            w.deliveries[row].publisher = w.events[event].publisher
+            w.deliveries[row].sequence = w.events[event].sequence
+            w.deliveries[row].subscription = wanted
+            w.deliveries[row].arrived = now
+
+
+@borrowing_inner
+def send_on(w: World, event: int, broker: int, child: int, link: int, now: int) -> None:
+    """Send an event to a child in its tree, or around it if it is known not to answer."""
+    w.words[w.events[event].start + child] |= SENT
+    if now >= w.events[event].expires:
+        mark(w, event, child, DISCARDED)
+        return
+    is_stored = w.settings[IS_BUFFERING]
+    if w.settings[IS_BYPASSING] == 0 or w.views[broker, link].up != 0:
+        enqueue(w, new_copy(w, event, child, link, now, is_stored, 0), now)
+        return
+    if is_stored != 0:
+        block(w, new_copy(w, event, child, link, now, 1, 0), now)
+    detour(w, event, broker, child, now)
+
+
+@borrowing_inner
+def serve_groups(w: World, event: int, broker: int, now: int, is_sending: bool) -> int:
+    """Give an event to everybody the table knows, unless that is done; how many homes are not served after that."""
+    start, tree = w.events[event].start, w.events[event].tree
+    first, last = w.places[tree, broker].position, w.places[tree, broker].end
+    slot = w.places[tree, broker].first_child
+    missing = 0
+    for group in range(w.events[event].groups):
+        home = w.words[start + w.settings[BROKERS] + 3 * group]
+        place = w.places[tree, home].position
+        if not first <= place < last:
+            continue
+        is_known = w.rows[row_of(w, tree, home, broker)].until > now
+        if home == broker:
+            if w.words[start + home] & DELIVERED == 0:
+                if is_known and is_sending:
+                    deliver(w, event, group, now)
+                else:
+                    missing += 1
+            continue
+        while w.places[tree, w.branches[tree, slot].broker].end <= place:
+            slot += 1
+        child = w.branches[tree, slot].broker
+        if w.words[start + child] & SENT == 0:
+            if is_known and is_sending:
+                send_on(w, event, broker, child, w.branches[tree, slot].link, now)
+            else:
+                missing += 1
+    return missing
+
+
+@borrowing_inner
+def dispatch(w: World, event: int, broker: int, now: int) -> int:
+    """Deliver and forward an event at a broker; how many homes the broker cannot serve, now or ever."""
+    missing = serve_groups(w, event, broker, now, True)
+    if missing > 0:  # a child that was served for another's sake serves them too
+        missing = serve_groups(w, event, broker, now, False)
+    return missing
+
+
+@borrowing_inner
+def hold(w: World, event: int, broker: int, link: int, now: int) -> None:
+    """Keep an event for subscriptions that may come back, if any may."""
+    if w.settings[IS_BUFFERING] == 0 or w.settings[IS_EARLY] != 0 or w.components[broker].epoch == 0:
+        return
+    if now >= w.components[broker].changed + w.settings[TIMEOUT_NS] or now >= w.events[event].expires:
+        return
+    copy = new_copy(w, event, broker, link, now, 1, 0)
+    w.copies[copy].place = HELD
+    w.copies[copy].next = NOBODY
+    last = w.stations[broker].held_tail
+    w.copies[copy].previous = last
+    w.stations[broker].held_tail = copy
+    if last >= 0:
+        w.copies[last].next = copy
+    else:
+        w.stations[broker].held_head = copy
+    if w.events[event].expires < NEVER_NS:
+        push(w.heap, w.control, w.events[event].expires, copy << KIND_BITS | EXPIRY)
+
+
+@borrowing_inner
+def release(w: World, copy: int) -> None:
+    """Take a copy out of its broker's list of held ones."""
+    broker, before, after = w.copies[copy].node, w.copies[copy].previous, w.copies[copy].next
+    if before >= 0:
+        w.copies[before].next = after
+    else:
+        w.stations[broker].held_head = after
+    if after >= 0:
+        w.copies[after].previous = before
+    else:
+        w.stations[broker].held_tail = before
+
+
+@borrowing_inner
+def offered(w: World, copy: int, now: int) -> None:
+    """Give a held event to subscriptions that have come back; it stays while others are missing."""
+    if w.copies[copy].event < 0 or w.copies[copy].place != HELD:
+        return
+    if dispatch(w, w.copies[copy].event, w.copies[copy].node, now) == 0:
+        release(w, copy)
+        end_copy(w, copy)
+
+
+@borrowing_inner
+def expire_held(w: World, copy: int) -> None:
+    release(w, copy)
+    discard(w, copy)
+
+
+@borrowing_inner
+def _offer(w: World, row: int, broker: int, now: int) -> None:
+    """Offer the held events of a broker to the subscriptions of a row that has come in."""
+    copy = w.stations[broker].held_head
+    while copy >= 0:
+        event = w.copies[copy].event
+        start, tree = w.events[event].start, w.events[event].tree
+        first, last = w.places[tree, broker].position, w.places[tree, broker].end
+        for group in range(w.events[event].groups):
+            home = w.words[start + w.settings[BROKERS] + 3 * group]
+            if first <= w.places[tree, home].position < last and row_of(w, tree, home, broker) == row:
+                push(w.heap, w.control, now, copy << KIND_BITS | OFFERED)
+                break
+        copy = w.copies[copy].next
+
+
+@borrowing_inner
+def _around(w: World, row: int, broker: int, now: int) -> None:
+    """Send a refresh around a broker that does not answer: to the first rows behind it that can be reached."""
+    way(w, broker, broker)
+    bottom = w.settings[BROKERS]  # what lies below is room for finding ways
+    w.walk[bottom] = row
+    top = bottom + 1
+    while top > bottom:
+        top -= 1
+        here = w.walk[top]
+        target = w.rows[here].broker
+        if w.first_link[broker, target] >= 0:
+            w.control[REFRESHES] += w.ways[broker, target].hops
+            is_open, walked = True, target
+            while walked != broker:
+                link = w.ways[broker, walked].back
+                if w.components[w.channels[link].component].up == 0 or w.components[walked].up == 0:
+                    is_open = False
+                walked = w.channels[link].source
+            if is_open:
+                push(w.heap, w.control, now + w.ways[broker, target].ns, (2 * here + 1) << KIND_BITS | ROW_ARRIVED)
+        else:
+            for place in range(w.rows[here].first_child, w.rows[here].last_child):
+                w.walk[top] = w.lists[place]
+                top += 1
+
+
+@borrowing_inner
+def refresh_row(w: World, row: int, now: int) -> None:
+    """Subscriptions of one home reach a broker, which notes them and sends them on."""
+    broker = w.rows[row].broker
+    w.rows[row].until = now + w.settings[TIMEOUT_NS]
+    if w.stations[broker].held_head >= 0:
+        _offer(w, row, broker, now)
+    for place in range(w.rows[row].first_child, w.rows[row].last_child):
+        following = w.lists[place]
+        link = w.rows[following].link
+        if w.settings[IS_BYPASSING] != 0 and w.views[broker, link].up == 0:
+            _around(w, following, broker, now)
+        else:
+            w.control[REFRESHES] += 1
+            if w.components[w.channels[link].component].up != 0:
+                push(w.heap, w.control, now + w.channels[link].control_ns, (2 * following) << KIND_BITS | ROW_ARRIVED)
+
+
+@borrowing_inner
+def row_arrived(w: World, message: int, now: int) -> None:
+    """A refresh gets to a broker, if that and, without a detour, the link are up."""
+    row = message >> 1
+    if w.components[w.rows[row].broker].up == 0:
+        return
+    if message & 1 != 0 or w.components[w.channels[w.rows[row].link].component].up != 0:
+        refresh_row(w, row, now)
+
+
+@borrowing_inner
+def refresh(w: World, home: int, now: int) -> None:
+    """The subscribers of a broker issue their subscriptions anew."""
+    push(w.heap, w.control, now + w.settings[REFRESH_NS], home << KIND_BITS | REFRESH)
+    if w.components[home].up != 0:
+        refresh_row(w, w.stations[home].root, now)
+
+
+@borrowing_inner
+def forget_rows(w: World, broker: int) -> None:
+    """A crash empties a broker's table."""
+    for place in range(w.stations[broker].first_row, w.stations[broker].last_row):
+        w.rows[w.lists[place]].until = 0

@@ -1,0 +1,213 @@
+"""Predictions on Spark: the answer of one process, whatever the partitioning, from scenarios and from profiles."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertSchemaEqual
+
+from tidings.errors import InputError
+from tidings.model.distributions import DelayDistribution, Exponential, Uniform
+from tidings.model.scenario import Network, Scenario
+from tidings.pipeline.prediction import SparkPrediction, _scenario, predict_on_spark
+from tidings.pipeline.prediction._rows import SUBSCRIBERS
+from tidings.prediction import Prediction, from_network, from_profiles, predict, read_profiles
+from tidings.prediction._profiles import QUANTILES
+
+pytestmark = pytest.mark.spark
+
+SCENARIO = """
+duration = "1 h"
+seed = 9
+[topology]
+kind = "random-tree"
+brokers = 12
+max_degree = 3
+[links]
+propagation = { law = "log-normal", median = "40 ms", sigma = 0.6 }
+loss = 0.02
+[brokers]
+service = { law = "uniform", low = "0 ms", high = "80 ms" }
+[[publishers]]
+name = "p"
+at = "all"
+count = 6
+interval = { law = "uniform", low = "0 s", high = "1.2 s" }
+lifetime = "1 s"
+attributes = { topic = { values = ["a", "b", "c"], zipf = 1.0 }, x = { range = [1, 6] } }
+[[subscribers]]
+name = "s"
+at = "all"
+per_broker = 4
+filter = "topic = 'a' AND x <= {most}"
+max_delay = [{ delay = "300 ms" }, { delay = "2 s" }]
+parameters = { most = { range = [0, 6] } }
+[[subscribers]]
+name = "t"
+at = "all"
+per_broker = 2
+filter = "x >= {least} OR topic = 'b'"
+parameters = { least = { range = [1, 6] } }
+[[subscribers]]
+name = "nothing"
+at = "all"
+per_broker = 1
+filter = "topic = 'none'"
+[policies]
+scheduling = "fifo"
+expired = "forward"
+"""
+
+
+def duration(name: str, law: DelayDistribution) -> dict[str, Any]:
+    """The columns that a profile has of a duration."""
+    values = law.sample(np.random.default_rng(1), 4_000)
+    return {
+        f"{name}_count": len(values),
+        f"{name}_mean_s": float(values.mean()),
+        f"{name}_scv": float(values.var() / values.mean() ** 2),
+        f"{name}_min_ns": int(values.min() * 1e9),
+        f"{name}_max_ns": int(values.max() * 1e9),
+        f"{name}_quantiles_ns": (np.quantile(values, QUANTILES) * 1e9).astype(int).tolist(),
+    }
+
+
+def write_profiles(directory: Path) -> None:
+    """Three brokers in a row, a publisher at each end, 40 subscriptions and 300 kinds of events."""
+    generator = np.random.default_rng(3)
+    brokers, ends = ["a", "b", "c"], [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]
+    names = [f"s{number}" for number in range(40)]
+    link = {"loss": 0.01, "lost": 40, "wait_max_ns": 0, "expired": 0, "hopeless": 0, "bytes": 400_000}
+    publisher = {"rate_per_s": 3.0, "events": 4000, "size_mean_bytes": 100.0, "size_min_bytes": 100}
+    content = []
+    for number in range(300):
+        matched = sorted(generator.choice(names[:-1], size=int(generator.integers(0, 6)), replace=False).tolist())
+        content.append(
+            {
+                "publisher": f"p{number % 2}",
+                "subscriptions": matched,
+                "events": int(generator.integers(1, 50)),
+                "lifetime_ns": 10**9 if number % 2 else int(generator.integers(1, 5)) * 10**8,
+            }
+        )
+    tables = {
+        "publishers": [
+            publisher
+            | duration("gap", Exponential(scale=1 / 3))
+            | {"publisher": f"p{k}", "size_max_bytes": 100}
+            | {"brokers": [home]}
+            for k, home in enumerate("ac")
+        ],
+        "content": content,
+        "brokers": [{"broker": name} | duration("service", Uniform(low=0.0, high=0.2)) for name in brokers],
+        "links": [
+            {"source": one, "target": other} | link | duration("delay", Uniform(low=0.01, high=0.05))
+            for one, other in ends
+        ],
+        "current/setting/topology": [{"kind": "broker", "source": name, "target": None} for name in brokers]
+        + [{"kind": "link", "source": one, "target": other} for one, other in ends],
+        "current/setting/subscriptions": [
+            {"subscription": name, "broker": brokers[k % 3], "max_delay_ns": [None, 4 * 10**8][k % 2]}
+            for k, name in enumerate(names)
+        ],
+    }
+    for name, rows in tables.items():
+        (directory / name).mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows), directory / name / "part.parquet")
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return Scenario.parse(SCENARIO).expand()
+
+
+@pytest.fixture
+def released() -> Iterator[list[SparkPrediction]]:
+    made: list[SparkPrediction] = []
+    yield made
+    for each in made:
+        each.release()
+
+
+def assert_same(found: SparkPrediction, told: Prediction) -> None:
+    rows = {row["subscription"]: row for row in found.subscribers.collect()}
+    assert set(rows) == set(told.knowledge.subscriptions)
+    for name, one in told.subscribers.items():
+        other = rows[name]
+        for field in ("on_time_reliability", "matched_per_s", "mean_delay_s"):
+            value = getattr(one, field)
+            assert other[field] == (value if value is None else pytest.approx(value, rel=1e-12, abs=1e-15)), (
+                name,
+                field,
+            )
+        assert tuple(other["path"]) == one.path
+        assert other["overloaded_at"] == one.overloaded_at
+    assert found.network.brokers == told.brokers
+    assert found.network.links == told.links
+    assert found.network.bottleneck == told.bottleneck
+    assert found.network.overloaded == told.overloaded
+
+
+def test_the_same_answer_as_in_one_process(
+    spark: SparkSession, network: Network, released: list[SparkPrediction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 6 blocks, with the union masses of a content in several slices, and all at once: not a bit is different."""
+    told, answers = predict(from_network(network)), []
+    for block, slice_ in ((15, 5), (1000, 1000)):
+        monkeypatch.setattr(_scenario, "BLOCK", block)
+        monkeypatch.setattr(_scenario, "CELLS_PER_SLICE", slice_)
+        found = predict_on_spark(spark, network)
+        released.append(found)
+        assert_same(found, told)
+        answers.append({row["subscription"]: row["on_time_reliability"] for row in found.subscribers.collect()})
+    assertSchemaEqual(found.subscribers.schema, spark.createDataFrame([], SUBSCRIBERS).schema)
+    assert answers[0] == answers[1]
+    assert None in answers[0].values()
+
+
+def test_what_is_dropped_and_balanced_routes(
+    spark: SparkSession, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropping needs the latest deadlines of everybody behind a link, balanced routes what samples of events match."""
+    monkeypatch.setattr(_scenario, "BLOCK", 40)
+    policies = msgspec.structs.replace(network.policies, routing="balanced", expired="drop")
+    changed = msgspec.structs.replace(network, policies=policies)
+    busy = msgspec.structs.replace(
+        changed,
+        publishers=tuple(msgspec.structs.replace(p, interval=Uniform(low=0.0, high=0.45)) for p in changed.publishers),
+    )
+    found = predict_on_spark(spark, busy, out=tmp_path / "out")
+    told = predict(from_network(busy))
+    assert_same(found, told)
+    assert told.reliability != pytest.approx(
+        predict(replace(told.knowledge, drops_expired=False)).reliability, abs=0.01
+    )
+    read = spark.read.parquet(str(tmp_path / "out" / "subscribers"))
+    assert read.count() == len(network.subscriptions)
+
+
+def test_from_profiles(spark: SparkSession, tmp_path: Path, released: list[SparkPrediction]) -> None:
+    """The tables as a pipeline run leaves them; one subscription is never matched, lifetimes differ."""
+    write_profiles(tmp_path)
+    found = predict_on_spark(spark, tmp_path)
+    released.append(found)
+    assert_same(found, predict(from_profiles(read_profiles(tmp_path))))
+
+
+def test_what_is_refused(spark: SparkSession, network: Network, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no table 'publishers'"):
+        predict_on_spark(spark, tmp_path)
+    with pytest.raises(InputError, match="alpha needs a scenario"):
+        predict_on_spark(spark, tmp_path, alpha=2.0)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="not a prediction"):
+        predict_on_spark(spark, network, out=tmp_path)
+    with pytest.raises(InputError, match="is a file"):
+        predict_on_spark(spark, network, out=tmp_path / "notes.txt")

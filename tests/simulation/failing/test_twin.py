@@ -1,0 +1,107 @@
+"""The compiled loop of a network that fails and its plain twin: the same counts to the last one."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tidings.model import Network
+from tidings.simulation import Options, Result, simulate
+from tidings.simulation.failing._twin import simulate_failing_plainly
+
+SCHEMES = ("static", "periodic", "buffer", "bypass", "bypass+buffer")
+BROKERS = (
+    "",
+    'processing = "2 s"',
+    'service = "800 ms"',
+    'service = { law = "exponential", mean = "1 s" }\nprocessing = { law = "exponential", mean = "300 ms" }',
+)
+FAILURES = (
+    '{ availability = 0.8, period = "100 s" }',
+    '{ availability = { law = "uniform", low = 0.5, high = 0.95 }, period = "20 s" }',
+    '{ up = { law = "weibull", shape = 0.6, scale = "40 s" }, '
+    'down = { law = "log-normal", median = "5 s", sigma = 1 } }',
+    '"never"',
+)
+
+
+def same(one: Result, other: Result) -> bool:
+    return msgspec.structs.replace(one, wall_s=0.0) == msgspec.structs.replace(other, wall_s=0.0)
+
+
+def topologies(brokers: int) -> str:
+    if brokers == 1:
+        return '{ kind = "explicit", brokers = ["a"] }'
+    return f'{{ kind = "random-graph", brokers = {brokers}, mean_degree = {min(2.8, brokers - 1)} }}'
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.fixed_dictionaries(
+        {
+            "seed": st.integers(0, 10_000),
+            "topology": st.integers(1, 7).map(topologies),
+            "publishers": st.integers(1, 3),
+            "subscribers": st.integers(1, 8),
+            "rate": st.sampled_from([0.05, 0.3]),
+            "slowness": st.sampled_from(['"0 ms/kB"', '"300 ms/kB"']),
+            "propagation": st.sampled_from(['"0 ms"', '"200 ms"', '{ law = "exponential", mean = "1 s" }']),
+            "loss": st.sampled_from([0.0, 0.1]),
+            "broker": st.sampled_from(BROKERS),
+            "broker_failures": st.sampled_from(FAILURES),
+            "link_failures": st.sampled_from(
+                ['{ availability = 0.9, period = "60 s" }', '{ availability = 0.7, period = "30 s", together = false }']
+            ),
+            "lifetime": st.sampled_from(["", 'lifetime = "30 s"', 'lifetime = "5 s"']),
+            "max_delay": st.sampled_from(["", 'max_delay = { law = "uniform", low = "2 s", high = "60 s" }']),
+            "expired": st.sampled_from(["drop", "forward"]),
+        }
+    ),
+    scheme=st.sampled_from(SCHEMES),
+    intervals=st.sampled_from(
+        [
+            'refresh = "10 s", timeout = "300 s"',
+            'refresh = "7 s", timeout = "15 s", detection = "3 s"',
+            'refresh = "30 s", timeout = "40 s", retry = "4 s"',
+        ]
+    ),
+    trap=st.sampled_from(["", ', ack = "early"', ', queues = "volatile"', ', ack = "early", queues = "volatile"']),
+    drain_s=st.sampled_from([None, 0.0, 20.0]),
+)
+def test_engine_and_twin_agree(
+    mesh: Callable[..., Network],
+    changes: dict[str, object],
+    scheme: str,
+    intervals: str,
+    trap: str,
+    drain_s: float | None,
+) -> None:
+    trap = trap if "buffer" in scheme else ""
+    network = mesh(faults=f'{{ scheme = "{scheme}", {intervals}{trap} }}', duration=200, **changes)
+    assume(network.has_failures)
+    options = Options(drain_s=drain_s, chunk_events=40)
+    result, plain = simulate(network, options), simulate_failing_plainly(network, options)
+    assert same(result, plain)
+    assert result.matched == result.on_time + result.late + result.lost + result.in_flight
+    assert 0 <= result.dropped <= result.lost
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_agree_where_much_waits(mesh: Callable[..., Network], scheme: str) -> None:
+    faults = f'{{ scheme = "{scheme}", refresh = "15 s", timeout = "200 s", detection = "1 s" }}'
+    network = mesh(
+        faults=faults,
+        topology='{ kind = "random-graph", brokers = 8, mean_degree = 3 }',
+        rate=0.5,
+        duration=300,
+        subscribers=12,
+        propagation='"50 ms"',
+        broker='service = { law = "exponential", mean = "500 ms" }',
+    )
+    result = simulate(network)
+    assert result.faults is not None
+    assert same(result, simulate_failing_plainly(network))
+    assert (result.faults.storage_peak > 20) == ("buffer" in scheme)
+    assert (result.faults.messages["link-state"] > 0) == ("bypass" in scheme)
