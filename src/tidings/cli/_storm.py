@@ -1,0 +1,97 @@
+"""`tidings storm`: the real protocol under random faults in virtual time, and the promises that it kept or broke."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidings.storm import StormReport
+
+__all__ = ["EPILOG", "storm"]
+
+EPILOG = (
+    "Try:\n\ntidings storm --seed 7 --minutes 1 --brokers 7\n\n"
+    "tidings storm --seeds 100 --processes 2 --json\n\n"
+    "tidings storm --seed 7 --out trace"
+)
+
+
+def storm(
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The storm, or the first of several.")] = 0,
+    minutes: Annotated[float, typer.Option("--minutes", help="How long a storm lasts, in virtual time.")] = 1.0,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, help="How many brokers there are.")] = 7,
+    clients: Annotated[int, typer.Option("--clients", min=2, help="How many clients there are.")] = 30,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run this many storms, one seed after the other.")] = 1,
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="static, periodic, buffer, bypass or bypass+buffer.")
+    ] = "bypass+buffer",
+    strategy: Annotated[
+        str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead or plan.")
+    ] = "lookahead",
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Run storms in this many processes.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write the trace of a single storm here.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run the protocol under random faults and check its promises; a seed that breaks one is shown with its replay."""
+    with reporting(json=json):
+        import msgspec
+
+        from tidings.storm import StormSettings, as_document, run_storms
+
+        values = {
+            "brokers": brokers,
+            "clients": clients,
+            "duration_s": minutes * 60.0,
+            "scheme": scheme,
+            "strategy": strategy,
+        }
+        try:
+            settings = msgspec.convert(values, StormSettings)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"tidings storm: {error}") from None
+        if out is not None and seeds > 1:
+            raise ConfigurationError("--out writes one storm: leave out --seeds, or name one with --seed")
+        with progress_bar("storming") as progress:
+            if out is None:
+                found = range(seed, seed + seeds)
+                report = run_storms(settings, found, processes=processes, progress=progress)
+            else:
+                report = run_storms(settings, [seed], out=out)
+        replay = (
+            f"--minutes {minutes:g} --brokers {brokers} --clients {clients} --scheme {scheme} --strategy {strategy}"
+        )
+        if json:
+            print_json(as_document(report))
+        else:
+            _print(report, replay)
+        if report.violations:
+            raise typer.Exit(1)
+
+
+def _print(report: "StormReport", replay: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row("storms", f"{report.seeds:,}")
+    facts.add_row("events", f"{report.events:,} published, {report.accepted:,} accepted")
+    facts.add_row("deliveries", f"{report.deliveries:,}, {report.late:,} of them late and marked so")
+    facts.add_row("faults", ", ".join(f"{count:,} {kind}" for kind, count in report.faults.items()) or "none")
+    facts.add_row("dropped", ", ".join(f"{count:,} {kind}" for kind, count in report.drops.items()) or "nothing")
+    facts.add_row("frames", ", ".join(f"{each:.1f} {kind}" for kind, each in report.frames_per_event.items()))
+    facts.add_row("violations", f"{len(report.violations):,}")
+    console.print(facts)
+    for seed, check, what in report.violations:
+        console.print(Text(f"seed {seed}: {check}: {what}", style="red"))
+        console.print(f"  replay: tidings storm --seed {seed} {replay}")

@@ -1,0 +1,211 @@
+"""The events that a broker answers for, and those that it has already given to its clients.
+
+- Custody of an event is custody of targets: the home brokers that others have not yet taken on, and this broker's own
+  clients who have not yet acknowledged. It is durable before it is acknowledged, and ends when nothing is left of it or
+  the event has expired. `since_ns` is the departure on this broker's own clock, so the event's age is always at hand.
+- `Seen` is the duplicate suppression at the last hop: an event that was given to local clients is known until no copy
+  of it can be alive any more. It is durable too. At `max_seen` entries the one that expires first is forgotten.
+"""
+
+import heapq
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tidings.protocol._effects import EventId
+from tidings.protocol._messages import Term
+from tidings.protocol._outbox import Parcel
+from tidings.protocol._states import TransferState
+
+__all__ = ["Custody", "Record", "Seen", "decode_record", "event_key", "latest_ns"]
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """Custody as the durable store keeps it; times are the broker's clock, which goes on over a restart."""
+
+    publisher: str
+    epoch: int
+    sequence: int
+    root: str
+    departure_ns: int
+    since_ns: int
+    lifetime_ns: int
+    size_bytes: int
+    hops: int
+    targets: dict[str, tuple[Term, ...]]
+    local: dict[str, dict[str, tuple[Term, ...]]]
+    content: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Record)
+
+
+class Custody:
+    """One event that this broker answers for."""
+
+    __slots__ = (
+        "content",
+        "departure_ns",
+        "expires_ns",
+        "handed",
+        "hops",
+        "id",
+        "lifetime_ns",
+        "local",
+        "parcels",
+        "root",
+        "since_ns",
+        "size_bytes",
+        "targets",
+    )
+
+    def __init__(
+        self,
+        id: EventId,
+        *,
+        root: str,
+        departure_ns: int,
+        since_ns: int,
+        lifetime_ns: int,
+        size_bytes: int,
+        hops: int,
+        content: bytes,
+    ) -> None:
+        self.id = id
+        self.root = root
+        self.departure_ns = departure_ns
+        self.since_ns = since_ns
+        self.lifetime_ns = lifetime_ns
+        self.size_bytes = size_bytes
+        self.hops = hops
+        self.content = content
+        self.targets: dict[str, tuple[Term, ...]] = {}
+        self.local: dict[str, dict[str, tuple[Term, ...]]] = {}
+        self.parcels: dict[str, Parcel] = {}  # by home broker: what is on its way there
+        self.handed: dict[str, Parcel] = {}  # by client: the same
+        self.expires_ns = since_ns
+
+    @property
+    def is_done(self) -> bool:
+        """Whether others have taken on all of it."""
+        return not self.targets and not self.local
+
+    def take_on(self, targets: Mapping[str, tuple[Term, ...]]) -> list[str]:
+        """Answer for these home brokers too; those for which something has to be done.
+
+        A target that is on its way to somebody else counts as new: who sends it back may be the one who took it, and
+        its acknowledgement, still to come, must not end an obligation that has just been taken on again.
+        """
+        new = []
+        for target in targets:
+            parcel = self.parcels.get(target)
+            if parcel is not None and parcel.state is TransferState.UNDER_WAY:
+                del self.parcels[target]
+                new.append(target)
+                if parcel not in self.parcels.values():
+                    parcel.peer.outbox.give_up(parcel)
+            elif target not in self.targets:
+                new.append(target)
+        for target in new:
+            self.targets[target] = targets[target]
+            self.expires_ns = max(self.expires_ns, self.since_ns + latest_ns(targets[target]))
+        return new
+
+    def take_on_local(self, local: Mapping[str, dict[str, tuple[Term, ...]]]) -> None:
+        """Answer for these clients too."""
+        for client, wanted in local.items():
+            self.local[client] = wanted
+            for terms in wanted.values():
+                self.expires_ns = max(self.expires_ns, self.since_ns + latest_ns(terms))
+
+    def unrouted(self) -> list[str]:
+        """The home brokers that nothing is on its way to."""
+        return [target for target in self.targets if target not in self.parcels]
+
+    def record(self) -> bytes:
+        """What the durable store keeps."""
+        return _ENCODER.encode(
+            Record(
+                *self.id,
+                self.root,
+                self.departure_ns,
+                self.since_ns,
+                self.lifetime_ns,
+                self.size_bytes,
+                self.hops,
+                self.targets,
+                self.local,
+                self.content,
+            )
+        )
+
+
+def decode_record(data: bytes) -> Custody:
+    """Custody as the durable store kept it."""
+    record: Record = _DECODER.decode(data)
+    custody = Custody(
+        (record.publisher, record.epoch, record.sequence),
+        root=record.root,
+        departure_ns=record.departure_ns,
+        since_ns=record.since_ns,
+        lifetime_ns=record.lifetime_ns,
+        size_bytes=record.size_bytes,
+        hops=record.hops,
+        content=record.content,
+    )
+    custody.take_on(record.targets)
+    custody.take_on_local(record.local)
+    return custody
+
+
+def latest_ns(terms: tuple[Term, ...]) -> int:
+    """The age from which on nobody wants the event."""
+    return max((allowed_ns for allowed_ns, _ in terms), default=0)
+
+
+def event_key(prefix: str, id: EventId) -> str:
+    """The key of an event in the durable store: one event, one key."""
+    publisher, epoch, sequence = id
+    return f"{prefix}/{epoch}/{sequence}/{publisher}"
+
+
+class Seen(Generic[Key]):
+    """What was delivered, until no copy can come any more; keys of one table can be put in order."""
+
+    def __init__(self, max_seen: int) -> None:
+        self._max = max_seen
+        self._expires_ns: dict[Key, int] = {}
+        self._heap: list[tuple[int, Key]] = []
+
+    def __len__(self) -> int:
+        return len(self._expires_ns)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._expires_ns
+
+    def add(self, key: Key, expires_ns: int) -> Key | None:
+        """Remember an event; another one that had to be forgotten for it."""
+        if key in self._expires_ns:
+            return None
+        self._expires_ns[key] = expires_ns
+        heapq.heappush(self._heap, (expires_ns, key))
+        return self._pop() if len(self._expires_ns) > self._max else None
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When something can be forgotten."""
+        return self._heap[0][0] if self._heap else None
+
+    def forget_old(self, now_ns: int) -> Iterator[Key]:
+        """The events of which no copy can come any more."""
+        while self._heap and self._heap[0][0] <= now_ns:
+            yield self._pop()
+
+    def _pop(self) -> Key:
+        key = heapq.heappop(self._heap)[1]
+        del self._expires_ns[key]
+        return key

@@ -1,0 +1,108 @@
+"""What a machine wants done: the only way in which the protocol touches the world.
+
+A driver carries out the effects of a step in their order. `Store` and `Erase` may stay in memory until the `Sync` that
+follows them; once everything before it is on disk, the driver calls `synced(token)`. Nothing that depends on
+durability is sent before that, and one sync serves many events (group commit). `SetTimer` replaces the timer before.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "Close",
+    "Confirmed",
+    "Deliver",
+    "Effect",
+    "Erase",
+    "EventId",
+    "Failed",
+    "Note",
+    "Send",
+    "SetTimer",
+    "Store",
+    "Sync",
+]
+
+EventId = tuple[str, int, int]
+"""Publisher, the publisher's epoch (one per life of its client), sequence number."""
+
+NoteKind = Literal["accepted", "enqueued", "sent", "received", "expired", "hopeless", "full", "withdrawn", "local"]
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a frame over a connection; if it is gone, the frame is gone too."""
+
+    connection: str
+    frame: bytes
+
+
+class Close(msgspec.Struct, frozen=True, gc=False):
+    """Close a connection that broke the rules too often, or that another one has replaced."""
+
+    connection: str
+    reason: str
+
+
+class Store(msgspec.Struct, frozen=True, gc=False):
+    """Keep a value under a key in the durable store; it counts as kept from the next completed sync on."""
+
+    key: str
+    value: bytes
+
+
+class Erase(msgspec.Struct, frozen=True, gc=False):
+    """Forget a key of the durable store."""
+
+    key: str
+
+
+class Sync(msgspec.Struct, frozen=True, gc=False):
+    """Make everything stored so far durable, then call `synced(token)`; at most one is under way per machine."""
+
+    token: int
+
+
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
+    """Call `wake` at this time of the machine's own clock, instead of at the time set before."""
+
+    at_ns: int
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """An event for the application. `late`: its deadline for this subscription has passed."""
+
+    subscription: str
+    event: EventId
+    attributes: Mapping[str, int | float | str | bool]
+    payload: bytes
+    age_ns: int
+    late: bool
+
+
+class Confirmed(msgspec.Struct, frozen=True, gc=False):
+    """The home broker has made what was asked for durable: `kind` and what it was given as its name."""
+
+    kind: Literal["advertise", "unadvertise", "subscribe", "unsubscribe", "publish"]
+    name: str
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """What was asked for will not be done; the message says why."""
+
+    kind: str
+    name: str
+    code: str
+    message: str
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one."""
+
+    kind: NoteKind
+    event: EventId
+    peer: str = ""
+
+
+Effect = Send | Close | Store | Erase | Sync | SetTimer | Deliver | Confirmed | Failed | Note

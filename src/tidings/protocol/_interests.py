@@ -1,0 +1,285 @@
+"""Who wants what, at which broker: soft state that every broker keeps of every other (paper D, section 2.4.1).
+
+- A home broker numbers the changes of its clients' subscriptions (`version`, within its epoch) and tells all brokers of
+  each; brokers who missed one see the gap and ask the neighbour who told them for everything.
+- The periodic refresh carries the version only, so its cost does not grow with the subscriptions. An origin that is not
+  heard of within `timeout_ns` (its age included) is forgotten, with all that it wanted.
+- Filters are read when they come in; an `Interest` with one that cannot be read is refused whole.
+- With covering, a subscription that another of the same home contains (filter, deadline and price) is not told.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, Literal, cast
+
+from tidings.errors import FilterError
+from tidings.matching import MatchingIndex
+from tidings.model.filters import Filter
+from tidings.protocol._errors import PeerError
+from tidings.protocol._messages import Entry, Interest
+
+__all__ = ["Interests", "LocalInterests", "Verdict", "parsed", "uncovered"]
+
+Verdict = Literal["old", "refreshed", "changed", "behind"]
+
+_PARSED: Final = 65_536
+
+
+@lru_cache(maxsize=_PARSED)
+def _parsed(text: str) -> Filter | FilterError:
+    try:
+        return Filter.parse(text)
+    except FilterError as error:
+        return error
+
+
+def parsed(text: str) -> Filter:
+    """The filter that a text says; PeerError if it says none."""
+    found = _parsed(text)
+    if isinstance(found, FilterError):
+        raise PeerError("filter", str(found))
+    return found
+
+
+class _Matcher:
+    """A matching index over keys, whole numbers inside; it takes changes when it is next asked, many at once."""
+
+    def __init__(self) -> None:
+        self._index = MatchingIndex()
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._keys: dict[int, tuple[str, str]] = {}
+        self._added: dict[int, Filter] = {}
+        self._next = 0
+
+    def put(self, key: tuple[str, str], filter: Filter) -> None:
+        """Enter a filter, or another one in its place."""
+        self.drop(key)
+        self._numbers[key] = self._next
+        self._keys[self._next] = key
+        self._added[self._next] = filter
+        self._next += 1
+
+    def drop(self, key: tuple[str, str]) -> None:
+        """Forget a filter, if it was there."""
+        number = self._numbers.pop(key, None)
+        if number is not None:
+            del self._keys[number]
+            if self._added.pop(number, None) is None:
+                self._index.remove(number)
+
+    def match(self, attributes: Mapping[str, object]) -> list[tuple[str, str]]:
+        """The keys whose filter accepts the event, in order."""
+        if self._added:
+            self._index.add_many(self._added.items())
+            self._added.clear()
+        return sorted(self._keys[number] for number in cast(list[int], self._index.match(attributes)))
+
+
+class _Origin:
+    """The subscriptions at one other broker."""
+
+    __slots__ = ("entries", "epoch", "expires_ns", "number", "version")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.number = self.version = -1
+        self.entries: dict[str, Entry] = {}
+        self.expires_ns = 0
+
+
+class Interests:
+    """What the other brokers want."""
+
+    def __init__(self, *, timeout_ns: int | None, max_origins: int, max_entries: int) -> None:
+        self._timeout_ns = timeout_ns
+        self._max_origins = max_origins
+        self._max_entries = max_entries
+        self._origins: dict[str, _Origin] = {}
+        self._matcher = _Matcher()
+        self._count = 0
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._origins)
+
+    def __contains__(self, origin: str) -> bool:
+        return origin in self._origins
+
+    def entries(self, origin: str) -> Mapping[str, Entry]:
+        """What one broker wants, by name."""
+        return self._origins[origin].entries
+
+    def versions(self) -> dict[str, tuple[int, int]]:
+        """The epoch and the version of what is known of every broker."""
+        return {origin: (known.epoch, known.version) for origin, known in self._origins.items()}
+
+    def learn(self, said: Interest, now_ns: int) -> Verdict:
+        """Enter what a broker says; whether it was news, and whether it can be understood without what came before."""
+        known = self._origins.get(said.origin)
+        before = (-1, -1, -1) if known is None else (known.epoch, known.number, known.version)
+        is_heard_first = (said.epoch, said.number) > before[:2]
+        is_behind = (said.epoch, said.version) > (before[0], before[2])
+        if not is_heard_first and not is_behind:
+            return "old"
+        if is_behind:
+            if said.base != 0 and (said.epoch, said.base) != (before[0], before[2]):
+                return "behind"
+            known = self._apply(said, known)
+        assert known is not None
+        known.number = max(known.number, said.number)
+        if self._timeout_ns is not None:
+            known.expires_ns = now_ns + max(self._timeout_ns - said.age_ns, 0)
+        return "changed" if is_behind else "refreshed"
+
+    def restore(self, said: Interest, now_ns: int) -> None:
+        """Enter what the durable store kept; it has to be refreshed like anything else."""
+        known = self._apply(said, None)
+        known.number = said.number
+        known.expires_ns = now_ns + (self._timeout_ns or 0)
+
+    def forget_old(self, now_ns: int) -> list[str]:
+        """Drop the origins that were not refreshed in time, and say which."""
+        if self._timeout_ns is None:
+            return []
+        old = [origin for origin, known in self._origins.items() if known.expires_ns <= now_ns]
+        for origin in old:
+            self._replace(self._origins.pop(origin), origin, {})
+        return old
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When something may have to be forgotten."""
+        if self._timeout_ns is None:
+            return None
+        return min((known.expires_ns for known in self._origins.values()), default=None)
+
+    def message(self, origin: str, now_ns: int, *, whole: bool) -> Interest:
+        """What is known of one broker, as another should be told: everything, or the version only."""
+        known = self._origins[origin]
+        age_ns = 0 if self._timeout_ns is None else self._timeout_ns - (known.expires_ns - now_ns)
+        age_ns = max(age_ns, 0)
+        if whole:
+            entries = tuple(known.entries.values())
+            return Interest(origin, known.epoch, known.number, known.version, 0, age_ns, entries)
+        return Interest(origin, known.epoch, known.number, known.version, known.version, age_ns)
+
+    def match(self, attributes: Mapping[str, object]) -> dict[str, list[Entry]]:
+        """By home broker: the subscriptions there that the event satisfies."""
+        found: dict[str, list[Entry]] = {}
+        for origin, name in self._matcher.match(attributes):
+            found.setdefault(origin, []).append(self._origins[origin].entries[name])
+        return found
+
+    def _apply(self, said: Interest, known: _Origin | None) -> _Origin:
+        entries = {} if known is None or said.base == 0 else dict(known.entries)
+        for name in said.removed:
+            entries.pop(name, None)
+        for entry in said.added:
+            parsed(entry.filter)
+            entries[entry.name] = entry
+        held = 0 if known is None else len(known.entries)
+        if known is None and len(self._origins) >= self._max_origins:
+            raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
+        if self._count - held + len(entries) > self._max_entries:
+            raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
+        if known is None:
+            known = self._origins[said.origin] = _Origin(said.epoch)
+        self._replace(known, said.origin, entries)
+        if said.epoch != known.epoch:
+            known.epoch, known.number = said.epoch, -1
+        known.version = said.version
+        return known
+
+    def _replace(self, known: _Origin, origin: str, entries: dict[str, Entry]) -> None:
+        for name in known.entries.keys() - entries.keys():
+            self._matcher.drop((origin, name))
+        for name, entry in entries.items():
+            before = known.entries.get(name)
+            if before is None or before.filter != entry.filter:
+                self._matcher.put((origin, name), parsed(entry.filter))
+        self.changes += 1
+        self._count += len(entries) - len(known.entries)
+        known.entries = entries
+
+
+class LocalInterests:
+    """What this broker's own clients want, and what the others are told of it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._matcher = _Matcher()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._entries)
+
+    def of(self, client: str) -> dict[str, Entry]:
+        """One client's subscriptions."""
+        return {name: entry for (owner, name), entry in self._entries.items() if owner == client}
+
+    def put(self, client: str, entry: Entry) -> bool:
+        """Enter a subscription; whether anything has changed."""
+        key = (client, entry.name)
+        if self._entries.get(key) == entry:
+            return False
+        self._matcher.put(key, parsed(entry.filter))
+        self._entries[key] = entry
+        return True
+
+    def drop(self, client: str, name: str) -> bool:
+        """Forget a subscription; whether it was there."""
+        self._matcher.drop((client, name))
+        return self._entries.pop((client, name), None) is not None
+
+    def match(self, attributes: Mapping[str, object]) -> dict[str, list[Entry]]:
+        """By client: its subscriptions that the event satisfies."""
+        found: dict[str, list[Entry]] = {}
+        for client, name in self._matcher.match(attributes):
+            found.setdefault(client, []).append(self._entries[client, name])
+        return found
+
+    def told(self, *, covering: bool) -> dict[str, Entry]:
+        """What the other brokers should know; names are made unique by the client's."""
+        entries = {
+            f"{client}/{name}": Entry(f"{client}/{name}"[:255], *_terms(entry))
+            for (client, name), entry in sorted(self._entries.items())
+        }
+        return uncovered(entries) if covering else entries
+
+
+def _terms(entry: Entry) -> tuple[str, int | None, float, int]:
+    return entry.filter, entry.max_delay_ns, entry.price, entry.late_ns
+
+
+def uncovered(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The subscriptions that no other one contains; of two that contain each other, the first stays."""
+    kept: dict[str, Entry] = {}
+    for name, entry in entries.items():
+        if any(_contains(other, entry) for other in kept.values()):
+            continue
+        kept = {other: told for other, told in kept.items() if not _contains(entry, told)}
+        kept[name] = entry
+    return kept
+
+
+def _contains(wide: Entry, narrow: Entry) -> bool:
+    if wide.max_delay_ns is not None and (narrow.max_delay_ns is None or narrow.max_delay_ns > wide.max_delay_ns):
+        return False
+    if wide.price < narrow.price or wide.late_ns < narrow.late_ns:
+        return False
+    return parsed(wide.filter).covers(parsed(narrow.filter)) is True
+
+
+def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """What was added or changed, and what was removed."""
+    added = tuple(entry for name, entry in after.items() if before.get(name) != entry)
+    return added, tuple(_gone(before, after))
+
+
+def _gone(before: Iterable[str], after: Mapping[str, Entry]) -> Iterator[str]:
+    return (name for name in before if name not in after)

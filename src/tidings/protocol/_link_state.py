@@ -1,0 +1,181 @@
+"""The map of the overlay that every broker keeps, and the trees that follow from it (paper D, section 2.4.3).
+
+- Each broker tells all others which neighbours it hears, numbered within its epoch; a lower number than the one known
+  is old news. What is not renewed within `timeout_ns` (its age included) is forgotten.
+- A link is there if both ends say so. From equal maps every broker computes equal trees: breadth first from the root,
+  the neighbour with the lowest name first. That is `routing.shortest_path_tree` by hops with brokers numbered by name.
+- An event keeps to the tree of its publisher's home broker. A broker that is not on that tree's path to a target (maps
+  may differ for a moment) takes the shortest path of its own; with equal maps every step leads nearer to the target.
+- Failed neighbours are bypassed without a rule of their own: they are not on the map, so no path leads through them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tidings.protocol._messages import LinkState
+
+__all__ = ["LinkStateMap", "Path", "breadth_first"]
+
+
+class Path(NamedTuple):
+    """What is left of the way to a broker: the next hop, brokers still to enter, and the slowness of its links."""
+
+    next_hop: str
+    nodes: int
+    mean_s_per_kb: float
+    variance_s2_per_kb2: float
+
+
+class _Known(NamedTuple):
+    state: LinkState
+    expires_ns: int
+
+
+def breadth_first(neighbours: Mapping[str, Iterable[str]], root: str) -> dict[str, str]:
+    """The parent of every broker that can be reached from the root; the root is its own."""
+    parent = {root: root}
+    level = [root]
+    while level:
+        found = []
+        for broker in sorted(level):
+            for other in neighbours.get(broker, ()):
+                if other not in parent:
+                    parent[other] = broker
+                    found.append(other)
+        level = found
+    return parent
+
+
+class LinkStateMap:
+    """What a broker knows of the overlay, itself included. `version` rises whenever a link comes or goes."""
+
+    def __init__(
+        self, name: str, *, timeout_ns: int = 0, max_origins: int = 1, graph: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
+        self.version = 0
+        self._name = name
+        self._timeout_ns = timeout_ns
+        self._max_origins = max_origins
+        self._known: dict[str, _Known] = {}
+        self._plan = graph  # routes follow the plan, not the state, if there is one
+        self._neighbours: dict[str, tuple[str, ...]] | None = None
+        self._trees: dict[str, dict[str, str]] = {}
+        self._routes: dict[tuple[str, str], tuple[str, ...] | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def is_news(self, state: LinkState) -> bool:
+        """Whether it says more than what is known, and there is room for it."""
+        known = self._known.get(state.origin)
+        if known is None:
+            return len(self._known) < self._max_origins and state.age_ns < self._timeout_ns
+        return (state.epoch, state.number) > (known.state.epoch, known.state.number)
+
+    def learn(self, state: LinkState, now_ns: int) -> bool:
+        """Enter what a broker says; whether the map has changed."""
+        before = self._known.get(state.origin)
+        self._known[state.origin] = _Known(state, now_ns + max(self._timeout_ns - state.age_ns, 0))
+        if before is not None and before.state.neighbours.keys() == state.neighbours.keys():
+            return False
+        return self._change()
+
+    def forget_old(self, now_ns: int) -> bool:
+        """Drop what was not renewed in time; whether the map has changed."""
+        old = [origin for origin, known in self._known.items() if known.expires_ns <= now_ns and origin != self._name]
+        for origin in old:
+            del self._known[origin]
+        return self._change() if old else False
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When something may have to be forgotten."""
+        times = [known.expires_ns for origin, known in self._known.items() if origin != self._name]
+        return min(times, default=None)
+
+    def told(self, now_ns: int) -> list[LinkState]:
+        """All of it, as another broker should be told, with the ages that it has by now."""
+        return [self.message(origin, now_ns) for origin in sorted(self._known)]
+
+    def message(self, origin: str, now_ns: int) -> LinkState:
+        """What is known of one broker, as another should be told."""
+        state, expires_ns = self._known[origin]
+        age_ns = min(max(self._timeout_ns - (expires_ns - now_ns), 0), self._timeout_ns)
+        return LinkState(state.origin, state.epoch, state.number, age_ns, state.neighbours)
+
+    def said(self) -> list[tuple[str, list[str]]]:
+        """Whom every broker says it hears, in order."""
+        return [(origin, sorted(self._known[origin].state.neighbours)) for origin in sorted(self._known)]
+
+    def links(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of every broker, by name: links that both ends confirm, or the plan."""
+        if self._neighbours is None:
+            if self._plan is not None:
+                self._neighbours = {broker: tuple(sorted(others)) for broker, others in self._plan.items()}
+            else:
+                says = {origin: known.state.neighbours for origin, known in self._known.items()}
+                self._neighbours = {
+                    origin: tuple(sorted(other for other in others if origin in says.get(other, ())))
+                    for origin, others in says.items()
+                }
+        return self._neighbours
+
+    def tree(self, root: str) -> dict[str, str]:
+        """The parent of every broker in the tree of this root."""
+        tree = self._trees.get(root)
+        if tree is None:
+            tree = self._trees[root] = breadth_first(self.links(), root)
+        return tree
+
+    def path(self, root: str, target: str) -> Path | None:
+        """The way on from here to the target for an event of this root; None if there is none now."""
+        key = (root, target)
+        if key in self._routes:
+            way = self._routes[key]
+        else:
+            way = self._way(root, target) or self._way(self._name, target)
+            self._routes[key] = way
+        if way is None:
+            return None
+        mean = variance = 0.0
+        before = self._name
+        for broker in way:
+            known = self._known.get(before)
+            figures = known.state.neighbours.get(broker) if known is not None else None
+            if figures is not None:
+                mean += figures[0]
+                variance += figures[1]
+            before = broker
+        return Path(way[0], len(way), mean, variance)
+
+    def routes(self) -> dict[tuple[str, str], str]:
+        """The next hop for every root and every other broker."""
+        brokers = sorted(self.links())
+        paths = {
+            (root, target): self.path(root, target) for root in brokers for target in brokers if target != self._name
+        }
+        return {ends: path.next_hop for ends, path in paths.items() if path is not None}
+
+    def _way(self, root: str, target: str) -> tuple[str, ...] | None:
+        """The brokers after this one on the root's path to the target; None if it does not lead through here."""
+        parent = self.tree(root)
+        if target not in parent:
+            return None
+        way = []
+        broker = target
+        while broker != self._name:
+            if broker == root:
+                return None
+            way.append(broker)
+            broker = parent[broker]
+        return tuple(reversed(way)) or None
+
+    def _change(self) -> bool:
+        self.version += 1
+        self._neighbours = None
+        self._trees.clear()
+        self._routes.clear()
+        return True

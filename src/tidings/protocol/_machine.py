@@ -1,0 +1,140 @@
+"""What every machine is: time and frames in, effects out, nothing else.
+
+- All calls take the time of the machine's own clock, which never runs backwards and goes on over a restart.
+- A call returns the effects of that step. It never blocks, never raises for what a peer did, never looks at a clock.
+- The same calls with the same arguments give the same effects, byte for byte.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Mapping
+
+from tidings.protocol._agenda import Agenda
+from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
+from tidings.protocol._errors import PeerError
+from tidings.protocol._messages import Error, Message, encode
+from tidings.protocol._peers import Peer
+
+__all__ = ["Bound", "Machine"]
+
+Bound = tuple[int, int]
+"""How many there are now, and how many there may be."""
+
+
+class Machine(ABC):
+    """A broker or a client."""
+
+    def __init__(self, name: str, *, tracing: bool, max_refused: int) -> None:
+        self.name = name
+        self.sent: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._tracing = tracing
+        self._max_refused = max_refused
+        self._agenda = Agenda()
+        self._effects: list[Effect] = []
+        self._now_ns = 0
+        self._timer_ns: int | None = None
+        self._by_connection: dict[str, Peer | None] = {}
+        self._refused_by: Counter[str] = Counter()
+
+    @abstractmethod
+    def start(self, now_ns: int) -> list[Effect]:
+        """The machine comes to life."""
+
+    def connected(self, connection: str, now_ns: int) -> list[Effect]:
+        """There is a connection, in a name that the driver chose; the two ends have not spoken yet."""
+        self._now_ns = now_ns
+        self._by_connection[connection] = None
+        self._refused_by.pop(connection, None)
+        self._on_connected(connection)
+        return self._finish()
+
+    def disconnected(self, connection: str, now_ns: int) -> list[Effect]:
+        """The connection is gone."""
+        self._now_ns = now_ns
+        peer = self._by_connection.pop(connection, None)
+        if peer is not None and peer.connection == connection:
+            self._on_disconnected(peer)
+        return self._finish()
+
+    def receive(self, connection: str, frame: bytes, now_ns: int) -> list[Effect]:
+        """A frame has come in; what cannot be read or is not allowed is refused and changes nothing but a counter."""
+        self._now_ns = now_ns
+        if connection in self._by_connection:
+            try:
+                self._on_frame(connection, frame)
+            except PeerError as error:
+                self._refuse(connection, error)
+        return self._finish()
+
+    def wake(self, now_ns: int) -> list[Effect]:
+        """The time of the timer has come, or has passed."""
+        self._now_ns = now_ns
+        self._timer_ns = None
+        while (task := self._agenda.pop(now_ns)) is not None:
+            self._on_task(task)
+        return self._finish()
+
+    def synced(self, token: int, now_ns: int) -> list[Effect]:
+        """Everything stored before this `Sync` is durable."""
+        self._now_ns = now_ns
+        self._on_synced(token)
+        return self._finish()
+
+    @abstractmethod
+    def bounds(self) -> Mapping[str, Bound]:
+        """Everything that could grow: how large it is, and how large it may become."""
+
+    @abstractmethod
+    def _on_connected(self, connection: str) -> None: ...
+
+    @abstractmethod
+    def _on_disconnected(self, peer: Peer) -> None: ...
+
+    @abstractmethod
+    def _on_frame(self, connection: str, frame: bytes) -> None: ...
+
+    @abstractmethod
+    def _on_task(self, task: Hashable) -> None: ...
+
+    @abstractmethod
+    def _on_synced(self, token: int) -> None: ...
+
+    @abstractmethod
+    def _answers_errors(self, connection: str) -> bool:
+        """Whether the peer is told what it did wrong: two machines that told each other would never stop."""
+
+    def _finish(self) -> list[Effect]:
+        due_ns = self._agenda.next_ns
+        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
+            self._timer_ns = due_ns
+            self._effects.append(SetTimer(due_ns))
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        if peer.connection is not None:
+            self._send_over(peer.connection, message)
+
+    def _send_over(self, connection: str, message: Message) -> None:
+        self.sent[type(message).__name__] += 1
+        self._effects.append(Send(connection, encode(message)))
+
+    def _note(self, kind: NoteKind, event: EventId, peer: str = "") -> None:
+        if self._tracing:
+            self._effects.append(Note(kind, event, peer))
+
+    def _refuse(self, connection: str, error: PeerError) -> None:
+        self.refused[error.code] += 1
+        self._refused_by[connection] += 1
+        if self._answers_errors(connection):
+            self._send_over(connection, Error(error.code, str(error)[:4096]))
+        if self._refused_by[connection] >= self._max_refused:
+            self._effects.append(Close(connection, f"{self._max_refused} frames were refused, the last: {error}"[:500]))
+            peer = self._by_connection.pop(connection, None)
+            if peer is not None and peer.connection == connection:
+                self._on_disconnected(peer)

@@ -1,0 +1,341 @@
+"""The messages, and nothing else, that travel between machines: MessagePack arrays, tagged, decoded strictly.
+
+Rules:
+
+- A frame is one message. It is refused whole if it is too long, does not decode, or breaks a limit below; a refused
+  frame changes nothing but a counter.
+- `Hello` and `Welcome` come first and carry the protocol's version as their first field, so that any later version can
+  still be told apart and refused by name.
+- `session` is the sender's epoch, a number that rises with every start. Numbers of transfers count within it, so a
+  frame that was on its way while its sender started again is known for what it is.
+- Times are durations in nanoseconds on the sender's clock; no message is read against another machine's clock.
+- What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it.
+"""
+
+import math
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from tidings.protocol._errors import PeerError
+
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "VERSION",
+    "Ack",
+    "Advertise",
+    "Ask",
+    "Content",
+    "Credit",
+    "Done",
+    "Entry",
+    "Error",
+    "Hello",
+    "Interest",
+    "LinkState",
+    "Message",
+    "Ping",
+    "Pong",
+    "Publish",
+    "Request",
+    "Subscribe",
+    "Term",
+    "Transfer",
+    "Unadvertise",
+    "Unsubscribe",
+    "Welcome",
+    "decode",
+    "decode_content",
+    "encode",
+    "encode_content",
+    "encode_plain",
+]
+
+VERSION: Final = 1
+MAX_FRAME_BYTES: Final = 1 << 20
+MAX_NAME: Final = 255
+MAX_FILTER: Final = 16_384
+MAX_ATTRIBUTES: Final = 256
+MAX_TARGETS: Final = 4_096
+MAX_TERMS: Final = 16
+MAX_ENTRIES: Final = 65_536
+MAX_NEIGHBOURS: Final = 1_024
+MAX_CREDIT: Final = 65_536
+LONGEST_NS: Final = 366 * 86_400 * 10**9
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+FilterText = Annotated[str, Meta(min_length=1, max_length=MAX_FILTER)]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
+Price = Annotated[float, Meta(ge=0.0, le=1e300)]
+Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
+Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
+
+Term = tuple[Duration, Price]
+"""An on-time delivery within this time of departure is worth this much."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
+    """The base of all messages: an array of the tag and the fields in order."""
+
+
+class Hello(_Message, frozen=True, tag=1):
+    """Who speaks, in which version, and how many unacknowledged events it takes."""
+
+    version: int
+    name: Name
+    kind: Annotated[str, Meta(pattern="^(broker|client)$")]
+    epoch: Count
+    credit: Window
+
+
+class Welcome(_Message, frozen=True, tag=2):
+    """The answer to a `Hello`, with the same fields."""
+
+    version: int
+    name: Name
+    kind: Annotated[str, Meta(pattern="^(broker|client)$")]
+    epoch: Count
+    credit: Window
+
+
+class Error(_Message, frozen=True, tag=3):
+    """What a frame or a request did wrong; `request` is its name, or empty, and `number` that of its sending."""
+
+    code: Name
+    text: Annotated[str, Meta(max_length=4_096)]
+    kind: Annotated[str, Meta(max_length=MAX_NAME)] = ""
+    request: Annotated[str, Meta(max_length=MAX_NAME)] = ""
+    number: Count = 0
+
+
+class Done(_Message, frozen=True, tag=4):
+    """The request of this kind, name and number has been carried out, durably."""
+
+    kind: Name
+    request: Name
+    number: Count = 0
+
+
+class Advertise(_Message, frozen=True, tag=5):
+    """The sender will publish events that satisfy this filter. `life` and `number` as in all requests.
+
+    A request is for the life (epoch) of the broker that the client has greeted, and is numbered anew each time that it
+    is sent; a broker carries out what it has not seen a higher number of, so no old copy undoes a newer request.
+    """
+
+    life: Count
+    number: Count
+    name: Name
+    filter: FilterText
+
+
+class Unadvertise(_Message, frozen=True, tag=6):
+    """The sender takes an advertisement back."""
+
+    life: Count
+    number: Count
+    name: Name
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subscription as brokers know it: `late_ns` is how long after its deadline it still wants an event."""
+
+    name: Name
+    filter: FilterText
+    max_delay_ns: Duration | None
+    price: Price
+    late_ns: Duration
+
+
+class Subscribe(_Message, frozen=True, tag=7):
+    """The sender wants these events."""
+
+    life: Count
+    number: Count
+    entry: Entry
+
+
+class Unsubscribe(_Message, frozen=True, tag=8):
+    """The sender wants them no more."""
+
+    life: Count
+    number: Count
+    name: Name
+
+
+class Publish(_Message, frozen=True, tag=9):
+    """An event from its publisher: `age_ns` is how long it has waited since departure."""
+
+    session: Count
+    number: Count
+    floor: Count
+    sequence: Count
+    departure_ns: int
+    age_ns: Duration
+    lifetime_ns: Duration | None
+    size_bytes: Count
+    content: bytes
+
+
+class Transfer(_Message, frozen=True, tag=10):
+    """An event on its way: the receiver takes on its delivery to `targets`, home brokers with what they pay.
+
+    To a client, the targets are its subscriptions.
+    """
+
+    session: Count
+    number: Count
+    floor: Count
+    publisher: Name
+    epoch: Count
+    sequence: Count
+    root: Name
+    departure_ns: int
+    age_ns: Duration
+    lifetime_ns: Duration | None
+    size_bytes: Count
+    hops: Annotated[int, Meta(ge=0, le=255)]
+    targets: Annotated[
+        dict[Name, Annotated[tuple[Term, ...], Meta(max_length=MAX_TERMS)]], Meta(min_length=1, max_length=MAX_TARGETS)
+    ]
+    content: bytes
+
+
+class Ack(_Message, frozen=True, tag=11):
+    """The event is stored and its way on is known; it was held for `held_ns`, and `credit` more may be under way."""
+
+    session: Count
+    number: Count
+    held_ns: Duration
+    credit: Window
+
+
+class Credit(_Message, frozen=True, tag=12):
+    """From now on this many unacknowledged events may be under way to the sender."""
+
+    credit: Window
+
+
+class LinkState(_Message, frozen=True, tag=13):
+    """The neighbours that `origin` hears and is heard by, with mean and variance of each link's slowness."""
+
+    origin: Name
+    epoch: Count
+    number: Count
+    age_ns: Duration
+    neighbours: Annotated[dict[Name, tuple[Figure, Figure]], Meta(max_length=MAX_NEIGHBOURS)]
+
+
+class Interest(_Message, frozen=True, tag=14):
+    """The subscriptions at `origin`: changes from version `base` (0: everything) to `version`.
+
+    With base = version it says that nothing has changed, and that the origin is alive: the refresh of soft state.
+    """
+
+    origin: Name
+    epoch: Count
+    number: Count
+    version: Count
+    base: Count
+    age_ns: Duration
+    added: Annotated[tuple[Entry, ...], Meta(max_length=MAX_ENTRIES)] = ()
+    removed: Annotated[tuple[Name, ...], Meta(max_length=MAX_ENTRIES)] = ()
+
+
+class Ask(_Message, frozen=True, tag=15):
+    """The sender lacks the subscriptions of this origin: tell it everything."""
+
+    origin: Name
+
+
+class Ping(_Message, frozen=True, tag=16):
+    """Is anybody there? `sent_ns` is the sender's clock, and comes back; `rtt_ns` is the round trip that it measures.
+
+    Clients are pinged and do not ping: so they learn of the round trip. `digest` stands for all that the sender knows
+    of links and interests; a neighbour whose own differs for long tells it everything.
+    """
+
+    sent_ns: int
+    rtt_ns: Duration
+    digest: Count
+
+
+class Pong(_Message, frozen=True, tag=17):
+    """Yes."""
+
+    sent_ns: int
+
+
+Message = (
+    Hello
+    | Welcome
+    | Error
+    | Done
+    | Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | Publish
+    | Transfer
+    | Ack
+    | Credit
+    | LinkState
+    | Interest
+    | Ask
+    | Ping
+    | Pong
+)
+
+Request = Advertise | Unadvertise | Subscribe | Unsubscribe
+
+
+class Content(msgspec.Struct, frozen=True, array_like=True):
+    """What only the ends read: `stamp` is `ordering.Stamp` as bytes."""
+
+    attributes: Annotated[dict[Name, int | float | str | bool], Meta(max_length=MAX_ATTRIBUTES)]
+    stamp: bytes
+    payload: bytes
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Message)
+_CONTENT: Final = msgspec.msgpack.Decoder(Content)
+
+encode = _ENCODER.encode
+"""The frame of a message."""
+encode_plain = _ENCODER.encode
+"""The bytes of a plain value: the same value, the same bytes."""
+
+
+def decode(frame: bytes) -> Message:
+    """The message that a frame holds; PeerError, with the rule that it breaks, if it holds none."""
+    if len(frame) > MAX_FRAME_BYTES:
+        raise PeerError("too-long", f"a frame of {len(frame)} bytes: the longest is {MAX_FRAME_BYTES}")
+    try:
+        message: Message = _DECODER.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
+    if isinstance(message, (Hello, Welcome)) and message.version != VERSION:
+        raise PeerError(
+            "version", f"{message.name!r} speaks version {message.version} of the protocol, this is {VERSION}: upgrade"
+        )
+    return message
+
+
+def encode_content(content: Content) -> bytes:
+    """The bytes that a transfer carries."""
+    return _ENCODER.encode(content)
+
+
+def decode_content(data: bytes) -> Content:
+    """The content that the bytes say; PeerError if they say none, or hold a number that cannot be compared."""
+    try:
+        content: Content = _CONTENT.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PeerError("content", f"the content of an event does not decode: {error}") from None
+    for name, value in content.attributes.items():
+        if type(value) is float and not math.isfinite(value):
+            raise PeerError("content", f"attribute {name!r} is {value}: it must be finite")
+    return content

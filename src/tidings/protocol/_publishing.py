@@ -1,0 +1,142 @@
+"""A client's events on their way to the home broker: in the order of publication, sent again until acknowledged.
+
+At most `window` events, and no more than the broker's credit (but one, which probes), are under way; at most
+`max_unacknowledged` wait and are under way together. An event whose lifetime ends before the broker has it is reported.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from tidings.protocol import _messages as wire
+from tidings.protocol._effects import Confirmed, Effect, Failed
+from tidings.protocol._peers import Peer
+from tidings.protocol._settings import ClientSettings
+
+__all__ = ["Publishing"]
+
+
+class _Publication:
+    """An event that the home broker has not acknowledged."""
+
+    __slots__ = ("content", "due_ns", "lifetime_ns", "number", "sent_ns", "sequence", "since_ns", "size_bytes", "tries")
+
+    def __init__(self, sequence: int, since_ns: int, lifetime_ns: int | None, content: bytes) -> None:
+        self.sequence = sequence
+        self.since_ns = since_ns
+        self.lifetime_ns = lifetime_ns
+        self.size_bytes = len(content)
+        self.content = content
+        self.number = -1
+        self.due_ns = self.sent_ns = self.tries = 0
+
+
+class Publishing:
+    """The unacknowledged events of one client."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        send: Callable[[Peer, wire.Message], None],
+        emit: Callable[[Effect], None],
+        retry_at: Callable[[int], None],
+    ) -> None:
+        self._settings = settings
+        self._send = send
+        self._emit = emit
+        self._retry_at = retry_at
+        self._waiting: deque[_Publication] = deque()
+        self._under_way: dict[int, _Publication] = {}
+        self._next_number = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way)
+
+    @property
+    def under_way(self) -> int:
+        """How many events are under way."""
+        return len(self._under_way)
+
+    def add(self, sequence: int, content: bytes, lifetime_ns: int | None, home: Peer | None, now_ns: int) -> None:
+        """One more event, that departs now."""
+        self._waiting.append(_Publication(sequence, now_ns, lifetime_ns, content))
+        self.pump(home, now_ns)
+
+    def pump(self, home: Peer | None, now_ns: int) -> None:
+        """Send what may be sent."""
+        while self._waiting and home is not None and home.is_up:
+            if len(self._under_way) >= min(self._settings.window, max(home.outbox.credit, 1)):
+                return
+            publication = self._waiting.popleft()
+            if not self._has_expired(publication, now_ns):
+                publication.number = self._next_number
+                self._next_number += 1
+                self._under_way[publication.number] = publication
+                self._dispatch(home, publication, now_ns)
+
+    def hasten(self, now_ns: int) -> None:
+        """The broker is back: everything under way is sent again at once."""
+        for publication in self._under_way.values():
+            publication.due_ns = now_ns
+        self._retry_at(now_ns)
+
+    def resend(self, home: Peer | None, now_ns: int) -> None:
+        """Send again what was not acknowledged in time."""
+        if home is None or not home.is_up:
+            return
+        for number, publication in list(self._under_way.items()):
+            if publication.due_ns <= now_ns:
+                if self._has_expired(publication, now_ns):
+                    del self._under_way[number]
+                else:
+                    self._dispatch(home, publication, now_ns)
+        self.pump(home, now_ns)
+        due_ns = min((publication.due_ns for publication in self._under_way.values()), default=None)
+        if due_ns is not None:
+            self._retry_at(due_ns)
+
+    def on_ack(self, home: Peer, said: wire.Ack, now_ns: int) -> None:
+        """The broker has taken an event on, or one before it: whichever, it has room for as many as it says."""
+        home.outbox.credit = said.credit
+        publication = self._under_way.pop(said.number, None) if said.session == self._settings.epoch else None
+        if publication is not None:
+            if publication.tries == 1:
+                home.meter.note_transfer(now_ns - publication.sent_ns, said.held_ns, publication.size_bytes)
+            self._emit(Confirmed("publish", str(publication.sequence)))
+        self.pump(home, now_ns)
+
+    def on_error(self, said: wire.Error, home: Peer, now_ns: int) -> None:
+        """The broker refuses an event."""
+        for number, publication in list(self._under_way.items()):
+            if str(publication.sequence) == said.request:
+                del self._under_way[number]
+                self._emit(Failed("publish", said.request, said.code, said.text))
+        self.pump(home, now_ns)
+
+    def _has_expired(self, publication: _Publication, now_ns: int) -> bool:
+        lifetime_ns = publication.lifetime_ns
+        if lifetime_ns is None or now_ns < publication.since_ns + lifetime_ns:
+            return False
+        text = "its lifetime ended before the home broker had it"
+        self._emit(Failed("publish", str(publication.sequence), "expired", text))
+        return True
+
+    def _dispatch(self, home: Peer, publication: _Publication, now_ns: int) -> None:
+        publication.tries += 1
+        publication.sent_ns = now_ns
+        patience_ns = max(home.meter.patience_ns(publication.size_bytes), self._settings.retry_least_ns)
+        patience_ns = min(patience_ns << min(publication.tries - 1, 16), self._settings.retry_most_ns)
+        publication.due_ns = now_ns + patience_ns
+        message = wire.Publish(
+            session=self._settings.epoch,
+            number=publication.number,
+            floor=min(self._under_way),
+            sequence=publication.sequence,
+            departure_ns=publication.since_ns,
+            age_ns=now_ns - publication.since_ns,
+            lifetime_ns=publication.lifetime_ns,
+            size_bytes=publication.size_bytes,
+            content=publication.content,
+        )
+        self._send(home, message)
+        self._retry_at(publication.due_ns)

@@ -1,0 +1,114 @@
+"""What clients have asked for: subscriptions and advertisements, kept durably, confirmed when they are."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from tidings.model.filters import Filter
+from tidings.protocol import _messages as wire
+from tidings.protocol._errors import PeerError
+from tidings.protocol._gossip import Gossip
+from tidings.protocol._interests import parsed
+from tidings.protocol._journal import Journal
+from tidings.protocol._peers import Peer
+from tidings.protocol._settings import BrokerSettings
+
+__all__ = ["Registry"]
+
+_SUBSCRIPTION: Final = msgspec.msgpack.Decoder(tuple[str, wire.Entry])
+_ADVERTISEMENT: Final = msgspec.msgpack.Decoder(tuple[str, str, str])
+
+
+class Registry:
+    """The requests of a broker's clients; `deny` tells a client why one was refused."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        gossip: Gossip,
+        journal: Journal,
+        deny: Callable[[Peer, str, str, int, PeerError], None],
+    ) -> None:
+        self._settings = settings
+        self._gossip = gossip
+        self._journal = journal
+        self._deny = deny
+        self._advertised: dict[str, dict[str, Filter]] = {}
+
+    def handle(self, source: Peer, request: wire.Request) -> None:
+        """Carry out a request, or refuse it."""
+        kind = type(request).__name__.lower()
+        name = request.entry.name if isinstance(request, wire.Subscribe) else request.name
+        try:
+            match request:
+                case wire.Subscribe():
+                    self._subscribe(source.name, request.entry)
+                case wire.Unsubscribe():
+                    self._unsubscribe(source.name, request.name)
+                case wire.Advertise():
+                    self._advertise(source.name, request.name, request.filter)
+                case _:
+                    self._unadvertise(source.name, request.name)
+        except PeerError as error:
+            self._deny(source, kind, name, request.number, error)
+        else:
+            self._journal.when_durable(("done", source, kind, name, request.number))
+
+    def restore(self, kind: str, value: bytes) -> str:
+        """What the durable store kept of a request; the client whose it is."""
+        if kind == "subscription":
+            client, entry = _SUBSCRIPTION.decode(value)
+            self._gossip.local.put(client, entry)
+        else:
+            client, name, text = _ADVERTISEMENT.decode(value)
+            self._advertised.setdefault(client, {})[name] = parsed(text)
+        return client
+
+    def forget(self, client: str) -> None:
+        """A client is gone for good, with all that it asked for."""
+        for name in self._gossip.local.of(client):
+            self._gossip.local.drop(client, name)
+            self._journal.erase(_key("subscription", client, name))
+        for name in self._advertised.pop(client, {}):
+            self._journal.erase(_key("advertisement", client, name))
+        self._gossip.tell_interests()
+
+    def require_advertised(self, client: str, attributes: Mapping[str, object]) -> None:
+        """PeerError unless the client has advertised such events."""
+        advertised = self._advertised.get(client, {}).values()
+        if self._settings.must_advertise and not any(filter.matches(attributes) for filter in advertised):
+            raise PeerError("not-advertised", f"the event is not what {client!r} has advertised: advertise it first")
+
+    def _subscribe(self, client: str, entry: wire.Entry) -> None:
+        mine = self._gossip.local.of(client)
+        if len(client) + len(entry.name) >= wire.MAX_NAME:
+            raise PeerError("name", f"the names of client and subscription together are over {wire.MAX_NAME} long")
+        if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
+            raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
+        if self._gossip.local.put(client, entry):
+            key = _key("subscription", client, entry.name)
+            self._journal.store(key, msgspec.msgpack.encode((client, entry)))
+            self._gossip.tell_interests()
+
+    def _unsubscribe(self, client: str, name: str) -> None:
+        if self._gossip.local.drop(client, name):
+            self._journal.erase(_key("subscription", client, name), matters=True)
+            self._gossip.tell_interests()
+
+    def _advertise(self, client: str, name: str, text: str) -> None:
+        mine = self._advertised.setdefault(client, {})
+        if name not in mine and len(mine) >= self._settings.max_advertisements:
+            raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the most there may be")
+        mine[name] = parsed(text)
+        self._journal.store(_key("advertisement", client, name), msgspec.msgpack.encode((client, name, text)))
+
+    def _unadvertise(self, client: str, name: str) -> None:
+        if self._advertised.get(client, {}).pop(name, None) is not None:
+            self._journal.erase(_key("advertisement", client, name), matters=True)
+
+
+def _key(kind: str, client: str, name: str) -> str:
+    """One key for each request: names may hold anything, so the length tells where the first ends."""
+    return f"{kind}/{len(client)}/{client}/{name}"

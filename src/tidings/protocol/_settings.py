@@ -1,0 +1,136 @@
+"""How a broker or a client is set up: every bound of the protocol has its name here, and its default.
+
+| bound | what happens at it |
+| --- | --- |
+| `max_frame_bytes` | a longer frame is refused |
+| `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
+| `max_stored` | no event is taken on: not acknowledged, credit 0, the sender tries again |
+| `max_queued`, `max_queued_client` | the waiting event with the least time left is dropped, counted and traced |
+| `max_seen` | the entry that expires first is forgotten, counted |
+| `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
+| `max_origins`, `max_entries` | one more broker or subscription from a neighbour is refused, counted |
+| `window`, the peer's credit | more events wait in the queue, where the strategy decides |
+| `max_unacknowledged` (client) | publishing is refused: the application has to wait |
+| `max_refused` | the connection is closed |
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tidings.errors import ConfigurationError
+from tidings.model.scenario import Scheme
+from tidings.protocol._messages import MAX_CREDIT, MAX_FRAME_BYTES
+from tidings.scheduling import Strategy
+
+__all__ = ["MS", "SECOND", "BrokerSettings", "ClientSettings"]
+
+MS = 10**6
+SECOND = 10**9
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker. `neighbours` are the brokers it may have connections with; `graph` is the whole overlay as planned.
+
+    The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
+    `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
+    """
+
+    name: str
+    neighbours: frozenset[str] = frozenset()
+    graph: Mapping[str, frozenset[str]] = {}
+    scheme: Scheme = "bypass+buffer"
+    strategy: Strategy = Strategy.lookahead()
+    processing_s: float = 0.0
+    covering: bool = False
+    synchronised_clocks: bool = False
+    must_advertise: bool = True
+    tracing: bool = True
+
+    ping_ns: int = 1 * SECOND
+    silence_ns: int = 3 * SECOND
+    ping_client_ns: int = 5 * SECOND
+    silence_client_ns: int = 12 * SECOND
+    refresh_ns: int = 10 * SECOND
+    timeout_ns: int = 35 * SECOND
+    client_timeout_ns: int = 600 * SECOND
+    ready_wait_ns: int = 3 * SECOND
+    retry_least_ns: int = 200 * MS
+    retry_most_ns: int = 2 * SECOND
+    probe_ns: int = 1 * SECOND
+    max_lifetime_ns: int = 600 * SECOND
+    seen_grace_ns: int = 60 * SECOND
+
+    window: int = 16
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_stored: int = 200_000
+    max_queued: int = 65_536
+    max_queued_client: int = 10_000
+    max_seen: int = 1_000_000
+    max_clients: int = 10_000
+    max_subscriptions: int = 10_000
+    max_advertisements: int = 1_000
+    max_origins: int = 4_096
+    max_entries: int = 65_536
+    max_hops: int = 64
+    max_refused: int = 100
+
+    def __post_init__(self) -> None:
+        _require_positive(self, ("ping_ns", "refresh_ns", "retry_least_ns", "window", "max_stored", "max_queued"))
+        if self.silence_ns <= self.ping_ns or self.timeout_ns <= 2 * self.refresh_ns:
+            raise ConfigurationError(
+                f"broker {self.name!r}: silence_ns must be above ping_ns and timeout_ns above twice refresh_ns, or "
+                "every delay looks like a failure"
+            )
+        if self.window > MAX_CREDIT:
+            raise ConfigurationError(f"broker {self.name!r}: window is {self.window}, at most {MAX_CREDIT} is possible")
+        if not self.bypasses and self.neighbours and not self.graph:
+            raise ConfigurationError(
+                f"broker {self.name!r}: scheme {self.scheme!r} routes by the planned overlay: give it as `graph`"
+            )
+
+    @property
+    def buffers(self) -> bool:
+        """Whether events are stored, acknowledged and sent again."""
+        return self.scheme in ("buffer", "bypass+buffer")
+
+    @property
+    def bypasses(self) -> bool:
+        """Whether routes follow the link state instead of the plan."""
+        return self.scheme in ("bypass", "bypass+buffer")
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether subscriptions are refreshed, and time out if they are not."""
+        return self.scheme != "static"
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One client; `record` is how many of its last events each event describes (paper A)."""
+
+    name: str
+    epoch: int = 1
+    record: int = 10
+    synchronised_clocks: bool = False
+
+    greet_ns: int = 1 * SECOND
+    silence_ns: int = 12 * SECOND
+    retry_least_ns: int = 200 * MS
+    retry_most_ns: int = 2 * SECOND
+    max_lifetime_ns: int = 600 * SECOND
+    seen_grace_ns: int = 60 * SECOND
+
+    window: int = 64
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_unacknowledged: int = 1_024
+    max_seen: int = 100_000
+    max_refused: int = 100
+
+    def __post_init__(self) -> None:
+        _require_positive(self, ("greet_ns", "retry_least_ns", "window", "max_unacknowledged", "max_seen"))
+
+
+def _require_positive(settings: BrokerSettings | ClientSettings, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if getattr(settings, field) < 1:
+            raise ConfigurationError(f"{settings.name!r}: {field} is {getattr(settings, field)}, but must be positive")

@@ -1,0 +1,104 @@
+"""The states of a neighbourhood, a connection and a transfer, as tables; the diagrams in the documentation follow them.
+
+A step that a table does not have is a bug of ours, not of the peer: what peers may send in which state is checked
+before (`ALLOWED`), and refused, never stepped.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from tidings.protocol import _messages as wire
+
+__all__ = [
+    "ALLOWED",
+    "PEER_STEPS",
+    "TRANSFER_STEPS",
+    "PeerState",
+    "PeerStep",
+    "TransferState",
+    "TransferStep",
+    "diagram",
+]
+
+
+class PeerState(Enum):
+    """What a machine knows of the other end of a connection."""
+
+    AWAY = "away"
+    GREETING = "greeting"
+    UP = "up"
+
+
+class PeerStep(Enum):
+    """What can happen between two machines."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    GREETED = "greeted"
+    SILENT = "silent"
+
+
+PEER_STEPS: Final[Mapping[tuple[PeerState, PeerStep], PeerState]] = {
+    (PeerState.AWAY, PeerStep.CONNECTED): PeerState.GREETING,
+    (PeerState.AWAY, PeerStep.DISCONNECTED): PeerState.AWAY,
+    (PeerState.GREETING, PeerStep.CONNECTED): PeerState.GREETING,
+    (PeerState.GREETING, PeerStep.GREETED): PeerState.UP,
+    (PeerState.GREETING, PeerStep.SILENT): PeerState.GREETING,
+    (PeerState.GREETING, PeerStep.DISCONNECTED): PeerState.AWAY,
+    (PeerState.UP, PeerStep.CONNECTED): PeerState.GREETING,
+    (PeerState.UP, PeerStep.GREETED): PeerState.UP,
+    (PeerState.UP, PeerStep.SILENT): PeerState.GREETING,
+    (PeerState.UP, PeerStep.DISCONNECTED): PeerState.AWAY,
+}
+
+
+class TransferState(Enum):
+    """Where an event is on its way to one neighbour or client."""
+
+    WAITING = "waiting"
+    UNDER_WAY = "under way"
+    TAKEN = "taken"
+    DROPPED = "dropped"
+
+
+class TransferStep(Enum):
+    """What can happen to it."""
+
+    SENT = "sent"
+    ACKNOWLEDGED = "acknowledged"
+    TIMED_OUT = "timed out"
+    PEER_LOST = "peer lost"
+    EXPIRED = "expired"
+
+
+TRANSFER_STEPS: Final[Mapping[tuple[TransferState, TransferStep], TransferState]] = {
+    (TransferState.WAITING, TransferStep.SENT): TransferState.UNDER_WAY,
+    (TransferState.WAITING, TransferStep.PEER_LOST): TransferState.WAITING,
+    (TransferState.WAITING, TransferStep.EXPIRED): TransferState.DROPPED,
+    (TransferState.UNDER_WAY, TransferStep.ACKNOWLEDGED): TransferState.TAKEN,
+    (TransferState.UNDER_WAY, TransferStep.TIMED_OUT): TransferState.UNDER_WAY,
+    (TransferState.UNDER_WAY, TransferStep.PEER_LOST): TransferState.WAITING,
+    (TransferState.UNDER_WAY, TransferStep.EXPIRED): TransferState.DROPPED,
+}
+
+_GREETINGS: Final[frozenset[type]] = frozenset((wire.Hello, wire.Welcome))
+_ALWAYS: Final[frozenset[type]] = frozenset((wire.Pong, wire.Ack, wire.Credit, wire.Error)) | _GREETINGS
+ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
+    ("broker", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.Ask, wire.Done},
+    ("broker", "client"): _ALWAYS | {wire.Publish, wire.Subscribe, wire.Unsubscribe, wire.Advertise, wire.Unadvertise},
+    ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done},
+}
+"""By the kind of the receiver and of the sender: what may be sent, once the two have greeted each other."""
+
+
+def diagram(steps: Mapping[tuple[Enum, Enum], Enum]) -> str:
+    """The table as a Mermaid state diagram: the same picture from the same table, every time."""
+    lines = ["stateDiagram-v2"]
+    for (before, step), after in steps.items():
+        lines.append(f"    {_word(before)} --> {_word(after)}: {step.value}")
+    return "\n".join(lines)
+
+
+def _word(state: Enum) -> str:
+    return str(state.value).replace(" ", "_")

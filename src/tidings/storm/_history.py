@@ -1,0 +1,158 @@
+"""What happened in a storm, by the true time that no machine sees: what verdicts and traces are made of."""
+
+import hashlib
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
+
+from tidings.protocol import Deliver, EventId, Note
+
+__all__ = ["Delivery", "History", "Hop", "Published", "Subscribed"]
+
+
+class Published:
+    """One event: when it left, when its home broker accepted it (each time), and when the publisher was told."""
+
+    __slots__ = (
+        "accepted_ns",
+        "attributes",
+        "broker",
+        "confirmed_ns",
+        "departed_ns",
+        "id",
+        "lifetime_ns",
+        "size_bytes",
+    )
+
+    def __init__(self, id: EventId, broker: str, departed_ns: int, lifetime_ns: int | None, size_bytes: int) -> None:
+        self.id = id
+        self.broker = broker
+        self.departed_ns = departed_ns
+        self.lifetime_ns = lifetime_ns
+        self.size_bytes = size_bytes
+        self.attributes: dict[str, int | float | str | bool] = {}
+        self.accepted_ns: list[int] = []
+        self.confirmed_ns: int | None = None
+
+
+class Subscribed:
+    """One subscription: when the client was told that it stands, and when it gave it up."""
+
+    __slots__ = (
+        "client",
+        "confirmed_ns",
+        "drops",
+        "filter",
+        "home",
+        "late_ns",
+        "max_delay_ns",
+        "name",
+        "price",
+        "until_ns",
+    )
+
+    def __init__(self, client: str, name: str, home: str, filter: str) -> None:
+        self.client = client
+        self.name = name
+        self.home = home
+        self.filter = filter
+        self.max_delay_ns: int | None = None
+        self.price = 1.0
+        self.late_ns = 0
+        self.drops = False
+        self.confirmed_ns: int | None = None
+        self.until_ns: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The subscription's name in the whole storm."""
+        return self.client, self.name
+
+
+class Delivery(NamedTuple):
+    """An application got an event."""
+
+    at_ns: int
+    client: str
+    subscription: str
+    event: EventId
+    late: bool
+    age_ns: int
+
+
+class Hop:
+    """One event over one link, with its first sending and its first receipt."""
+
+    __slots__ = ("enqueued_ns", "outcome", "received_ns", "sent_ns")
+
+    def __init__(self, enqueued_ns: int) -> None:
+        self.enqueued_ns = enqueued_ns
+        self.sent_ns: int | None = None
+        self.received_ns: int | None = None
+        self.outcome = "in-flight"
+
+
+class History:
+    """The record of one storm."""
+
+    def __init__(self) -> None:
+        self.published: dict[EventId, Published] = {}
+        self.subscribed: dict[tuple[str, str], Subscribed] = {}
+        self.deliveries: list[Delivery] = []
+        self.hops: dict[tuple[EventId, str, str], Hop] = {}
+        self.transitions: list[tuple[int, str, str, str | None, bool]] = []
+        self.local: list[tuple[int, str, EventId]] = []
+        self.tail_losses: list[tuple[int, str]] = []
+        self.dropped: set[EventId] = set()
+        self.drops: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.bounds_broken: list[str] = []
+        self.converged_ns: int | None = None
+        self.differences: list[str] = []
+
+    def deliver(self, at_ns: int, client: str, effect: Deliver) -> None:
+        """An application got an event."""
+        row = Delivery(at_ns, client, effect.subscription, effect.event, effect.late, effect.age_ns)
+        self.deliveries.append(row)
+
+    def note(self, at_ns: int, broker: str, note: Note) -> None:
+        """A broker says what happened to an event."""
+        if note.kind == "accepted":
+            known = self.published.get(note.event)
+            if known is not None:
+                known.accepted_ns.append(at_ns)
+        elif note.kind == "local":
+            self.local.append((at_ns, broker, note.event))
+        elif note.kind == "received":
+            hop = self.hops.get((note.event, note.peer, broker))
+            if hop is not None and hop.received_ns is None:
+                hop.received_ns = at_ns
+                hop.outcome = "received"
+        else:
+            self._note_leaving(at_ns, broker, note)
+
+    def _note_leaving(self, at_ns: int, broker: str, note: Note) -> None:
+        key = (note.event, broker, note.peer)
+        hop = self.hops.get(key)
+        if hop is None:
+            hop = self.hops[key] = Hop(at_ns)
+        if note.kind == "sent":
+            if hop.sent_ns is None:
+                hop.sent_ns = at_ns
+            hop.outcome = "received" if hop.received_ns is not None else "in-flight"
+        elif note.kind == "withdrawn" and hop.received_ns is None:
+            hop.outcome = "failed" if hop.sent_ns is None else "lost"
+        elif note.kind in ("expired", "hopeless", "full"):
+            self.drops[note.kind] += 1
+            if note.kind == "full":
+                self.dropped.add(note.event)
+            if hop.received_ns is None:
+                hop.outcome = "expired" if note.kind == "expired" else "hopeless"
+
+    def digest(self) -> str:
+        """One number for all of it: equal histories have equal digests."""
+        hops = [(key, hop.enqueued_ns, hop.sent_ns, hop.received_ns, hop.outcome) for key, hop in self.hops.items()]
+        published = [(p.id, p.departed_ns, p.accepted_ns, p.confirmed_ns) for p in self.published.values()]
+        rows = (published, self.deliveries, hops, self.transitions, self.local)
+        return hashlib.sha256(msgspec.msgpack.encode(rows)).hexdigest()

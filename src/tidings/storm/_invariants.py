@@ -1,0 +1,231 @@
+"""The promises, each a named check over what happened in a storm; a check gives a sentence for every breach.
+
+Whether an event was owed to a subscription is decided from outside, by the plan and the true time alone:
+
+- its publisher was told that it is accepted;
+- whenever its home broker accepted it, the subscription had been confirmed and had stood through a calm of `settle_s`
+  that is still on, or that ended so recently that no soft state has timed out since;
+- a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
+
+Not owed is what a broker dropped because a queue was full (counted and traced), and what a subscription under `drop`
+discarded because a later event had already been delivered.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tidings.model.filters import Filter
+from tidings.protocol import EventId, LinkStateMap, View
+from tidings.storm._history import History, Published, Subscribed
+from tidings.storm._plan import Plan
+from tidings.storm._settings import StormSettings
+
+__all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
+
+SECOND: Final = 10**9
+_MOST_TOLD: Final = 5
+_AFTER_CALM_NS: Final = 3 * SECOND
+"""For so long after a calm nothing that was known in it has timed out (timeout_ns less two refreshes)."""
+_ESTIMATE_NS: Final = SECOND
+"""By so much an event's age may be overestimated along its way."""
+
+
+class Evidence(NamedTuple):
+    """Everything that a verdict may rest on."""
+
+    settings: StormSettings
+    plan: Plan
+    history: History
+
+
+def at_most_once(evidence: Evidence) -> Iterator[str]:
+    """No subscription gets an event twice."""
+    seen: set[tuple[str, str, EventId]] = set()
+    for delivery in evidence.history.deliveries:
+        key = (delivery.client, delivery.subscription, delivery.event)
+        if key in seen:
+            yield f"{delivery.event} came twice to {delivery.client}/{delivery.subscription}, at {_s(delivery.at_ns)}"
+        seen.add(key)
+
+
+def last_hop_once(evidence: Evidence) -> Iterator[str]:
+    """No broker takes an event for its clients twice, unless it lost the memory of it with its disk's tail."""
+    losses: dict[str, list[int]] = defaultdict(list)
+    for at_ns, broker in evidence.history.tail_losses:
+        losses[broker].append(at_ns)
+    last: dict[tuple[str, EventId], int] = {}
+    for at_ns, broker, event in evidence.history.local:
+        before_ns = last.get((broker, event))
+        if before_ns is not None and not any(before_ns <= lost <= at_ns for lost in losses[broker]):
+            yield f"{broker} took {event} for its clients at {_s(before_ns)} and again at {_s(at_ns)}"
+        last[broker, event] = at_ns
+
+
+def no_mismatch(evidence: Evidence) -> Iterator[str]:
+    """Nobody gets what does not match."""
+    filters: dict[str, Filter] = {}
+    history = evidence.history
+    for delivery in history.deliveries:
+        text = history.subscribed[delivery.client, delivery.subscription].filter
+        wanted = filters.get(text) or filters.setdefault(text, Filter.parse(text))
+        if not wanted.matches(history.published[delivery.event].attributes):
+            yield f"{delivery.event} came to {delivery.client}/{delivery.subscription}, which wants {text}"
+
+
+def in_order(evidence: Evidence) -> Iterator[str]:
+    """Under `drop`, a publisher's events never go backwards."""
+    last: dict[tuple[str, str, str], int] = {}
+    for delivery in evidence.history.deliveries:
+        if evidence.history.subscribed[delivery.client, delivery.subscription].drops:
+            publisher, _, sequence = delivery.event
+            key = (delivery.client, delivery.subscription, publisher)
+            if sequence <= last.get(key, -1):
+                yield f"{delivery.event} came to {key[:2]} after {last[key]}, at {_s(delivery.at_ns)}"
+            last[key] = max(sequence, last.get(key, -1))
+
+
+def within_bounds(evidence: Evidence) -> Iterator[str]:
+    """No queue, store or table outgrows its bound."""
+    yield from evidence.history.bounds_broken[:_MOST_TOLD]
+
+
+def converges(evidence: Evidence) -> Iterator[str]:
+    """After faults stop, every broker comes to know what those of a fresh network would."""
+    history, plan, settings = evidence.history, evidence.plan, evidence.settings
+    if settings.scheme == "static":
+        return  # what was lost is not told again
+    if history.converged_ns is None:
+        yield "not at the end: " + "; ".join(history.differences[:_MOST_TOLD])
+    elif history.converged_ns - plan.heal_ns > settings.converge_s * SECOND:
+        yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was mended"
+
+
+def nothing_lost(evidence: Evidence) -> Iterator[str]:
+    """With buffering, an accepted event reaches every subscription that it is owed to."""
+    if "buffer" not in evidence.settings.scheme:
+        return
+    history = evidence.history
+    got = {(delivery.event, delivery.client, delivery.subscription) for delivery in history.deliveries}
+    filters = {known.filter: Filter.parse(known.filter) for known in history.subscribed.values()}
+    calms = _Calms(evidence.plan.calms())
+    told = 0
+    for published in history.published.values():
+        if published.confirmed_ns is None or published.id in history.dropped:
+            continue
+        for known in history.subscribed.values():
+            if (published.id, known.client, known.name) in got or not filters[known.filter].matches(
+                published.attributes
+            ):
+                continue
+            if not known.drops and _is_owed(evidence, calms, published, known):
+                told += 1
+                if told <= _MOST_TOLD:
+                    accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
+                    yield (
+                        f"{published.id} from {published.broker}, accepted at {accepted}, lifetime "
+                        f"{published.lifetime_ns}, never came to {known.client}/{known.name} at {known.home}"
+                    )
+
+
+def on_time_is_marked(evidence: Evidence) -> Iterator[str]:
+    """What is delivered as on time is on time by the true clock, but for the error of the estimate."""
+    history = evidence.history
+    for delivery in history.deliveries:
+        if delivery.late:
+            continue
+        published = history.published[delivery.event]
+        known = history.subscribed[delivery.client, delivery.subscription]
+        allowed_ns = _allowed_ns(published, known)
+        if allowed_ns is not None and delivery.at_ns - published.departed_ns > allowed_ns + _ESTIMATE_NS:
+            yield f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)} as on time, {_s(allowed_ns)} allowed"
+
+
+class _Calms:
+    """The calms of a storm, asked by time."""
+
+    def __init__(self, calms: Sequence[tuple[int, int]]) -> None:
+        self._begins = [begin for begin, _ in calms]
+        self._calms = calms
+
+    def last_before(self, at_ns: int) -> tuple[int, int] | None:
+        """The calm that `at_ns` lies in, or the last one before."""
+        place = bisect_right(self._begins, at_ns) - 1
+        return self._calms[place] if place >= 0 else None
+
+    def longest_within(self, from_ns: int, until_ns: int) -> int:
+        """How long the longest undisturbed stretch in an interval is."""
+        return max((min(end, until_ns) - max(begin, from_ns) for begin, end in self._calms), default=0)
+
+
+def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:
+    if known.confirmed_ns is None or not published.accepted_ns:
+        return False
+    settle_ns = evidence.settings.settle_s * SECOND
+    for at_ns in published.accepted_ns:
+        calm = calms.last_before(at_ns)
+        if calm is None:
+            return False
+        stood_ns = min(calm[1], at_ns) - max(calm[0], known.confirmed_ns)
+        if stood_ns < settle_ns or at_ns > calm[1] + _AFTER_CALM_NS:
+            return False
+    allowed_ns = _allowed_ns(published, known)
+    until_ns = evidence.plan.end_ns
+    if allowed_ns is not None:
+        until_ns = min(until_ns, published.departed_ns + allowed_ns + known.late_ns - _ESTIMATE_NS)
+    if known.until_ns is not None:
+        until_ns = min(until_ns, known.until_ns)
+    needed_ns = evidence.settings.recover_s * SECOND
+    return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
+
+
+def _allowed_ns(published: Published, known: Subscribed) -> int | None:
+    limits = [limit for limit in (published.lifetime_ns, known.max_delay_ns) if limit is not None]
+    return min(limits, default=None)
+
+
+def view_of_fresh_network(graph: Mapping[str, frozenset[str]], subscribed: Sequence[Subscribed]) -> View:
+    """What every broker of a network that was never disturbed would know; routes are each broker's own."""
+    interests: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for known in subscribed:
+        interests[known.home].add((f"{known.client}/{known.name}", known.filter))
+    links = {broker: tuple(sorted(others)) for broker, others in graph.items()}
+    return View(links, {home: frozenset(wanted) for home, wanted in interests.items()}, {})
+
+
+def differences(graph: Mapping[str, frozenset[str]], fresh: View, views: Mapping[str, View | None]) -> list[str]:
+    """Where brokers know something else, or would send an event elsewhere, than those of a fresh network."""
+    found = []
+    for broker, view in views.items():
+        if view is None or view.links != fresh.links:
+            found.append(f"{broker} sees links {None if view is None else view.links}")
+        elif view.interests != fresh.interests:
+            wrong = {
+                origin: sorted(view.interests.get(origin, frozenset()) ^ fresh.interests.get(origin, frozenset()))
+                for origin in sorted(view.interests.keys() | fresh.interests.keys())
+            }
+            found.append(f"{broker} knows other interests: { {o: w for o, w in wrong.items() if w} }")
+        else:
+            routes = LinkStateMap(broker, graph=graph).routes()
+            wrong_ways = [ends for ends, hop in routes.items() if view.routes.get(ends) != hop]
+            if wrong_ways:
+                found.append(f"{broker} has other routes for (root, target) {wrong_ways[:_MOST_TOLD]}")
+    return found
+
+
+def _s(at_ns: int) -> str:
+    return f"{at_ns / SECOND:.3f} s"
+
+
+CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
+    "at-most-once": at_most_once,
+    "last-hop-once": last_hop_once,
+    "no-mismatch": no_mismatch,
+    "in-order": in_order,
+    "within-bounds": within_bounds,
+    "converges": converges,
+    "nothing-lost": nothing_lost,
+    "on-time-is-marked": on_time_is_marked,
+}
+"""Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""

@@ -1,0 +1,113 @@
+"""Many storms: each seed for itself, in as many processes as are wanted, their figures added up."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidings.errors import ConfigurationError
+from tidings.storm._run import Storm, StormResult, run_storm
+from tidings.storm._settings import StormSettings
+from tidings.storm._trace import write_trace
+
+__all__ = ["StormReport", "as_document", "run_storms"]
+
+
+class StormReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What many storms came to; `violations` are (seed, check, what happened)."""
+
+    seeds: int
+    violations: tuple[tuple[int, str, str], ...]
+    events: int
+    accepted: int
+    deliveries: int
+    late: int
+    faults: dict[str, int]
+    drops: dict[str, int]
+    frames: int
+    sent: dict[str, int]
+    converged_s: tuple[float, ...]
+
+    @property
+    def frames_per_event(self) -> dict[str, float]:
+        """How many frames of each kind an accepted event costs."""
+        kinds = {"Transfer": "data", "Publish": "data", "Ack": "ack", "Interest": "refresh", "Ask": "refresh"}
+        kinds |= {"LinkState": "link-state", "Ping": "ping", "Pong": "ping", "Hello": "greeting", "Welcome": "greeting"}
+        found: Counter[str] = Counter()
+        for name, count in self.sent.items():
+            found[kinds.get(name, "requests")] += count
+        return {kind: count / max(self.accepted, 1) for kind, count in sorted(found.items())}
+
+
+def run_storms(
+    settings: StormSettings,
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    out: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> StormReport:
+    """Run the storms of these seeds; what they found does not depend on how many processes ran them.
+
+    `out` is where the trace of a single storm is written.
+    """
+    results: list[StormResult] = []
+    for result in _each(settings, seeds, processes) if out is None else _traced(settings, seeds, out):
+        results.append(result)
+        if progress is not None:
+            progress(len(results) / len(seeds))
+    return StormReport(
+        seeds=len(results),
+        violations=tuple((result.seed, *violation) for result in results for violation in result.violations),
+        events=sum(result.events for result in results),
+        accepted=sum(result.accepted for result in results),
+        deliveries=sum(result.deliveries for result in results),
+        late=sum(result.late for result in results),
+        faults=_total(result.faults for result in results),
+        drops=_total(result.drops for result in results),
+        frames=sum(result.frames for result in results),
+        sent=_total(result.sent for result in results),
+        converged_s=tuple(result.converged_s for result in results if result.converged_s is not None),
+    )
+
+
+def _each(settings: StormSettings, seeds: Sequence[int], processes: int) -> Iterator[StormResult]:
+    if processes == 1 or len(seeds) == 1:
+        yield from (run_storm(settings, seed) for seed in seeds)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(partial(run_storm, settings), seeds, chunksize=4)
+
+
+def _traced(settings: StormSettings, seeds: Sequence[int], out: Path) -> Iterator[StormResult]:
+    if len(seeds) != 1:
+        raise ConfigurationError(f"a trace is of one storm, not of {len(seeds)}: name its seed")
+    storm = Storm(settings, seeds[0])
+    yield storm.run()
+    write_trace(out, storm.plan, storm.history)
+
+
+def _total(counts: Iterator[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def as_document(report: StormReport) -> dict[str, Any]:
+    """The report as one JSON document; violations say how to see them again."""
+    document: dict[str, Any] = msgspec.to_builtins(report)
+    times = sorted(document.pop("converged_s"))
+    document["violations"] = [{"seed": seed, "check": check, "what": what} for seed, check, what in report.violations]
+    document["converged_s"] = {"median": _at(times, 0.5), "p99": _at(times, 0.99), "most": _at(times, 1.0)}
+    document["frames_per_event"] = report.frames_per_event
+    return document
+
+
+def _at(times: list[float], share: float) -> float | None:
+    return times[min(int(share * len(times)), len(times) - 1)] if times else None

@@ -1,0 +1,274 @@
+"""Everything that a seed decides before the storm begins: the overlay, the clients, the workload and the faults.
+
+Faults come in two bursts with a calm in between, and end in time for the network to heal and to be judged:
+
+    0 ---- burst ---- calm ---- burst ---- calm, publishing goes on ---- publishing ends ---- end
+
+A blackout takes the power from all brokers at the same moment: what was promised and not yet on a disk is gone
+everywhere. A calm is free of faults but not of nuisance: frames are still lost, doubled and overtaken, at the seed's
+own rates.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tidings.storm._dice import Dice
+from tidings.storm._settings import StormSettings
+
+__all__ = ["ClientPlan", "Fault", "LinkPlan", "Plan", "Publication", "SubscriptionPlan", "make_plan"]
+
+SECOND = 10**9
+
+TOPICS = ("news", "trade", "alarm", "scores", "weather")
+FILTERS = (
+    *(f"topic = '{topic}'" for topic in TOPICS),
+    *(f"topic = '{topic}' AND level > {level}" for topic in TOPICS for level in (20, 50, 80)),
+    "level BETWEEN 10 AND 25",
+    "level < 10 OR level > 90",
+    "topic IN ('news', 'alarm') AND urgent = TRUE",
+    "topic LIKE '%r%' AND level > 60",
+    "urgent = TRUE",
+    "region IS NULL AND level > 70",
+    "NOT (topic = 'news') AND level < 15",
+)
+POLICIES = (None, None, None, "ours-record", "ours-quantile", "P-0.05-10", "CST-50")
+LIFETIMES_S = (1.0, 3.0, 12.0, 20.0, 30.0, None)
+DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
+
+BURSTS = ((0.08, 0.30), (0.48, 0.62))
+"""When faults happen, as shares of the storm."""
+PUBLISHING_ENDS = 0.80
+
+FaultKind = Literal["crash", "blackout", "cut", "half-cut", "isolate", "reset", "client-away", "client-slow"]
+
+
+class Fault(NamedTuple):
+    """Something breaks at `at_ns` and is mended at `until_ns`."""
+
+    at_ns: int
+    until_ns: int
+    kind: FaultKind
+    place: str
+    other: str
+    loses_tail: bool
+
+
+class LinkPlan(NamedTuple):
+    """A connection of two nodes: how long frames take, and what happens to them."""
+
+    one: str
+    other: str
+    latency_ns: float
+    jitter_ns: float
+    ns_per_byte: float
+
+
+class SubscriptionPlan(NamedTuple):
+    """What a client subscribes to, from when on, and until when."""
+
+    client: str
+    name: str
+    filter: str
+    max_delay_ns: int | None
+    price: float
+    late_ns: int
+    policy: str | None
+    drops: bool
+    from_ns: int
+    until_ns: int | None
+
+
+class ClientPlan(NamedTuple):
+    name: str
+    home: str
+    advertises: bool
+
+
+class Publication(NamedTuple):
+    at_ns: int
+    publisher: str
+    attributes: dict[str, int | float | str | bool]
+    lifetime_ns: int | None
+    payload_bytes: int
+
+
+class Plan(NamedTuple):
+    """One storm, before it happens."""
+
+    brokers: tuple[str, ...]
+    links: tuple[LinkPlan, ...]
+    clients: tuple[ClientPlan, ...]
+    subscriptions: tuple[SubscriptionPlan, ...]
+    publications: tuple[Publication, ...]
+    faults: tuple[Fault, ...]
+    end_ns: int
+    heal_ns: int
+    loss: float
+    storm_loss: float
+    doubling: float
+    overtaking: float
+    is_tight: bool
+
+    def graph(self) -> dict[str, frozenset[str]]:
+        """The overlay as planned: the neighbours of every broker."""
+        found: dict[str, set[str]] = {broker: set() for broker in self.brokers}
+        for link in self.links:
+            if link.one in found and link.other in found:
+                found[link.one].add(link.other)
+                found[link.other].add(link.one)
+        return {broker: frozenset(others) for broker, others in found.items()}
+
+    def calms(self) -> list[tuple[int, int]]:
+        """The intervals in which nothing is broken, from first to last."""
+        edges: list[tuple[int, int]] = []
+        free_ns = 0
+        for fault in sorted(self.faults):
+            if fault.at_ns > free_ns:
+                edges.append((free_ns, fault.at_ns))
+            free_ns = max(free_ns, fault.until_ns)
+        return [*edges, (free_ns, self.end_ns)]
+
+
+def make_plan(settings: StormSettings, seed: int) -> Plan:
+    """The storm that a seed stands for."""
+    dice = Dice(np.random.default_rng([seed, 1]))
+    end_ns = round(settings.duration_s * SECOND)
+    brokers = tuple(f"b{number}" for number in range(settings.brokers))
+    links = [*_overlay(dice, brokers)]
+    clients = tuple(
+        ClientPlan(f"c{number:02}", dice.one_of(brokers), number % 5 < 2) for number in range(settings.clients)
+    )
+    links += [
+        LinkPlan(client.name, client.home, dice.between(0.2e6, 2e6), dice.between(0.1e6, 1e6), dice.between(10, 200))
+        for client in clients
+    ]
+    faults = tuple(_faults(dice, brokers, links, clients, end_ns)) if settings.faults else ()
+    heal_ns = max((fault.until_ns for fault in faults), default=0)
+    return Plan(
+        brokers=brokers,
+        links=tuple(links),
+        clients=clients,
+        subscriptions=tuple(_subscriptions(dice, clients, heal_ns or end_ns // 2)),
+        publications=tuple(_publications(dice, settings, clients, end_ns)),
+        faults=faults,
+        end_ns=end_ns,
+        heal_ns=heal_ns,
+        loss=dice.one_of((0.0, 0.01, 0.03)) if settings.faults else 0.0,
+        storm_loss=dice.one_of((0.0, 0.05, 0.2)) if settings.faults else 0.0,
+        doubling=dice.one_of((0.0, 0.02)) if settings.faults else 0.0,
+        overtaking=dice.one_of((0.0, 0.05)) if settings.faults else 0.0,
+        is_tight=dice.happens(0.2) if settings.faults else False,
+    )
+
+
+def _overlay(dice: Dice, brokers: tuple[str, ...]) -> list[LinkPlan]:
+    """A random tree with some more links, so that most failures can be bypassed and some cannot."""
+    pairs = [(dice.one_of(brokers[:number]), brokers[number]) for number in range(1, len(brokers))]
+    for _ in range(len(brokers) // 2):
+        one, other = sorted((dice.one_of(brokers), dice.one_of(brokers)))
+        if one != other and (one, other) not in pairs:
+            pairs.append((one, other))
+    return [
+        LinkPlan(one, other, dice.between(1e6, 40e6), dice.between(0.5e6, 20e6), dice.between(100, 3000))
+        for one, other in pairs
+    ]
+
+
+def _subscriptions(dice: Dice, clients: tuple[ClientPlan, ...], churn_ends_ns: int) -> list[SubscriptionPlan]:
+    found = []
+    for number, client in enumerate(clients):
+        if number % 5 == 0:
+            continue
+        for name in ("s0", "s1")[: 1 + dice.whole(2)]:
+            policy = dice.one_of(POLICIES)
+            delay_s = dice.one_of(DELAYS_S)
+            from_ns = round(dice.between(0.1, 3.0) * SECOND)
+            until_ns = None
+            if dice.happens(0.2):
+                from_ns = round(dice.share() * churn_ends_ns)
+            if dice.happens(0.2):
+                until_ns = round(dice.between(from_ns, churn_ends_ns))
+            found.append(
+                SubscriptionPlan(
+                    client=client.name,
+                    name=name,
+                    filter=dice.one_of(FILTERS),
+                    max_delay_ns=None if delay_s is None else round(delay_s * SECOND),
+                    price=float(1 + dice.whole(3)),
+                    late_ns=5 * SECOND if dice.happens(0.2) else 0,
+                    policy=policy,
+                    drops=policy is not None and dice.happens(0.5),
+                    from_ns=from_ns,
+                    until_ns=until_ns,
+                )
+            )
+    return found
+
+
+def _publications(
+    dice: Dice, settings: StormSettings, clients: tuple[ClientPlan, ...], end_ns: int
+) -> list[Publication]:
+    publishers = [client.name for client in clients if client.advertises]
+    found: list[Publication] = []
+    at_ns = 1.0 * SECOND
+    mean_ns = SECOND / settings.rate_per_s
+    while True:
+        # Now and then a publisher sends several at once: order and queues are tried by bursts, not by averages.
+        at_ns += dice.exponential(mean_ns)
+        if at_ns >= end_ns * PUBLISHING_ENDS:
+            return found
+        publisher = dice.one_of(publishers)
+        together = range(4 if dice.happens(0.1) else 1)
+        found += [_publication(dice, publisher, round(at_ns) + step * 1_000_000) for step in together]
+
+
+def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
+    attributes: dict[str, int | float | str | bool] = {
+        "topic": dice.one_of(TOPICS),
+        "level": dice.whole(100),
+        "urgent": dice.happens(0.1),
+    }
+    if dice.happens(0.7):
+        attributes["region"] = dice.one_of(("north", "south"))
+    lifetime_s = dice.one_of(LIFETIMES_S)
+    lifetime_ns = None if lifetime_s is None else round(lifetime_s * SECOND)
+    return Publication(at_ns, publisher, attributes, lifetime_ns, dice.whole(400))
+
+
+def _faults(
+    dice: Dice, brokers: tuple[str, ...], links: list[LinkPlan], clients: tuple[ClientPlan, ...], end_ns: int
+) -> list[Fault]:
+    between = [link for link in links if link.one in brokers and link.other in brokers]
+    found = []
+    kinds: tuple[FaultKind, ...] = ("crash", "crash", "crash", "cut", "half-cut", "isolate", "reset")
+    kinds += ("client-away", "client-slow")
+    for begin, end in BURSTS:
+        first_ns, last_ns = begin * end_ns, end * end_ns
+        for _ in range(3 + dice.whole(8)):
+            at_ns = dice.between(first_ns, last_ns)
+            lasts_ns = min(dice.between(0.05, 1.0) ** 2 * 12e9, last_ns - at_ns)
+            kind = dice.one_of(kinds)
+            place = other = dice.one_of(brokers)
+            if kind in ("cut", "half-cut", "reset") and between:
+                link = dice.one_of(between)
+                place, other = (link.one, link.other) if dice.happens(0.5) else (link.other, link.one)
+            elif kind in ("cut", "half-cut", "reset"):
+                kind = "crash"
+            elif kind in ("client-away", "client-slow"):
+                place = other = dice.one_of(clients).name
+            found.append(Fault(round(at_ns), round(at_ns + lasts_ns), kind, place, other, dice.happens(0.6)))
+        if dice.happens(0.5):
+            at_ns = dice.between(first_ns, last_ns)
+            until_ns = min(at_ns + dice.between(0.1e9, 3e9), last_ns)
+            found.append(Fault(round(at_ns), round(until_ns), "blackout", "", "", True))
+    return _apart(sorted(found))
+
+
+def _apart(faults: list[Fault]) -> list[Fault]:
+    """What is broken already does not break again before it is mended."""
+    kept: list[Fault] = []
+    for fault in faults:
+        if not any(fault.place in (k.place, k.other) and k.until_ns >= fault.at_ns for k in kept):
+            kept.append(fault)
+    return kept

@@ -1,0 +1,42 @@
+"""What kind of storm it is: how large, how long, under which scheme and strategy, and the times it promises.
+
+The promises are checked against what happens: after faults stop, routing is right within `converge_s`; an event that
+nothing disturbs for `recover_s` before its deadline arrives; a subscription that stood undisturbed for `settle_s` is
+known everywhere.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from tidings.errors import ConfigurationError
+from tidings.model.scenario import Scheme
+
+__all__ = ["StormSettings"]
+
+
+class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a storm; everything else follows from its seed."""
+
+    brokers: int = 7
+    clients: int = 30
+    duration_s: float = 60.0
+    scheme: Scheme = "bypass+buffer"
+    strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan"] = "lookahead"
+    rate_per_s: float = 10.0
+    converge_s: float = 8.0
+    recover_s: float = 8.0
+    settle_s: float = 5.0
+    faults: bool = True
+
+    def __post_init__(self) -> None:
+        if self.brokers < 1 or self.clients < 2:
+            raise ConfigurationError(
+                f"a storm needs a broker and two clients at least, not {self.brokers} and {self.clients}"
+            )
+        if not 30.0 <= self.duration_s <= 86_400.0:
+            raise ConfigurationError(
+                f"a storm of {self.duration_s:g} s: it takes from half a minute (to heal and to be judged) to a day"
+            )
+        if not 0.0 < self.rate_per_s <= 10_000.0:
+            raise ConfigurationError(f"rate_per_s is {self.rate_per_s!r}, but must be above 0 and at most 10,000")

@@ -1,0 +1,70 @@
+"""`tidings storm` says what happened, in words or as one document, and how to see a failure again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tidings.cli._app import app
+from tidings.storm import StormReport
+
+SMALL = ["storm", "--minutes", "0.5", "--brokers", "3", "--clients", "6"]
+
+
+def test_a_storm_as_one_document() -> None:
+    result = CliRunner().invoke(app, [*SMALL, "--seeds", "2", "--json"])
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert document.keys() >= {"seeds", "violations", "events", "deliveries", "faults"}
+    assert document["seeds"] == 2
+    assert document["violations"] == []
+    assert document["events"] > 0
+    assert document["frames_per_event"]["data"] > 1
+
+
+def test_a_storm_in_words_with_its_trace(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*SMALL, "--seed", "4", "--out", str(tmp_path / "trace")])
+    assert result.exit_code == 0
+    assert "violations  0" in result.stdout
+    assert (tmp_path / "trace" / "deliveries" / "part-00000.parquet").exists()
+
+
+def test_a_broken_promise_is_shown_with_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tidings.storm
+
+    def broken(*_: Any, **__: Any) -> StormReport:
+        return StormReport(
+            seeds=1,
+            violations=((9, "nothing-lost", "it is gone"),),
+            events=1,
+            accepted=1,
+            deliveries=0,
+            late=0,
+            faults={},
+            drops={},
+            frames=1,
+            sent={},
+            converged_s=(),
+        )
+
+    monkeypatch.setattr(tidings.storm, "run_storms", broken)
+    result = CliRunner().invoke(app, [*SMALL, "--seed", "9"])
+    assert result.exit_code == 1
+    assert "seed 9: nothing-lost: it is gone" in result.stdout
+    assert "replay: tidings storm --seed 9 --minutes 0.5 --brokers 3 --clients 6" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scheme", "hope"], "scheme"),
+        (["--minutes", "0.1"], "half a minute"),
+        (["--seeds", "2", "--out", "x"], "--out writes one storm"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [*SMALL, *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr

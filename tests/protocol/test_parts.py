@@ -1,0 +1,174 @@
+"""The small parts: the agenda, the meter, the outbox, the inbox, the terms of delivery, the tables of states."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
+from tidings.protocol._agenda import Agenda
+from tidings.protocol._carrier import terms_of
+from tidings.protocol._custody import Custody, Seen, decode_record
+from tidings.protocol._measuring import LinkMeter
+from tidings.protocol._messages import MAX_TERMS, Entry
+from tidings.protocol._outbox import Parcel
+from tidings.protocol._peers import MAX_RANGE, Inbox, Peer
+
+SECOND = 10**9
+MS = 10**6
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 50), st.sampled_from(["set", "advance", "cancel"]))))
+def test_the_agenda_gives_each_task_once_in_order(steps: list[tuple[str, int, str]]) -> None:
+    agenda, truth = Agenda(), dict[str, int]()
+    for task, at_ns, step in steps:
+        if step == "set":
+            agenda.set(task, at_ns)
+            truth[task] = at_ns
+        elif step == "advance":
+            agenda.advance(task, at_ns)
+            truth[task] = min(at_ns, truth.get(task, at_ns))
+        else:
+            agenda.cancel(task)
+            truth.pop(task, None)
+        assert agenda.next_ns == min(truth.values(), default=None)
+    found = []
+    while (task_found := agenda.pop(50)) is not None:
+        found.append(task_found)
+    assert found == [task for _, task in sorted((at_ns, task) for task, at_ns in truth.items())]
+
+
+def test_the_agenda_does_not_grow_with_what_was_moved() -> None:
+    agenda = Agenda()
+    for at_ns in range(10_000, 0, -1):
+        agenda.set("task", at_ns)
+    assert len(agenda._heap) < 200
+
+
+def test_slowness_is_what_a_transfer_took_beyond_the_round_trip_and_the_time_it_was_held() -> None:
+    meter = LinkMeter()
+    for _ in range(200):
+        meter.note_round_trip(20 * MS)
+        meter.note_transfer(20 * MS + 5 * MS + 30 * MS, 5 * MS, 2_000)
+    assert meter.mean_s_per_kb == pytest.approx(0.015)
+    assert meter.variance_s2_per_kb2 == pytest.approx(0.0, abs=1e-9)
+    assert meter.transit_ns(2_000) == pytest.approx(40 * MS, rel=1e-3)
+    assert meter.patience_ns(2_000) > 50 * MS
+
+
+def test_the_variance_is_that_of_the_samples() -> None:
+    meter = LinkMeter()
+    meter.note_round_trip(0)
+    for number in range(4_000):
+        meter.note_transfer((10 if number % 2 else 30) * MS, 0, 1_000)
+    assert meter.mean_s_per_kb == pytest.approx(0.02, rel=0.1)
+    assert meter.variance_s2_per_kb2 == pytest.approx(1e-4, rel=0.2)
+
+
+def test_the_inbox_knows_what_was_taken_and_what_was_acknowledged() -> None:
+    inbox = Inbox()
+    assert inbox.look(3, 0) == "new"
+    inbox.take(3)
+    assert inbox.look(3, 0) == "pending"
+    inbox.acknowledge(3)
+    assert inbox.look(3, 2) == "acknowledged"
+    assert inbox.look(1, 0) == "acknowledged"  # below the floor: over and done with
+    assert inbox.look(4, 4) == "new"
+    assert len(inbox) == 0
+    with pytest.raises(PeerError, match="above the floor"):
+        inbox.look(4 + MAX_RANGE, 4)
+
+
+def test_terms_pay_for_the_tighter_deadline_and_keep_an_event_for_those_who_take_it_late() -> None:
+    entries = [
+        Entry("a", "TRUE", 2 * SECOND, 3.0, 0),
+        Entry("b", "TRUE", None, 1.0, 0),
+        Entry("c", "TRUE", 2 * SECOND, 1.0, 4 * SECOND),
+    ]
+    assert terms_of(entries, 5 * SECOND) == ((2 * SECOND, 4.0), (5 * SECOND, 1.0), (6 * SECOND, 0.0))
+    assert terms_of(entries[:1], SECOND) == ((SECOND, 3.0),)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 1_000), st.floats(0, 9)), min_size=1, max_size=60))
+def test_terms_are_few_and_promise_no_more_time_than_there_is(given_terms: list[tuple[int, float]]) -> None:
+    entries = [Entry(f"{n}", "TRUE", delay, price, 0) for n, (delay, price) in enumerate(given_terms)]
+    terms = terms_of(entries, 10_000)
+    assert len(terms) <= MAX_TERMS
+    assert sum(price for _, price in terms) == pytest.approx(sum(price for _, price in given_terms))
+    assert max(delay for delay, _ in terms) == max(delay for delay, _ in given_terms)
+    for delay_ns in range(0, 1_000, 97):
+        assert sum(price for allowed, price in terms if allowed > delay_ns) <= 1e-9 + sum(
+            price for allowed, price in given_terms if allowed > delay_ns
+        )
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100))))
+def test_the_table_of_what_was_seen_forgets_what_expires_first(rows: list[tuple[int, int]]) -> None:
+    seen: Seen[int] = Seen(5)
+    truth: dict[int, int] = {}
+    for key, expires_ns in rows:
+        truth.setdefault(key, expires_ns)
+        forgotten = seen.add(key, expires_ns)
+        if len(truth) > 5:
+            assert forgotten == min(truth, key=lambda each: (truth[each], each))
+            del truth[forgotten]
+        assert len(seen) == len(truth) <= 5
+    gone = list(seen.forget_old(50))
+    assert sorted(gone) == sorted(key for key, expires_ns in truth.items() if expires_ns <= 50)
+
+
+def custody(sequence: int, since_ns: int = 0) -> Custody:
+    id = ("p", 1, sequence)
+    return Custody(
+        id, root="a", departure_ns=7, since_ns=since_ns, lifetime_ns=SECOND, size_bytes=1_000, hops=2, content=b"c"
+    )
+
+
+def test_custody_survives_its_record() -> None:
+    before = custody(3)
+    before.take_on({"b": ((SECOND, 1.0),)})
+    before.take_on_local({"c": {"s": ((2 * SECOND, 0.0),)}})
+    after = decode_record(before.record())
+    assert after.record() == before.record()
+    assert after.expires_ns == before.expires_ns == 2 * SECOND
+
+
+def test_the_outbox_sends_what_is_worth_most_and_drops_what_has_least_time() -> None:
+    broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b"), max_queued=3))
+    peer = Peer("b", "broker", broker._outbox(3))
+    parcels = [
+        Parcel(custody(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
+        for n, (delay_s, price) in enumerate([(9, 1.0), (5, 9.0), (1, 3.0), (7, 2.0)])
+    ]
+    dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue(parcel, 0)]
+    assert dropped == [parcels[2]]
+    assert peer.outbox.next(0)[0] is parcels[1]
+    sent, deleted = peer.outbox.next(8 * SECOND)
+    assert sent is parcels[0]
+    assert deleted == [(parcels[3], "expired")]
+
+
+def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_twice() -> None:
+    broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
+    peer = Peer("b", "broker", broker._outbox(3))
+    parcel = Parcel(custody(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
+    peer.outbox.send(parcel, 0)
+    waits, now_ns = [], 0
+    for _ in range(6):
+        waits.append(parcel.due_ns - now_ns)
+        now_ns = parcel.due_ns
+        assert list(peer.outbox.due(now_ns)) == [parcel]
+    assert waits == sorted(waits)
+    assert waits[-1] == broker.settings.retry_most_ns
+    assert peer.outbox.acknowledge(0, 0, now_ns) is parcel
+    assert peer.outbox.acknowledge(0, 0, now_ns) is None
+    assert peer.meter.samples == 0
+
+
+def test_every_state_can_be_left_and_the_picture_shows_every_step() -> None:
+    assert {before for before, _ in PEER_STEPS} == set(PeerState)
+    for table in (PEER_STEPS, TRANSFER_STEPS):
+        picture = diagram(table)
+        assert picture.count("-->") == len(table)

@@ -1,0 +1,140 @@
+"""Storms keep every promise, the same seed is the same storm, and a trace of one can be read like any other."""
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tidings.errors import ConfigurationError, InputError
+from tidings.model.trace import TABLES, check_schema
+from tidings.storm import CHECKS, Storm, StormSettings, run_storm, run_storms, write_trace
+from tidings.storm._dice import Dice
+from tidings.storm._network import Disk, Network
+from tidings.storm._plan import make_plan
+
+SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
+FIXED = range(5)
+FRESH = 3
+
+
+def test_fixed_seeds_keep_every_promise() -> None:
+    report = run_storms(SMALL, FIXED)
+    assert report.violations == ()
+    assert report.seeds == len(FIXED)
+    assert report.deliveries > 500
+    assert sum(report.faults.values()) > 20
+    assert len(report.converged_s) == len(FIXED)
+
+
+def test_fresh_seeds_keep_every_promise() -> None:
+    first = secrets.randbelow(2**40)
+    assert run_storms(SMALL, range(first, first + FRESH)).violations == ()
+
+
+@pytest.mark.full
+def test_many_storms_of_the_full_size_keep_every_promise() -> None:
+    first = secrets.randbelow(2**40)
+    assert run_storms(StormSettings(), [*range(100), *range(first, first + 100)], processes=2).violations == ()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["fifo", "rl", "eb", "pc", "plan"])
+def test_every_strategy_keeps_every_promise(strategy: str) -> None:
+    assert run_storms(StormSettings(strategy=strategy), range(10)).violations == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", ["static", "periodic", "buffer", "bypass"])
+def test_every_scheme_keeps_what_it_promises(scheme: str) -> None:
+    settings = StormSettings(brokers=5, clients=12, duration_s=40.0, rate_per_s=5.0, scheme=scheme)  # type: ignore[arg-type]
+    report = run_storms(settings, [0])
+    assert report.violations == ()
+    assert report.deliveries > 0
+
+
+def test_the_same_seed_is_the_same_storm_byte_for_byte() -> None:
+    settings = StormSettings(brokers=4, clients=8, duration_s=30.0, rate_per_s=4.0)
+    assert run_storm(settings, 3) == run_storm(settings, 3)
+    assert run_storm(settings, 3).digest != run_storm(settings, 4).digest
+
+
+def test_without_faults_everything_that_is_wanted_arrives() -> None:
+    settings = StormSettings(brokers=4, clients=10, duration_s=30.0, rate_per_s=5.0, faults=False)
+    storm = Storm(settings, 1)
+    result = storm.run()
+    assert result.violations == ()
+    assert result.accepted == result.events
+    assert result.faults == {}
+    assert result.late == 0
+
+
+def test_every_check_has_a_name_and_a_sentence() -> None:
+    assert {"at-most-once", "nothing-lost", "no-mismatch", "converges", "in-order", "within-bounds"} <= CHECKS.keys()
+    assert all(check.__doc__ for check in CHECKS.values())
+
+
+def test_a_storm_leaves_a_trace_by_the_contract(tmp_path: Path) -> None:
+    storm = Storm(StormSettings(brokers=4, clients=8, duration_s=30.0, rate_per_s=4.0), 2)
+    result = storm.run()
+    write_trace(tmp_path, storm.plan, storm.history)
+    tables = {name: pq.read_table(tmp_path / name) for name in TABLES}
+    for name, table in tables.items():
+        check_schema(name, table.schema)
+    assert tables["publications"].num_rows == result.events
+    assert tables["deliveries"].num_rows == result.deliveries
+    assert tables["transitions"].num_rows > 0
+    hops = tables["hops"].to_pylist()
+    assert {hop["outcome"] for hop in hops} <= {"received", "lost", "expired", "hopeless", "in-flight", "failed"}
+    for hop in hops:
+        times = [hop[name] for name in ("enqueued_ns", "sent_ns", "received_ns") if hop[name] is not None]
+        assert times == sorted(times)
+    with pytest.raises(InputError, match="already holds a trace"):
+        write_trace(tmp_path, storm.plan, storm.history)
+
+
+def test_processes_change_nothing() -> None:
+    settings = StormSettings(brokers=3, clients=6, duration_s=30.0, rate_per_s=2.0)
+    assert run_storms(settings, range(2)) == run_storms(settings, range(2), processes=2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"brokers": 0}, "a broker and two clients"),
+        ({"duration_s": 5.0}, "half a minute"),
+        ({"rate_per_s": 0.0}, "rate"),
+    ],
+)
+def test_storms_that_cannot_be_are_refused(values: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        StormSettings(**values)  # type: ignore[arg-type]
+
+
+def test_a_disk_keeps_what_was_synced_and_a_first_part_of_the_rest() -> None:
+    disk = Disk()
+    for key in "abcd":
+        disk.write(key, key.encode())
+    disk.sync(2)
+    disk.write("a", None)
+    disk.crash(1)
+    assert disk.kept == {"a": b"a", "b": b"b", "c": b"c"}
+    assert disk.length == 0
+
+
+def test_clocks_run_apart_and_are_read_back_exactly() -> None:
+    network = Network(Dice(np.random.default_rng(1)), lambda *_: None)
+    nodes = [network.add(f"n{number}") for number in range(20)]
+    for node in nodes:
+        for clock_ns in (node.clock_ns(0) + 1, node.clock_ns(10**10), node.clock_ns(6 * 10**10) + 7):
+            when_ns = node.when_ns(clock_ns)
+            assert node.clock_ns(when_ns) >= clock_ns > node.clock_ns(when_ns - 2)
+    shown = [node.clock_ns(60 * 10**9) - node.clock_ns(0) for node in nodes]
+    assert max(shown) - min(shown) > 10**6
+
+
+def test_calms_and_faults_share_the_time() -> None:
+    plan = make_plan(StormSettings(), 5)
+    for begin_ns, end_ns in plan.calms():
+        assert all(fault.until_ns <= begin_ns or fault.at_ns >= end_ns for fault in plan.faults)
+    assert plan.calms()[-1] == (plan.heal_ns, plan.end_ns)
