@@ -324,3 +324,10 @@ def test_a_pickled_index_is_without_room_to_grow() -> None:
     head = pickle.dumps(index, protocol=5, buffer_callback=buffers.append)
     assert len(head) < 20_000, "all that grows with the subscriptions is in buffers"
     assert sum(buffer.raw().nbytes for buffer in buffers) <= index.nbytes
+
+
+def test_ids_may_be_tuples():
+    index = MatchingIndex([(("alice", 1), "price > 10"), (("bob", 2), "price > 20 OR symbol = 'IBM'")])
+    index.add(("carol", 3), "price < 5 OR price > 30")
+    assert sorted(index.match({"price": 35.0})) == [("alice", 1), ("bob", 2), ("carol", 3)]
+    assert index.match({"price": 1.0}) == [("carol", 3)]

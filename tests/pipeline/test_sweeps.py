@@ -241,6 +241,7 @@ def test_every_cell_is_what_the_simulator_says(spark: Any, scenario: Path, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_cells_that_are_there_do_not_run_again(
     spark: Any, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +284,7 @@ def test_a_failed_cell_is_reported_and_the_rest_goes_on(spark: Any, scenario: Pa
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_a_cell_that_takes_its_worker_down_is_found(
     spark: Any, scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,10 +223,8 @@ class MatchingIndex:
             if self._ids.dtype != object and not (type(id) is int and -(2**63) <= id < 2**63):
                 self._ids = self._ids.astype(object)
             span = self._clauses_of[id]
-            if self._ids.dtype != object or len(span) == 1:
-                self._ids[span.start : span.stop] = id
-            else:
-                self._ids[span.start : span.stop] = [id] * len(span)
+            for place in span:  # one by one: an id that is a tuple would be spread over a slice
+                self._ids[place] = id
 
     def _place(self, fresh: Array) -> None:
         store = self._store

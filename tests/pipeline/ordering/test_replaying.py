@@ -97,6 +97,7 @@ def test_what_cannot_be_replayed_is_counted(spark: Any, make_trace: Make, tmp_pa
     assert result.table is None
 
 
+@pytest.mark.full
 def test_false_matches_wait_longer(spark: Any, make_trace: Make, tmp_path: Path) -> None:
     place = make_trace(4, publishers=1, readers=2).write(tmp_path)
     policy = [Policy.parse("P-0.001-25")]

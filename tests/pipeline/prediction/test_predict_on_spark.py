@@ -172,6 +172,7 @@ def test_the_same_answer_as_in_one_process(
     assert None in answers[0].values()
 
 
+@pytest.mark.full
 def test_what_is_dropped_and_balanced_routes(
     spark: SparkSession, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
