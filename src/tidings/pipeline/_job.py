@@ -54,6 +54,11 @@ TABLES_AT_A_TIME: Final = 4
 BYTES_PER_ROW: Final = 25
 """Of a file that does not say how many rows it has; a guess that only decides the number of partitions."""
 TOPIC: Final = "topic"
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For tables of a few rows: Spark takes longer to generate and compile code for them than to go without."""
 SETTINGS: Final = {
     # Partials of several kinds are written side by side: open files cost less than sorting rows with sketches.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
@@ -136,7 +141,8 @@ def _run(
     with _settings(spark, SETTINGS), naming_damaged_files():
         run = store.begin()
         report("reading subscriptions and topology")
-        setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
+        with _settings(spark, INTERPRETED):
+            setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
         planned = plan_run(before, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
         previous = last[0] if last is not None and planned.reason is None else None
         job = _Job(spark, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
