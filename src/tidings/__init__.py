@@ -3,10 +3,18 @@
 The rooms of the house, from the bottom up (imports point up this list):
 
 - ``tidings.model``       the vocabulary: events, filters, subscriptions, topologies, scenarios, traces
+- ``tidings.statistics``  estimates with intervals
 - ``tidings.matching``    which subscriptions does this event satisfy?
 - ``tidings.routing``     which neighbours must it be sent to, and along which paths?
 - ``tidings.scheduling``  what does a link send next?
-- ``tidings.simulation``  all of it in virtual time
+- ``tidings.ordering``    in which order, and when, does a receiver deliver?
+- ``tidings.faults``      what gets through when brokers and links fail?
+- ``tidings.prediction``  what will arrive on time?
+- ``tidings.placement``   where should a publisher be?
+- ``tidings.simulation``  all of it in virtual time, compiled
+- ``tidings.protocol``    brokers and clients as state machines
+- ``tidings.storm``       the protocol in virtual time, under faults
+- ``tidings.pipeline``    Spark: from traces to scores, profiles, replays and predictions
 - ``tidings.experiments`` the papers' evaluations, run again
 - ``tidings.report``      tables and pictures
 - ``tidings.cli``         the ``tidings`` command
