@@ -212,6 +212,7 @@ def test_a_cells_name_says_all_that_decides_its_result(scenario: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_every_cell_is_what_the_simulator_says(spark: Any, scenario: Path, tmp_path: Path) -> None:
     settings = grid([read_vary("links.loss=0,0.2")])
     seen: list[float] = []

@@ -194,6 +194,7 @@ def test_what_is_dropped_and_balanced_routes(
     assert read.count() == len(network.subscriptions)
 
 
+@pytest.mark.full
 def test_from_profiles(spark: SparkSession, tmp_path: Path, released: list[SparkPrediction]) -> None:
     """The tables as a pipeline run leaves them; one subscription is never matched, lifetimes differ."""
     write_profiles(tmp_path)
