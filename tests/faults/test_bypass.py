@@ -1,11 +1,9 @@
-"""Detours around what is down, and the memory of duplicates."""
+"""Detours around what is down."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.errors import ConfigurationError
-from tidings.faults._bypass import DuplicateTable, bypass_targets
+from tidings.faults._bypass import bypass_targets
 
 # 0 - 1 - 2 - 3
 #      \- 4
@@ -53,16 +51,3 @@ def test_everybody_who_can_be_served_is_served_once(case: tuple[list[int], int, 
         # What lies above the one that serves this home cannot be reached, so no target is below another on one way.
         assert len(serving) <= 1
     assert set(targets) <= reachable
-
-
-def test_duplicates_are_known_up_to_the_bound() -> None:
-    table = DuplicateTable(2)
-    assert [table.add(each) for each in ("a", "b", "a", "c", "b", "a")] == [True, True, False, True, False, True]
-    assert len(table) == 2
-    assert "a" in table
-    assert "b" not in table
-
-
-def test_a_table_without_room() -> None:
-    with pytest.raises(ConfigurationError, match="remembers nothing"):
-        DuplicateTable(0)

@@ -13,11 +13,8 @@ load-balanced routes where there is one path to choose. A topology is one seed: 
 are drawn by it.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -25,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tidings.experiments._claims import Claim, claim
+from tidings.experiments._processes import worker_processes
 from tidings.model.distributions import TruncatedNormal
 from tidings.model.scenario import Network, Scenario
 from tidings.simulation import Options, simulate
@@ -125,8 +123,7 @@ def bounded_delay(
         alike[case.setting, case.deadlines, case.rate].append(case)
     jobs = [(cases, scale.duration_s, FIRST_SEED + n) for n in range(scale.topologies) for cases in alike.values()]
     outcomes: dict[Case, list[Outcome]] = defaultdict(list)
-    # One process per core; spawned, because the compiler's threads do not survive a fork.
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         for done, (job, found) in enumerate(zip(jobs, pool.map(_run, jobs), strict=True)):
             for case, outcome in zip(job[0], found, strict=True):
                 outcomes[case].append(outcome)

@@ -9,11 +9,8 @@ runs lie apart (the mean distance of a run from the mean of K runs, times sqrt(K
 `bias` is the mean of actual - predicted with its own noise as `sd`: what would be left with very many runs.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
-from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,6 +32,7 @@ from tidings.experiments._fault_tolerance_network import (
     topic_trees,
     with_scheme,
 )
+from tidings.experiments._processes import worker_processes
 from tidings.faults import Scheme
 from tidings.simulation import Options, simulate
 
@@ -106,8 +104,7 @@ def fault_tolerance(
         for quality in CLASSES
     ]
     outcomes: dict[Case, list[FaultOutcome]] = {}
-    # One process per core; spawned, because the compiler's threads do not survive a fork.
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         costs = pool.submit(cost_claims, scale.path_days)
         for done, found in enumerate(pool.map(_run, jobs)):
             for case, outcome in found.items():

@@ -5,10 +5,7 @@ from its own model, both broker models of `_fifo_ordering_network` show what it 
 nothing was tuned on.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,6 +14,7 @@ from numpy.typing import NDArray
 from tidings.experiments._claims import Claim, claim
 from tidings.experiments._fifo_ordering_network import Model, Setting, make_traffic
 from tidings.experiments._fifo_ordering_statistics import Adaptivity, adaptivity, fit_distances, independence
+from tidings.experiments._processes import in_processes
 from tidings.ordering import Policy, Replayed, Streams, optimal_static_latch, replay
 
 __all__ = ["OrderingScale", "fifo_ordering"]
@@ -88,7 +86,7 @@ def fifo_ordering(
     jobs = [(*case, FIRST_SEED + n, scale.share) for case in cases for n in range(scale.runs)]
     outcomes: dict[tuple[Setting, Model], list[RunOutcome]] = {case: [] for case in cases}
     jobs.reverse()  # the longest first
-    for done, (job, outcome) in enumerate(zip(jobs, _outcomes(jobs, workers or os.cpu_count() or 1), strict=True)):
+    for done, (job, outcome) in enumerate(zip(jobs, in_processes(_run, jobs, workers), strict=True)):
         outcomes[job[0], job[1]].append(outcome)
         if progress is not None:
             progress((done + 1) / (len(jobs) + 1))
@@ -117,15 +115,6 @@ def fifo_ordering(
 
 _FIT_LAPLACE = "delay differences over 5 brokers against two Laplacians of the moment estimate"
 _FIT_HYPO = "6,500 delays over 5 brokers, less the links, against the 5 stages that fit best"
-
-
-def _outcomes(jobs: Sequence[Job], workers: int) -> Iterator[RunOutcome]:
-    """In the order of the jobs; by one process per core, spawned, as the compiler's threads do not survive a fork."""
-    if workers == 1:
-        yield from map(_run, jobs)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_run, jobs)
 
 
 def _run(job: Job) -> RunOutcome:

@@ -6,16 +6,14 @@ places have been found, and which share of what brokers receive is control messa
 quotes is on time, publishers placed together when brokers are overloaded, and readers that move too.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
 from tidings.experiments._claims import Claim, claim
+from tidings.experiments._processes import in_processes
 from tidings.experiments._relocation_network import Kind, Place, Publisher, make_place, make_publishers
 from tidings.experiments._relocation_overload import RATE_PER_S, simulate_busy
 from tidings.experiments._relocation_run import Outcome, Policy, decided_by, run
@@ -91,7 +89,7 @@ def relocation(
         jobs.append(Job("overload", "clustered", OVERLOAD_SPREAD, seed, scale.events))
         jobs += [Job("readers", "random", spread, seed, scale.events) for spread in READER_SPREADS]
     found: dict[str, list[float]] = {}
-    for done, figures in enumerate(_figures(jobs, workers or os.cpu_count() or 1)):
+    for done, figures in enumerate(in_processes(_run_job, jobs, workers)):
         for id, value in figures.items():
             found.setdefault(id, []).append(value)
         if progress is not None:
@@ -99,14 +97,6 @@ def relocation(
     return [
         claim(id, values, unit=_unit(id), paper=PAPER.get(id), note=_note(id)) for id, values in found.items()
     ], found
-
-
-def _figures(jobs: Sequence[Job], workers: int) -> Iterator[Figures]:
-    if workers == 1:
-        yield from map(_run_job, jobs)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_run_job, jobs)
 
 
 def _run_job(job: Job) -> Figures:

@@ -8,8 +8,8 @@ all, as in the paper: so low-rated readers want the same tenth.
 What the paper leaves open is read so (wide area): 63 brokers, 20 publishers, 80 readers each, a quote a second;
 matching log-normal with a median of 10 ms; one-way links with a mean of 40 ms, of which a fifth is jitter. Publishers
 start at random brokers. From a client to any broker it takes 75 ms on average: clients sit anywhere, overlay links
-join neighbours. (That figure is chosen so that the delay falls by the paper's 68 % where all readers share a broker;
-nothing else depends on it.)
+join neighbours. (That figure is chosen so that the delay falls by about two
+thirds where all readers share a broker, as the paper's does; nothing else depends on it.)
 
 Quotes are to arrive within 520 ms, which a little more than half of them do at first.
 

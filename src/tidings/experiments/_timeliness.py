@@ -11,11 +11,8 @@ model with exponential laws and content known to the power alpha (section 5.4).
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -24,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.experiments._claims import Claim, claim
+from tidings.experiments._processes import worker_processes
 from tidings.experiments._timeliness_figures import draw_scatter
 from tidings.experiments._timeliness_network import COMBINATIONS, PER_SUBSCRIPTION_S, Shape, table_3
 from tidings.model.scenario import Network
@@ -89,8 +87,7 @@ def timeliness(
     """All claims, the simulated reliabilities by case, and the predicted ones by model (or "alpha x") and case."""
     cases = list(_cases(scale))
     actual: dict[Case, FloatArray] = {}
-    # Spawned, because the compiler's threads do not survive a fork.
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         jobs = pool.map(_simulated, [(case, scale.simulated_s(case.setting)) for case in cases], chunksize=2)
         predicted: dict[tuple[str, Case], FloatArray] = {}
         steps = scale.topologies + len(cases)

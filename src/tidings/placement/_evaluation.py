@@ -18,6 +18,7 @@ rise with a broker's load make publishers keep out of each other's way (`place_j
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def evaluate(session: TraceSession) -> Candidates:
         home=session.tree.root,
         brokers=order,
         total_delay_ns=delays_of(session),
-        messages=_messages(order, parent, down, up),
+        messages=_priced(order, parent, down, up, np.ones(len(parent), np.int64)),
         hops=session.tree.depth[order].astype(np.int32),
         deliveries=session.total_deliveries,
     )
@@ -212,34 +213,17 @@ def _union_sizes(
 
 
 @compiled
-def _messages(
-    order: NDArray[np.int32], parent: NDArray[np.int32], down: NDArray[np.int64], up: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """For every candidate how many times brokers handle the events: the sum of what each of them handles."""
-    found = np.zeros(len(order), np.int64)
-    total = np.zeros(len(parent), np.int64)
-    for broker in order:
-        total[order[0]] += down[broker]
-    found[0] = total[order[0]]
-    for place in range(1, len(order)):
-        broker = order[place]
-        total[broker] = total[parent[broker]] - down[broker] + up[broker]
-        found[place] = total[broker]
-    return found
-
-
-@compiled
 def _priced(
     order: NDArray[np.int32],
     parent: NDArray[np.int32],
     down: NDArray[np.int64],
     up: NDArray[np.int64],
-    prices: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """As `_messages`, with what is handled at each broker times its price."""
+    prices: NDArray[Any],
+) -> NDArray[Any]:
+    """For every candidate what brokers handle, each event at the price of its broker; whole where prices are."""
     home = order[0]
-    found = np.zeros(len(order), np.float64)
-    total = np.zeros(len(parent), np.float64)
+    found = np.zeros(len(order), prices.dtype)
+    total = np.zeros(len(parent), prices.dtype)
     for broker in order:
         total[home] += down[broker] * prices[broker]
     found[0] = total[home]

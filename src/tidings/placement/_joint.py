@@ -146,6 +146,7 @@ class _State:
         self.homes = [stream.session.tree.root for stream in streams]
         self.rate = np.broadcast_to(other_rate_per_s, brokers).astype(np.float64)
         self.passing = np.zeros(brokers)
+        self.known: dict[tuple[int, int], tuple[Figures, Figures]] = {}
         self.still = [delays_of(stream.session) / _NS * stream.per_event for stream in streams]
         self.places = [
             {int(broker): place for place, broker in enumerate(stream.session.tree.order)} for stream in streams
@@ -195,10 +196,14 @@ class _State:
         self._add(number, home, 1.0)
 
     def _add(self, number: int, home: int, sign: float) -> None:
-        stream = self.streams[number]
-        handled, passing = handled_from(stream.session, home)
-        self.rate = self.rate + sign * stream.per_event * handled
-        self.passing = self.passing + sign * stream.per_event * passing
+        if (number, home) not in self.known:
+            stream = self.streams[number]
+            handled, passing = handled_from(stream.session, home)
+            per_event = np.float64(stream.per_event)
+            self.known[number, home] = (handled * per_event, passing * per_event)
+        handled_per_s, passing_per_s = self.known[number, home]
+        self.rate = self.rate + sign * handled_per_s
+        self.passing = self.passing + sign * passing_per_s
 
 
 def waiting_of(session: TraceSession, wait_s: Figures) -> Figures:
