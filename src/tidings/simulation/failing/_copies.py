@@ -50,6 +50,7 @@ from tidings.simulation.failing._layout import (
     UNDERWAY,
     WARMUP,
 )
+from tidings.simulation.failing._lists import appended, removed
 from tidings.simulation.failing._world import World
 
 
@@ -174,14 +175,10 @@ def block(w: World, copy: int, now: int) -> None:
     w.copies[copy].place = BLOCKED
     w.copies[copy].received = NOBODY
     w.copies[copy].began = NOBODY
-    w.copies[copy].next = NOBODY
-    last = w.channels[link].blocked_tail
-    w.copies[copy].previous = last
-    w.channels[link].blocked_tail = copy
-    if last >= 0:
-        w.copies[last].next = copy
-    else:
-        w.channels[link].blocked_head = copy
+    is_first = w.channels[link].blocked_head < 0
+    head, tail = appended(w.copies, copy, w.channels[link].blocked_head, w.channels[link].blocked_tail)
+    w.channels[link].blocked_head, w.channels[link].blocked_tail = head, tail
+    if is_first:
         since = w.copies[copy].sent if w.copies[copy].sent >= 0 else now
         w.channels[link].blocked_since = since
         if is_usable(w, link):
@@ -193,15 +190,9 @@ def block(w: World, copy: int, now: int) -> None:
 @borrowing_inner
 def unblock(w: World, copy: int) -> None:
     """Take a copy out of its channel's list."""
-    link, before, after = w.copies[copy].link, w.copies[copy].previous, w.copies[copy].next
-    if before >= 0:
-        w.copies[before].next = after
-    else:
-        w.channels[link].blocked_head = after
-    if after >= 0:
-        w.copies[after].previous = before
-    else:
-        w.channels[link].blocked_tail = before
+    link = w.copies[copy].link
+    head, tail = removed(w.copies, copy, w.channels[link].blocked_head, w.channels[link].blocked_tail)
+    w.channels[link].blocked_head, w.channels[link].blocked_tail = head, tail
 
 
 @borrowing_inner

@@ -87,6 +87,7 @@ from tidings.simulation.failing._layout import (
     WANTED,
     WARMUP,
 )
+from tidings.simulation.failing._lists import appended
 from tidings.simulation.failing._maps import detected, detoured, forget_map, look, rerouted, told, way
 from tidings.simulation.failing._tables import (
     dispatch,
@@ -236,12 +237,8 @@ def _arrive(w: World, copy: int, now: int) -> int:
     if w.stations[broker].serving < 0:
         _serve(w, broker, copy, now)
     else:
-        w.copies[copy].next = NOBODY
-        if w.stations[broker].tail >= 0:
-            w.copies[w.stations[broker].tail].next = copy
-        else:
-            w.stations[broker].head = copy
-        w.stations[broker].tail = copy
+        head, tail = appended(w.copies, copy, w.stations[broker].head, w.stations[broker].tail)
+        w.stations[broker].head, w.stations[broker].tail = head, tail
     return NOBODY
 
 
@@ -271,6 +268,15 @@ def _drop_queue(w: World, copy: int, now: int) -> None:
 
 
 @borrowing_inner
+def _end_all(w: World, copy: int) -> None:
+    """What was stored in a row is lost."""
+    while copy >= 0:
+        following = w.copies[copy].next
+        end_copy(w, copy)
+        copy = following
+
+
+@borrowing_inner
 def _crash(w: World, broker: int, now: int) -> None:
     """A broker stops: its table, its map and its queue are lost, and what it had stored waits, or is lost too."""
     forget_rows(w, broker)
@@ -291,20 +297,14 @@ def _crash(w: World, broker: int, now: int) -> None:
         w.channels[link].sending = w.channels[link].head = w.channels[link].tail = NOBODY
         if is_volatile:
             w.channels[link].blocked_head = w.channels[link].blocked_tail = NOBODY
-            while waiting >= 0:
-                following = w.copies[waiting].next
-                end_copy(w, waiting)
-                waiting = following
+            _end_all(w, waiting)
         if sending >= 0:
             fail(w, sending, FAILED, now)
         _drop_queue(w, head, now)
     held = w.stations[broker].held_head
     if is_volatile:
         w.stations[broker].held_head = w.stations[broker].held_tail = NOBODY
-        while held >= 0:
-            following = w.copies[held].next
-            end_copy(w, held)
-            held = following
+        _end_all(w, held)
 
 
 @borrowing_inner

@@ -12,7 +12,7 @@
 
 from tidings.compiled import borrowing_inner, borrowing_step
 from tidings.simulation._heap import push
-from tidings.simulation._layout import DELIVERIES_OUT, NEVER_NS, NOBODY
+from tidings.simulation._layout import DELIVERIES_OUT, NEVER_NS
 from tidings.simulation.failing._copies import block, discard, end_copy, enqueue, mark, new_copy
 from tidings.simulation.failing._layout import (
     BROKERS,
@@ -32,6 +32,7 @@ from tidings.simulation.failing._layout import (
     SENT,
     TIMEOUT_NS,
 )
+from tidings.simulation.failing._lists import appended, removed
 from tidings.simulation.failing._maps import detour, row_of, way
 from tidings.simulation.failing._world import World
 
@@ -125,14 +126,8 @@ def hold(w: World, event: int, broker: int, link: int, now: int) -> None:
         return
     copy = new_copy(w, event, broker, link, now, 1, 0)
     w.copies[copy].place = HELD
-    w.copies[copy].next = NOBODY
-    last = w.stations[broker].held_tail
-    w.copies[copy].previous = last
-    w.stations[broker].held_tail = copy
-    if last >= 0:
-        w.copies[last].next = copy
-    else:
-        w.stations[broker].held_head = copy
+    head, tail = appended(w.copies, copy, w.stations[broker].held_head, w.stations[broker].held_tail)
+    w.stations[broker].held_head, w.stations[broker].held_tail = head, tail
     if w.events[event].expires < NEVER_NS:
         push(w.heap, w.control, w.events[event].expires, copy << KIND_BITS | EXPIRY)
 
@@ -140,15 +135,9 @@ def hold(w: World, event: int, broker: int, link: int, now: int) -> None:
 @borrowing_inner
 def release(w: World, copy: int) -> None:
     """Take a copy out of its broker's list of held ones."""
-    broker, before, after = w.copies[copy].node, w.copies[copy].previous, w.copies[copy].next
-    if before >= 0:
-        w.copies[before].next = after
-    else:
-        w.stations[broker].held_head = after
-    if after >= 0:
-        w.copies[after].previous = before
-    else:
-        w.stations[broker].held_tail = before
+    broker = w.copies[copy].node
+    head, tail = removed(w.copies, copy, w.stations[broker].held_head, w.stations[broker].held_tail)
+    w.stations[broker].held_head, w.stations[broker].held_tail = head, tail
 
 
 @borrowing_inner
