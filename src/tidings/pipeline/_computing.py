@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._store import Run
+from tidings.pipeline.gathering import unpack
 from tidings.pipeline.interest import Shipped
 from tidings.pipeline.profiles import (
     PARTIAL_COMPONENTS,
@@ -32,13 +33,14 @@ from tidings.pipeline.profiles import (
     spans_of,
     transmissions_of,
 )
-from tidings.pipeline.rows import FAULTS, QUARANTINED, ROWS, Audience, Counting, arrow_schema, join_rows
+from tidings.pipeline.rows import DOUBTED, FAULTS, QUARANTINED, ROWS, Audience, Counting, arrow_schema, join_rows
 
 __all__ = [
     "FAULTY",
     "PARTIALS",
     "PASSING",
     "RECEIVED",
+    "SUSPECT",
     "UNITS",
     "as_partials",
     "of_kind",
@@ -50,7 +52,8 @@ UNITS: Final = "units"
 """The name of the partials by unit in a run's folder."""
 RECEIVED: Final = "receptions"
 FAULTY: Final = "faults"
-PASSING: Final = (RECEIVED, FAULTY)
+SUSPECT: Final = "doubted"
+PASSING: Final = (RECEIVED, FAULTY, SUSPECT)
 """Kinds that a run needs on the way and does not keep."""
 
 _UNIT: Final = "publisher string, chunk bigint, "
@@ -64,6 +67,7 @@ _KINDS: Final[dict[str, str]] = {
     "rows": ROWS,
     RECEIVED: _UNIT + RECEPTIONS,
     FAULTY: FAULTS,
+    SUSPECT: DOUBTED,
 }
 
 
@@ -85,13 +89,13 @@ class Computing:
 
 
 def partials_of_units(rows: DataFrame, audience: Shipped, counting: Counting, *, window_ns: int) -> DataFrame:
-    """The PARTIALS of rows (GATHERED) of which those of a unit are in one partition."""
+    """The PARTIALS of rows (PACKED) of which those of a unit are in one partition."""
     asked = Computing(audience=audience, counting=counting, window_ns=window_ns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        taken = list(batches)
-        if any(batch.num_rows for batch in taken):
-            yield from _computed(pa.Table.from_batches(taken), asked)
+        table = unpack(batches)
+        if table.num_rows:
+            yield from _computed(table, asked)
 
     return rows.mapInArrow(run, PARTIALS)
 
@@ -109,6 +113,7 @@ def _computed(table: pa.Table, asked: Computing) -> Iterator[pa.RecordBatch]:
         "rows": joined.rows,
         RECEIVED: receptions_of(joined.hops),
         FAULTY: joined.faults,
+        SUSPECT: joined.doubted,
     }
     for kind, partials in tables.items():
         for batch in partials.combine_chunks().to_batches():

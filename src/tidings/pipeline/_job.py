@@ -6,7 +6,7 @@ What the driver holds grows with subscriptions and brokers, not with rows; what 
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from tidings.errors import ConfigurationError, InputError
+from tidings.errors import ConfigurationError
 from tidings.pipeline._computing import (
     FAULTY,
     PASSING,
     RECEIVED,
+    SUSPECT,
     UNITS,
     as_partials,
     of_kind,
@@ -32,16 +31,15 @@ from tidings.pipeline._computing import (
     read_partials,
 )
 from tidings.pipeline._damage import naming_damaged_files
-from tidings.pipeline._gathering import UNIT, found_again, gathered
 from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
 from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
 from tidings.pipeline._result import PipelineResult, check_bad, make_result
 from tidings.pipeline._setting import SMALL, Setting, read_setting
 from tidings.pipeline._store import Run, Store, open_store
-from tidings.pipeline._touching import LARGE, Touched, restricted, touched_units
+from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
 from tidings.pipeline.ingest import Mapping as FileMapping
-from tidings.pipeline.ingest import TraceFile, check_rows, find_files, load_mapping, read_table
-from tidings.pipeline.interest import ship, with_matches
+from tidings.pipeline.ingest import TraceFile, find_files, load_mapping, read_table, warmup_of
+from tidings.pipeline.interest import ship
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
 from tidings.pipeline.rows import Counting
 
@@ -53,7 +51,6 @@ PARTITIONS_MAX: Final = 8192
 TABLES_AT_A_TIME: Final = 4
 BYTES_PER_ROW: Final = 25
 """Of a file that does not say how many rows it has; a guess that only decides the number of partitions."""
-TOPIC: Final = "topic"
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -169,10 +166,10 @@ class _Job:
 
     def go(self, store: Store, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
-        checked = {table: self._checked(table, touched) for table in LARGE}
-        checked["publications"] = self._with_interest(checked["publications"])
+        source = self._source(touched)
+        source.check_topic()
         self._report("computing units")
-        self._write_units(checked, touched)
+        self._write_units(source)
         self._report("computing arrivals")
         self._write_arrivals(touched)
         self._report("writing tables")
@@ -195,11 +192,11 @@ class _Job:
         store.commit(self._run, manifest, places)
         return result
 
-    def _write_units(self, checked: Mapping[str, DataFrame], touched: Touched | None) -> None:
+    def _write_units(self, source: Source) -> None:
         """The partials by unit: those of touched units, the small tables' own, and the last run's of other units."""
         setting = self._setting
         computed = partials_of_units(
-            gathered(checked, partitions=self._partitions()),
+            source.gathered(partitions=self._partitions()),
             ship(self._spark, setting.audience),
             Counting(counted_from_ns=self._warmup_ns, clock_tolerance_ns=self._options.clock_tolerance_ns),
             window_ns=self._options.window_ns,
@@ -213,15 +210,25 @@ class _Job:
         partials = computed
         for kind, rows in small.items():
             partials = partials.unionAll(as_partials(kind, rows))
-        if touched is not None and self._previous is not None:
+        if source.touched is not None and self._previous is not None:
             before = read_partials(self._spark, self._previous)
             kept = before.where(fn.col("publisher").isNotNull() & ~fn.col("kind").isin(*PASSING))
-            kept = kept.join(fn.broadcast(touched.units), [*UNIT], "left_anti")
+            kept = kept.join(fn.broadcast(source.touched.units), [*UNIT], "left_anti")
             partials = partials.unionAll(kept.select(*partials.columns))
         self._append(partials)
         if self._place(FAULTY).exists():
             faults = read_partials(self._spark, self._run, FAULTY)
-            self._append(as_partials("quarantine", found_again(faults, checked)))
+            self._append(as_partials("quarantine", source.found_again(faults)))
+        if self._place(SUSPECT).exists():
+            self._append_bad(source, read_partials(self._spark, self._run, SUSPECT))
+
+    def _append_bad(self, source: Source, doubted: DataFrame) -> None:
+        """Those rows that workers doubted, with the reasons. A good row among them would be lost, so none may be."""
+        found = self._laid_down("bad", source.found_bad(doubted))
+        expected, counted = doubted.count(), found.count()
+        if counted != expected:
+            raise RuntimeError(f"{expected} rows are suspect and {counted} are bad: the two checks disagree")
+        self._append(as_partials("quarantine", found))
 
     def _append(self, partials: DataFrame) -> None:
         place = _local(self._run.partials(UNITS))
@@ -277,26 +284,17 @@ class _Job:
     def _raw(self, table: str, files: Sequence[TraceFile]) -> DataFrame:
         return read_table(self._spark, table, files, mapping=self._mapping)
 
-    def _checked(self, table: str, touched: Touched | None) -> DataFrame:
-        everything = [*self._plan.new, *self._plan.old]
-        rows = self._raw(table, everything)
-        return check_rows(
-            table,
-            rows if touched is None else restricted(rows, touched),
+    def _source(self, touched: Touched | None) -> Source:
+        return Source(
+            spark=self._spark,
+            files=[*self._plan.new, *self._plan.old],
+            mapping=self._mapping,
+            setting=self._setting,
+            topic=self._options.topic,
             clock_tolerance_ns=self._options.clock_tolerance_ns,
-            brokers=self._setting.brokers,
-            subscriptions=self._setting.subscriptions,
+            touched=touched,
+            units=self._run.scratch("units"),
         )
-
-    def _with_interest(self, publications: DataFrame) -> DataFrame:
-        """`matches` and `topic`."""
-        wanted, kind = self._options.topic or TOPIC, publications.schema["attributes"].dataType
-        has_topic = wanted in getattr(kind, "names", ())
-        if self._options.topic is not None and not has_topic:
-            known = ", ".join(getattr(kind, "names", ())) or "none"
-            raise InputError(f"--topic {wanted}: no event has such an attribute; there are: {known}")
-        topic = fn.col("attributes").getField(wanted).cast("string") if has_topic else fn.lit(None).cast("string")
-        return with_matches(publications.withColumn("topic", topic), self._setting.interests)
 
     def _partitions(self) -> int:
         files = [*self._plan.new, *self._plan.old]
@@ -315,7 +313,7 @@ def _small(files: Sequence[TraceFile]) -> list[TraceFile]:
 
 def _terms_text(options: PipelineOptions, mapping: FileMapping | None, files: Sequence[TraceFile]) -> dict[str, str]:
     """The options that the answer depends on, as text to compare and to show."""
-    warmup_ns = _warmup_ns(files) if options.warmup_ns is None else options.warmup_ns
+    warmup_ns = warmup_of(files) if options.warmup_ns is None else options.warmup_ns
     return {
         "window_ns": str(options.window_ns),
         "topic": options.topic or "",
@@ -323,24 +321,6 @@ def _terms_text(options: PipelineOptions, mapping: FileMapping | None, files: Se
         "clock_tolerance_ns": str(options.clock_tolerance_ns),
         "mapping": "" if mapping is None else mapping.digest,
     }
-
-
-def _warmup_ns(files: Sequence[TraceFile]) -> int:
-    """What the files of the subscriptions say about the time before which events do not count."""
-    said: dict[int, str] = {}
-    for file in files:
-        if file.table == "subscriptions" and file.format == "parquet" and file.fault is None:
-            schema = pq.read_schema(file.path) if "://" not in file.path else _remote_schema(file.path)
-            said.setdefault(int((schema.metadata or {}).get(b"tidings.warmup_ns", b"0")), file.path)
-    if len(said) > 1:
-        places = " and ".join(f"{ns / 1e9:g} s in {path}" for ns, path in sorted(said.items())[:2])
-        raise InputError(f"the traces have different warm-ups: {places}; say which to leave out with --warmup")
-    return next(iter(said), 0)
-
-
-def _remote_schema(path: str) -> "pq.Schema":
-    filesystem, place = pafs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
-    return pq.read_schema(place, filesystem=filesystem)
 
 
 def _local(path: str) -> str:

@@ -19,8 +19,8 @@ from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
 from tidings.pipeline._facts import WITHOUT_EVENT
-from tidings.pipeline._gathering import quarantine_columns
 from tidings.pipeline._store import Run
+from tidings.pipeline.gathering import quarantine_columns
 from tidings.pipeline.ingest import (
     QUARANTINE_SCHEMA,
     Mapping,
@@ -49,6 +49,7 @@ class Setting:
     topology: DataFrame
     transitions: DataFrame
     brokers: DataFrame | None
+    broker_names: frozenset[str] | None
     interests: Interests
     audience: Audience
     fingerprint: str
@@ -92,6 +93,7 @@ def read_setting(
         topology=frames["topology"],
         transitions=frames["transitions"],
         brokers=brokers,
+        broker_names=None if names is None else frozenset(names),
         interests=interests,
         audience=audience_of(numbered),
         fingerprint=fingerprint(numbered, names),

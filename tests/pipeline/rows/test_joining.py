@@ -10,20 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark.sql")
 
 from tidings.pipeline.rows import Counting, JoinedRows, audience_of, join_rows
+from tidings.pipeline.rows._gathered import GATHERED_SCHEMA as SCHEMA
 from tidings.pipeline.rows._gathered import NUMBERS, STRINGS, TABLES
 
-BAD = pa.struct([("file", pa.string()), ("reasons", pa.list_(pa.string())), ("row", pa.string())])
-SCHEMA = pa.schema(
-    [
-        ("of", pa.int32()),
-        ("publisher", pa.string()),
-        ("sequence", pa.int64()),
-        *((name, pa.int64()) for name in NUMBERS),
-        *((name, pa.string()) for name in STRINGS),
-        ("matches", pa.list_(pa.int32())),
-        ("bad", BAD),
-    ]
-)
 AUDIENCE = audience_of(
     pa.table(
         {
@@ -64,7 +53,9 @@ BROKEN = st.fixed_dictionaries(
         "of": st.sampled_from([0, 1, 2]),
         "publisher": st.none() | PUBLISHERS,
         "sequence": st.none() | SEQUENCES,
-        "bad": st.just({"file": "f", "reasons": ["missing-id"], "row": "{}"}),
+        "bad": st.sampled_from([[["missing-id"], "{}"], [None, None]]).map(
+            lambda found: {"file": "f", "reasons": found[0], "row": found[1]}
+        ),
     }
 )
 ALL = st.lists(PUBLICATIONS | HOPS | DELIVERIES | BROKEN, max_size=25)
@@ -170,7 +161,9 @@ def test_facts_and_faults_are_those_of_plain_python(rows: list[Row]) -> None:
     assert len(found.hops.chunk) <= good_hops - bad_hops
     assert early or len(found.hops.chunk) == good_hops - bad_hops
     assert sum(found.rows["rows"].to_pylist()) == len(rows)
-    assert found.quarantined.num_rows == sum("bad" in row for row in rows)
+    bad = [row["bad"]["reasons"] for row in rows if "bad" in row]
+    assert found.quarantined.num_rows == sum(reasons is not None for reasons in bad)
+    assert found.doubted.num_rows == sum(reasons is None for reasons in bad)
 
 
 @settings(max_examples=50, deadline=None)
@@ -182,7 +175,7 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], generator: Any) -> N
     generator.shuffle(shuffled)
 
     def shown(found: JoinedRows) -> list[str]:
-        tables = (found.faults, found.quarantined, found.rows)
+        tables = (found.faults, found.quarantined, found.doubted, found.rows)
         return [
             *(repr(sorted(map(repr, table.to_pylist()))) for table in tables),
             repr(sorted(map(repr, fates(found)))),

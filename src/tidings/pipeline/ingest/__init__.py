@@ -12,6 +12,8 @@ not-matching, duplicate) are given where these rows meet, by the constants, KEYS
 from tidings.pipeline.ingest._checks import (
     KEYS,
     OUTCOMES,
+    TIME_NS_MAX,
+    TIMES_IN_ORDER,
     check_rows,
     delay_is_negative,
     first_of,
@@ -43,6 +45,7 @@ from tidings.pipeline.ingest._reasons import (
     UNREADABLE_FILE,
     WRONG_TYPE,
 )
+from tidings.pipeline.ingest._warmup import warmup_of
 
 __all__ = [
     "BAD_FILTER",
@@ -59,6 +62,8 @@ __all__ = [
     "QUARANTINE",
     "QUARANTINE_SCHEMA",
     "REASONS",
+    "TIMES_IN_ORDER",
+    "TIME_NS_MAX",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
     "UNKNOWN_SUBSCRIPTION",
@@ -79,4 +84,5 @@ __all__ = [
     "split",
     "unreadable_files",
     "unreadable_row",
+    "warmup_of",
 ]

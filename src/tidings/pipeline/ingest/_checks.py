@@ -41,6 +41,8 @@ from tidings.pipeline.ingest._reasons import (
 __all__ = [
     "KEYS",
     "OUTCOMES",
+    "TIMES_IN_ORDER",
+    "TIME_NS_MAX",
     "check_rows",
     "delay_is_negative",
     "first_of",
@@ -75,10 +77,11 @@ _BROKERS: Final[dict[str, tuple[str, ...]]] = {
     "transitions": ("source", "target"),
     "topology": ("source", "target"),
 }
-_IN_ORDER: Final[dict[str, tuple[str, ...]]] = {
+TIMES_IN_ORDER: Final[dict[str, tuple[str, ...]]] = {
     "hops": ("enqueued_ns", "sent_ns", "received_ns", "began_ns", "ended_ns"),
     "deliveries": ("arrived_ns", "delivered_ns"),
 }
+"""Times of a row, of which none is before one that comes before it here."""
 _SMALL: Final = ("subscriptions", "transitions", "topology")
 
 
@@ -106,7 +109,7 @@ def check_rows(
         (MISSING_ID, (f.size("_faults") == 0) & _any(_missing(table))),
         (BAD_VALUE, _any([*_bad_values(table), *_bad_attributes(rows)])),
         *([(BAD_FILTER, f.col("_bad_filter"))] if table == "subscriptions" else []),
-        *([(NEGATIVE_DELAY, _any(_out_of_order(table, clock_tolerance_ns)))] if table in _IN_ORDER else []),
+        *([(NEGATIVE_DELAY, _any(_out_of_order(table, clock_tolerance_ns)))] if table in TIMES_IN_ORDER else []),
         *unknown,
     ]
     found = f.array_compact(f.array(*(f.when(condition, f.lit(reason)) for reason, condition in conditions)))
@@ -223,7 +226,7 @@ def _bad_attributes(rows: DataFrame) -> Iterator[Column]:
 
 def _out_of_order(table: str, clock_tolerance_ns: int) -> list[Column]:
     """Each time against the latest of those that come before it; one that is NULL is passed over."""
-    names = _IN_ORDER[table]
+    names = TIMES_IN_ORDER[table]
     earlier = [f.greatest(*names[:number]) if number > 1 else f.col(names[0]) for number in range(1, len(names))]
     return [
         delay_is_negative(before, f.col(name), clock_tolerance_ns=clock_tolerance_ns)

@@ -1,5 +1,6 @@
 """Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
 
+from tidings.pipeline.interest._matcher import Matcher
 from tidings.pipeline.interest._matches import with_matches
 from tidings.pipeline.interest._shipping import Shipped, ship
 from tidings.pipeline.interest._subscriptions import BAD_FILTER, SUBSCRIPTIONS, FilterFault, Interests, parse_filters
@@ -9,6 +10,7 @@ __all__ = [
     "SUBSCRIPTIONS",
     "FilterFault",
     "Interests",
+    "Matcher",
     "Shipped",
     "parse_filters",
     "ship",

@@ -2,7 +2,8 @@
 
 Two tables, since they are cut differently. `brokers` (by chunk, from the partials of _links.py): service and waiting
 times of what each broker received. `arrivals` (by slice of time): the gaps between consecutive receptions whoever
-published them; these need the receptions of all publishers in order of time, a second shuffle of lists of times.
+published them; these need the receptions of all publishers in order of time, a second shuffle, of times by the
+thousand.
 Gaps across slices are added in the merge, so the table does not depend on where slices end.
 
 The service time is `ended_ns` - `began_ns`, with any processing that keeps nobody waiting; the waiting time is
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
@@ -109,7 +111,8 @@ def _finish_brokers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     }
 
 
-RECEPTIONS: Final = "broker string, slice bigint, received_ns array<bigint>"
+RECEPTIONS: Final = "broker string, slice bigint, received_ns binary"
+"""When a broker received something in a slice: times as bytes, which Spark passes on without looking at them."""
 PARTIAL_ARRIVALS: Final = (
     "broker string, slice bigint, arrivals bigint, first_ns bigint, last_ns bigint, "
     f"{partial_columns('gap', sketch=False)}"
@@ -128,26 +131,38 @@ def arrivals_in_slices(receptions: DataFrame, *, partitions: int = 1) -> DataFra
 
 
 def receptions_of(hops: HopRows) -> pa.Table:
-    """When each broker received something, as lists (RECEPTIONS): one row instead of thousands is shuffled."""
+    """When each broker received something (RECEPTIONS): one row instead of thousands is shuffled."""
     received = hops.times_ns["received_ns"]
-    groups = grouped(hops.target.codes, truncated_quotient(received.values, SLICE_NS))
-    kept = np.flatnonzero(groups.sums(received.known))
-    firsts = groups.firsts[kept]
-    lists = groups.lists(received.values, received.known).take(pa.array(kept))
+    mine = np.flatnonzero(received.known)
+    at_ns, target = received.values[mine], hops.target.at(mine)
+    groups = grouped(target.codes, truncated_quotient(at_ns, SLICE_NS))
+    ends = np.concatenate(([0], np.cumsum(groups.counts()))) * at_ns.itemsize
     columns = {
-        "broker": hops.target.at(firsts),
-        "slice": truncated_quotient(received.values[firsts], SLICE_NS),
-        "received_ns": lists,
+        "broker": target.at(groups.firsts),
+        "slice": truncated_quotient(at_ns[groups.firsts], SLICE_NS),
+        "received_ns": _as_bytes(ends, at_ns[groups.order]),
     }
     return table_of(columns, RECEPTIONS)
 
 
+def _as_bytes(ends: npt.NDArray[Any], values: npt.NDArray[Any]) -> pa.Array:
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+
+
+def _times_of(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """How many times each row has, and the times."""
+    array = column.combine_chunks()
+    ends = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    data = np.frombuffer(array.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+    return np.diff(ends) // np.dtype(np.int64).itemsize, data.view(np.int64)
+
+
 def arrivals_of(receptions: pa.Table) -> pa.Table:
     """The partials (PARTIAL_ARRIVALS) of slices whose receptions are all here."""
-    lists = receptions["received_ns"].combine_chunks()
-    of_list = np.repeat(np.arange(len(receptions)), np.asarray(lists.value_lengths()))
+    counts, received = _times_of(receptions["received_ns"])
+    of_list = np.repeat(np.arange(len(receptions)), counts)
     broker, number = names_of(receptions["broker"]), values_of(receptions["slice"]).values
-    received = np.asarray(lists.flatten())
     owner = packed(broker.codes, number)[of_list]
     order = np.lexsort((received, owner))
     groups = grouped(owner[order])

@@ -6,8 +6,7 @@ dropped or merged, however many there are; a publisher with more than MOST_SIGNA
 signatures hardly repeat, and whoever works through them has to expect as much work as with the events themselves.
 """
 
-from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,8 @@ from tidings.pipeline.profiles._sums import merged_sum
 from tidings.pipeline.rows import Audience, EventRows, audience_of, grouped, over_partitions, table_of
 
 __all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of", "merge_content", "partial_content"]
+
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 MOST_SIGNATURES: Final = 10_000
 """Rows of one publisher from which on its content is marked as crowded."""
@@ -58,11 +59,40 @@ def content_of(events: EventRows, audience: Audience) -> pa.Table:
 
 
 def _signatures(events: EventRows) -> tuple[npt.NDArray[np.int64], list[bytes]]:
-    """For each event the number of its signature, and the signatures: the bytes of their numbers."""
-    data, starts = events.numbers.astype(np.int32).tobytes(), (4 * events.starts).tolist()
+    """For each event the number of its signature, and the signatures: the bytes of their numbers.
+
+    Hashes of signatures are told apart first; each distinct one is then looked at once, unless two signatures share it.
+    """
+    lengths = np.diff(events.starts)
+    hashes = _hashes(events.numbers, events.starts[:-1], lengths)
+    _, first, alike = np.unique(hashes, return_index=True, return_inverse=True)
+    is_same = _are_equal(events.numbers, events.starts[:-1], lengths, first[alike])
+    chosen = first if is_same else np.arange(len(lengths))
+    data, starts = events.numbers.astype(np.int32).tobytes(), 4 * events.starts
     known: dict[bytes, int] = {}
-    found = [known.setdefault(data[start:end], len(known)) for start, end in pairwise(starts)]
-    return np.array(found, np.int64), list(known)
+    begins, ends = starts[chosen].tolist(), starts[chosen + 1].tolist()
+    found = [known.setdefault(data[begin:end], len(known)) for begin, end in zip(begins, ends, strict=True)]
+    numbered = np.array(found, np.int64)
+    return numbered[alike] if is_same else numbered, list(known)
+
+
+def _hashes(numbers: npt.NDArray[Any], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Of ascending numbers: equal for equal lists."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * _MIXER
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIXER
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(32)), dtype=np.uint64)))
+    found: npt.NDArray[np.uint64] = sums[starts + lengths] - sums[starts]
+    return found
+
+
+def _are_equal(
+    numbers: npt.NDArray[Any], starts: npt.NDArray[Any], lengths: npt.NDArray[Any], other: npt.NDArray[Any]
+) -> bool:
+    """Whether each list is the same as that of the other event."""
+    if not np.array_equal(lengths, lengths[other]):
+        return False
+    shift = np.repeat(starts[other] - starts, lengths)
+    return bool(np.array_equal(numbers, numbers[np.arange(len(numbers)) + shift]))
 
 
 def merge_content(partials: DataFrame) -> DataFrame:

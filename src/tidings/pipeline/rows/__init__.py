@@ -15,7 +15,7 @@ from tidings.pipeline.rows._columns import (
     values_of,
 )
 from tidings.pipeline.rows._facts import Audience, EventRows, FateRows, HopRows, audience_of
-from tidings.pipeline.rows._gathered import FAULTS, GATHERED, KEPT_IN
+from tidings.pipeline.rows._gathered import BAD, DOUBTED, FAULTS, GATHERED, GATHERED_SCHEMA, KEPT_IN
 from tidings.pipeline.rows._groups import (
     LONGEST,
     LOW_BITS,
@@ -31,8 +31,11 @@ from tidings.pipeline.rows._joining import QUARANTINED, ROWS, Counting, JoinedRo
 from tidings.pipeline.rows._sketches import SKETCH_K, sketches
 
 __all__ = [
+    "BAD",
+    "DOUBTED",
     "FAULTS",
     "GATHERED",
+    "GATHERED_SCHEMA",
     "KEPT_IN",
     "LONGEST",
     "LOW_BITS",

@@ -52,7 +52,7 @@ class Values(NamedTuple):
         return Values(np.where(known, self.values, 0), known)
 
     def to_arrow(self) -> pa.Array:
-        return pa.array(self.values, pa.int64(), mask=~self.known)
+        return pa.array(self.values, pa.int64(), mask=None if self.known.all() else ~self.known)
 
 
 class Names(NamedTuple):
@@ -69,14 +69,19 @@ class Names(NamedTuple):
 
 
 def values_of(column: pa.Array | pa.ChunkedArray) -> Values:
+    if not column.null_count:
+        return Values(np.asarray(column).astype(np.int64, copy=False), np.ones(len(column), np.bool_))
     known = np.asarray(column.is_valid())
     return Values(np.asarray(column.fill_null(0)).astype(np.int64, copy=False), known)
 
 
 def names_of(column: pa.Array | pa.ChunkedArray) -> Names:
-    coded = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
+    """Of strings, or of a dictionary of strings, which may have some that no row has."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries().combine_chunks()
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     codes = np.asarray(coded.indices.fill_null(-1)).astype(np.int64, copy=False)
-    return Names(codes, coded.dictionary)
+    return Names(codes, coded.dictionary.cast(pa.string()))
 
 
 def names_taken(names: pa.Array, codes: Array) -> pa.Array:

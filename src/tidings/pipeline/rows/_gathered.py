@@ -16,9 +16,12 @@ from tidings.pipeline.rows._facts import TIMES
 from tidings.pipeline.rows._groups import packed, truncated_quotient
 
 __all__ = [
+    "BAD",
     "DELIVERIES",
+    "DOUBTED",
     "FAULTS",
     "GATHERED",
+    "GATHERED_SCHEMA",
     "HOPS",
     "KEPT_IN",
     "NUMBERS",
@@ -60,7 +63,23 @@ _OWN: Final = (
 GATHERED: Final = (
     f"of int, publisher string, sequence bigint, {_OWN}, bad struct<file: string, reasons: array<string>, row: string>"
 )
-"""A row of one of the TABLES (`of`); `bad` is its place in the quarantine, NULL for a row that is good in itself."""
+"""A row of one of the TABLES (`of`); `bad` is its place in the quarantine, NULL for a row that is good in itself. Where
+it has no reasons, the row is suspect: they are yet to be found."""
+BAD: Final = pa.struct([("file", pa.string()), ("reasons", pa.list_(pa.string())), ("row", pa.string())])
+GATHERED_SCHEMA: Final = pa.schema(
+    [
+        ("of", pa.int32()),
+        ("publisher", pa.string()),
+        ("sequence", pa.int64()),
+        *((name, pa.int64()) for name in NUMBERS),
+        *((name, pa.string()) for name in STRINGS),
+        ("matches", pa.list_(pa.int32())),
+        ("bad", BAD),
+    ]
+)
+"""The same as Arrow has it; names may be dictionaries as well."""
+DOUBTED: Final = "publisher string, chunk bigint, table string, file string"
+"""A row that is suspect, and the file that it is in."""
 FAULTS: Final = f"publisher string, chunk bigint, table string, sequence bigint, reason string, turn bigint, {_OWN}"
 """A row found bad here."""
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import CHUNK_EVENTS
-from tidings.pipeline._gathering import UNIT, unit_columns
+from tidings.pipeline.gathering._forms import UNIT, unit_columns
 from tidings.pipeline.ingest import TraceFile
 from tidings.pipeline.profiles import SLICE_NS
 

@@ -1,4 +1,4 @@
-"""Rows of the three large tables in one form, brought to the place of their unit by one shuffle.
+"""Rows of the three large tables in one form, by Spark's own expressions.
 
 A bad row travels with the good ones, so that one pass finds facts and faults. Rows without a publisher or a sequence
 number belong to no unit and may be anywhere. Rows that are found bad where they meet others are known by their values
@@ -17,7 +17,15 @@ from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT
 from tidings.pipeline.ingest import JSON_OPTIONS, OUTCOMES, shown_path
 from tidings.pipeline.rows import KEPT_IN
 
-__all__ = ["UNIT", "found_again", "gathered", "in_one_form", "quarantine_columns", "unit_columns"]
+__all__ = [
+    "UNIT",
+    "bad_rows",
+    "found_again",
+    "in_one_form",
+    "quarantine_columns",
+    "unit_columns",
+    "with_faults",
+]
 
 UNIT: Final = ("publisher", "chunk")
 """What is computed and replaced as one."""
@@ -44,13 +52,14 @@ def quarantine_columns(table: str) -> list[Column]:
     return [fn.lit(table).alias("table"), file, fn.col("reasons"), shown.alias("row")]
 
 
-def gathered(checked: Mapping[str, DataFrame], *, partitions: int) -> DataFrame:
-    """The checked rows of the tables as GATHERED, those of a unit in one partition.
+def bad_rows(table: str, checked: DataFrame) -> DataFrame:
+    """The checked rows of a table that are bad in themselves, as rows of the quarantine (QUARANTINED)."""
+    return checked.where(fn.size("reasons") > 0).select(*unit_columns(), *quarantine_columns(table))
 
-    Publications have `matches` and `topic`, deliveries the `number` of their subscription.
-    """
-    rows = [in_one_form(table, checked[table], _bad(table)) for table in KEPT_IN]
-    return rows[0].unionAll(rows[1]).unionAll(rows[2]).repartition(partitions, *unit_columns())
+
+def with_faults(table: str, checked: DataFrame) -> DataFrame:
+    """Checked rows as GATHERED: publications have `matches` and `topic`, deliveries the `number` of a subscription."""
+    return in_one_form(table, checked, _bad(table))
 
 
 def in_one_form(table: str, rows: DataFrame, *others: Column) -> DataFrame:
