@@ -2,14 +2,18 @@
 
 Pure algorithms: POP (`TagWindow`, `ProfileTable`, `walk`), GRAPE (`SessionLog`, `TraceSession`, `evaluate`, `select`),
 and ours: by deadlines (`on_time_shares`, `select_on_time`), for all publishers together (`place_jointly`), and with
-subscribers that move too (`place_readers`).
+subscribers that move too (`place_readers`). For drivers that have traces: `Times`, `Traced`, `choose` and `figures_at`;
+what they find is a `Plan`, which `write_plan` and `read_plan` put in a file.
 docs/reference/placement.md shows them at work.
 """
 
+from tidings.placement._deciding import Aim, Figures, Objective, Traced, choose, figures_at, loads_at, tree_of_use
 from tidings.placement._evaluation import Candidates, evaluate, loads_from
 from tidings.placement._joint import JointPlan, Service, Stream, place_jointly
 from tidings.placement._on_time import Spread, Wanted, on_time_shares, select_on_time
+from tidings.placement._plan import Change, Client, Expected, MadeFrom, Move, Plan, PlanAim, read_plan, write_plan
 from tidings.placement._readers import Reader, ReaderPlan, Source, place_readers
+from tidings.placement._reading import chance_on_time, reach, saved_in_turn
 from tidings.placement._selection import Decision, Metric, select
 from tidings.placement._sessions import DEFAULT_TRACED, SessionLog, TraceSession, bit_words, pool
 from tidings.placement._tagging import (
@@ -20,6 +24,7 @@ from tidings.placement._tagging import (
     TagWindow,
     running_average,
 )
+from tidings.placement._times import Scatter, Sums, Times, times_of
 from tidings.placement._twins import PrintedEvaluation
 from tidings.placement._walk import Profile, RelocationRequest, next_broker, walk
 
@@ -28,34 +33,58 @@ __all__ = [
     "DEFAULT_TRACED_PER_WINDOW",
     "DEFAULT_WEIGHT",
     "DEFAULT_WINDOW_NS",
+    "Aim",
     "Candidates",
+    "Change",
+    "Client",
     "Decision",
+    "Expected",
+    "Figures",
     "JointPlan",
+    "MadeFrom",
     "Metric",
+    "Move",
+    "Objective",
+    "Plan",
+    "PlanAim",
     "PrintedEvaluation",
     "Profile",
     "ProfileTable",
     "Reader",
     "ReaderPlan",
     "RelocationRequest",
+    "Scatter",
     "Service",
     "SessionLog",
     "Source",
     "Spread",
     "Stream",
+    "Sums",
     "TagWindow",
+    "Times",
     "TraceSession",
+    "Traced",
     "Wanted",
     "bit_words",
+    "chance_on_time",
+    "choose",
     "evaluate",
+    "figures_at",
+    "loads_at",
     "loads_from",
     "next_broker",
     "on_time_shares",
     "place_jointly",
     "place_readers",
     "pool",
+    "reach",
+    "read_plan",
     "running_average",
+    "saved_in_turn",
     "select",
     "select_on_time",
+    "times_of",
+    "tree_of_use",
     "walk",
+    "write_plan",
 ]

@@ -1,0 +1,199 @@
+"""`tidings place`: where publishers (and subscribers) should be, from the traces of a network, with Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._spark_options import ClockTolerance, Environment, MappingFile, Master, Remote, Verbose, Warmup
+from tidings.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidings.placement import Change, Move, Objective, Plan
+
+__all__ = ["EPILOG", "place", "print_plan"]
+
+EPILOG = (
+    "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
+    "tidings place trace --objective load\n\n"
+    "tidings place trace --objective delay --weight 75 --out plan.json --picture plan.svg\n\n"
+    "tidings place trace --objective on-time --subscribers --json"
+)
+ROWS_MAX = 20
+_BENEFIT = {"load": "messages/s less", "delay": "delay saved, s/s", "on-time": "more on time, /s"}
+
+
+def place(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACES...", help="Directories of a trace; several are one.", show_default=False),
+    ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="load|delay|on-time",
+            help="What to make small: messages that brokers handle, the mean delay, or deliveries that are late.",
+        ),
+    ] = "load",
+    weight: Annotated[
+        float,
+        typer.Option(
+            "--weight",
+            metavar="0..100",
+            help="How much the objective counts: 100 alone; with less, brokers nearly as good stay in the choice, and "
+            "the other figure decides (delay for load, load for delay and on-time).",
+        ),
+    ] = 100.0,
+    hysteresis: Annotated[
+        str,
+        typer.Option("--hysteresis", metavar="SHARE", help="What a move must gain, as 1% or 0.01."),
+    ] = "1%",
+    joint: Annotated[
+        bool,
+        typer.Option("--joint", help="Place all publishers together, so that they do not crowd one broker; for delay."),
+    ] = False,
+    subscribers: Annotated[
+        bool, typer.Option("--subscribers", help="Subscribers may move too, where none of them gets its events later.")
+    ] = False,
+    traced: Annotated[
+        int, typer.Option("--traced", metavar="EVENTS", help="How many events of each publisher to look at, at most.")
+    ] = 1024,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan, for a live network to apply (JSON).")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Draw the overlay before and after (.svg or .png)."),
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    environment: Environment = None,
+    mapping: MappingFile = None,
+    warmup: Warmup = None,
+    clock_tolerance: ClockTolerance = "0 s",
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Say which publishers should be at another broker, and what that changes.
+
+    A publisher far from its readers costs every broker in between. From who
+    received its events, and how long they took on links and at brokers, this
+    finds the best place for each publisher and what to expect of the move:
+    messages that brokers handle for it, the mean delay of its deliveries, the
+    utilisation of the busiest broker and the share of deliveries on time.
+    Moves are ranked by what they gain; who should stay is counted. Nobody is
+    moved by this command: give the plan to the live network.
+    """
+    with reporting(json=json):
+        from contextlib import ExitStack
+
+        from tidings.cli._pipeline import parse_share
+        from tidings.model.units import parse_quantity
+        from tidings.placement import Aim, write_plan
+
+        aim = Aim(objective=cast("Objective", objective), weight=weight, hysteresis=parse_share(hysteresis))
+        _check_places(out, picture)
+        from tidings.pipeline import open_session
+        from tidings.pipeline.placement import PlaceOptions, place_on_spark
+
+        options = PlaceOptions(
+            aim=aim,
+            is_joint=joint,
+            moves_subscribers=subscribers,
+            traced=traced,
+            warmup_ns=None if warmup is None else round(parse_quantity(warmup, "time") * 1e9),
+            clock_tolerance_ns=round(parse_quantity(clock_tolerance, "time") * 1e9),
+            mapping=mapping,
+        )
+        with ExitStack() as stack:
+            session = open_session(
+                master=master, remote=remote, environment=environment, verbose=verbose, app_name="tidings place"
+            )
+            placement = place_on_spark(
+                lambda: stack.enter_context(session),
+                traces,
+                options,
+                progress=lambda stage: typer.echo(stage, err=True),
+            )
+        if out is not None:
+            write_plan(placement.plan, out)
+        if picture is not None:
+            from tidings.report import draw_placement
+
+            draw_placement(placement, picture)
+        if json:
+            print_json(placement.plan)
+        else:
+            print_plan(placement.plan)
+        for file, what in ((out, "plan"), (picture, "picture")):
+            if file is not None:
+                typer.echo(f"wrote the {what} to {file}", err=True)
+
+
+def _check_places(out: Path | None, picture: Path | None) -> None:
+    """What could not be written is refused before Spark is started."""
+    from tidings.report import check_format
+
+    if picture is not None:
+        check_format(picture)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--out {out}: must be a file in a directory that there is")
+
+
+def print_plan(plan: "Plan") -> None:
+    """The plan as a table: what all moves come to, and the first ROWS_MAX of them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    seen = plan.made_from
+    lasted_s = (seen.until_ns - seen.from_ns) / 1e9
+    facts.add_row("looked at", f"{seen.events:,} events, {seen.deliveries:,} deliveries, over {lasted_s:,.6g} s")
+    facts.add_row("for", f"{plan.aim.objective}{', together' if plan.aim.joint else ''}, weight {plan.aim.weight:g}")
+    for client, count in plan.stay.items():
+        moving = sum(move.client == client for move in plan.moves)
+        facts.add_row(f"{client}s", f"{moving:,} should move, {count:,} stay")
+    total = plan.expected
+    facts.add_row("messages", f"{_rates(total.messages_per_s)} a second by all brokers")
+    facts.add_row("delay", f"{_rates(total.delay_ms)} ms, mean of all deliveries")
+    facts.add_row("busiest", f"broker {_shares(total.busiest)}")
+    if total.on_time is not None:
+        facts.add_row("on time", _shares(total.on_time))
+    console.print(facts)
+    if not plan.moves:
+        return
+    table = Table(title="moves, the best first; each by itself", title_justify="left", box=None, pad_edge=False)
+    for heading in ("client", "from", "to"):
+        table.add_column(heading)
+    for heading in (_BENEFIT[plan.aim.objective], "messages/s", "delay, ms", "busiest", "on time"):
+        table.add_column(heading, justify="right")
+    for move in plan.moves[:ROWS_MAX]:
+        table.add_row(Text(move.name), Text(move.origin), Text(move.target), *_figures(move))
+    console.print(table)
+    if len(plan.moves) > ROWS_MAX:
+        console.print(f"and {len(plan.moves) - ROWS_MAX:,} more; --json shows all", style="dim")
+
+
+def _figures(move: "Move") -> tuple[str, ...]:
+    expected = move.expected
+    on_time = "-" if expected.on_time is None else _shares(expected.on_time)
+    rates = (_rates(expected.messages_per_s), _rates(expected.delay_ms))
+    return (f"{_round(move.benefit):.3g}", *rates, _shares(expected.busiest), on_time)
+
+
+def _rates(change: "Change") -> str:
+    return f"{change.now:,.4g} -> {change.then:,.4g} ({change.share:+.0%})"
+
+
+def _shares(change: "Change") -> str:
+    return f"{change.now:.1%} -> {change.then:.1%}"
+
+
+def _round(value: float) -> float:
+    return 0.0 if abs(value) < 1e-9 else value  # what rounding leaves of nothing
