@@ -44,6 +44,7 @@ def test_a_broken_promise_is_shown_with_its_replay(monkeypatch: pytest.MonkeyPat
             late=0,
             faults={},
             drops={},
+            moves={},
             frames=1,
             sent={},
             converged_s=(),
@@ -68,3 +69,31 @@ def test_what_cannot_be_is_refused(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, [*SMALL, *arguments])
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+SCENARIO = """
+title = "Two that fail"
+seed = 2
+duration = "1 h"
+topology = { kind = "explicit", brokers = ["left", "right"], links = [["left", "right"]] }
+brokers.failures = { availability = 0.9, period = "600 s" }
+publishers = [{ name = "p", at = "left", rate = "2 /min", lifetime = "100 s", attributes = { x = 1 } }]
+subscribers = [{ name = "s", at = "right", filter = "x = 1" }]
+policies.faults = { refresh = "60 s" }
+"""
+
+
+def test_a_scenario_beside_simulator_and_predictor(tmp_path: Path) -> None:
+    scenario = tmp_path / "two.toml"
+    scenario.write_text(SCENARIO)
+    result = CliRunner().invoke(app, ["storm", "--scenario", str(scenario), "--scheme", "buffer", "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["scheme"] == "buffer"
+    assert document["on_time_reliability"].keys() == {"protocol", "simulator", "predictor"}
+    assert 0.5 < document["on_time_reliability"]["protocol"] <= 1.0
+    assert document["subscriptions"]["s"]["matched"] == document["matched"] > 60
+    assert CliRunner().invoke(app, ["storm", "--scenario", str(scenario), "--seeds", "2"]).exit_code == 2
+    in_words = CliRunner().invoke(app, ["storm", "--scenario", str(scenario), "--seed", "5"])
+    assert "bypass+buffer" in in_words.stdout
+    assert "retransmission per event" in in_words.stdout

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tidings.experiments._relocation import PAPER, Job, _run_job
+from tidings.experiments._relocation_migration import migrate
 from tidings.experiments._relocation_network import make_place, make_publishers, read_quotes
 from tidings.experiments._relocation_run import run
 
@@ -52,3 +53,21 @@ def test_readers_get_the_share_that_their_kind_says(monkeypatch, tmp_path) -> No
 def test_readers_that_move_save_most_in_the_random_workload() -> None:
     figures = _run_job(Job("readers", "random", 63, 11, 100))
     assert figures["subscribers.random.63.rate"] < -60
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_moving_publishers_loses_and_doubles_nothing(together: int) -> None:
+    found = migrate(7, together=together, moves=6)
+    assert found.moves == 6
+    assert found.published == found.accepted > 200
+    assert (found.lost, found.duplicated) == (0, 0)
+    assert max(found.pauses_ms) < 1000  # handover_ns: from then on the new home takes over
+
+
+def test_every_figure_of_a_migration_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.experiments._relocation.migrate", lambda seed, **_: migrate(seed, moves=2))
+    figures = _run_job(Job("migration", "random", 0, 6001, 0))
+    assert set(figures) == {
+        *(f"migration.{what}" for what in ("lost", "duplicated", "together.lost", "together.duplicated")),
+        *(f"migration.pause.{what}" for what in ("median", "max")),
+    }

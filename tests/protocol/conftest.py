@@ -10,7 +10,9 @@ from tidings.protocol import (
     BrokerSettings,
     Client,
     ClientSettings,
+    Connect,
     Deliver,
+    Disconnect,
     Effect,
     Erase,
     Machine,
@@ -31,6 +33,8 @@ class Wire:
         self.machines: dict[str, Machine] = {}
         self.links: set[tuple[str, str]] = set()
         self.disks: dict[str, dict[str, bytes]] = {}
+        self.durable: dict[str, dict[str, bytes]] = {}
+        self.snapshots: dict[tuple[str, int], dict[str, bytes]] = {}
         self.frames: deque[tuple[str, str, bytes]] = deque()
         self.syncs: deque[tuple[str, int]] = deque()
         self.timers: dict[str, int] = {}
@@ -61,8 +65,28 @@ class Wire:
                 self.disks[name].pop(effect.key, None)
             elif isinstance(effect, Sync):
                 self.syncs.append((name, effect.token))
+                self.snapshots[name, effect.token] = dict(self.disks[name])
             elif isinstance(effect, SetTimer):
                 self.timers[name] = effect.at_ns
+            elif isinstance(effect, Connect):
+                self.connect(name, effect.broker)
+            elif isinstance(effect, Disconnect):
+                self.disconnect(name, effect.broker)
+
+    def connect(self, client: str, broker: str) -> None:
+        """A client wants a connection; it has it, if the broker is not down."""
+        self.links |= {(client, broker), (broker, client)}
+        for one, other in ((client, broker), (broker, client)):
+            if client in self.machines and broker in self.machines:
+                self.do(one, self.machines[one].connected(other, self.now_ns))
+
+    def disconnect(self, client: str, broker: str) -> None:
+        """The connection is closed, with all that is under way on it."""
+        self.cut(client, broker)
+        for one, other in ((client, broker), (broker, client)):
+            self.frames = deque(frame for frame in self.frames if frame[:2] != (one, other))
+            if one in self.machines:
+                self.do(one, self.machines[one].disconnected(other, self.now_ns))
 
     def settle(self) -> None:
         """Carry frames and confirm syncs until there are no more."""
@@ -72,12 +96,17 @@ class Wire:
                 if target in self.machines and (source, target) in self.links:
                     self.do(target, self.machines[target].receive(source, frame, self.now_ns))
             elif self.syncs and not self.holds_syncs:
-                name, token = self.syncs.popleft()
-                if name in self.machines:
-                    self.do(name, self.machines[name].synced(token, self.now_ns))
+                self.sync()
             else:
                 return
         raise AssertionError("the machines never come to rest")
+
+    def sync(self) -> None:
+        """The sync that was asked for first is done."""
+        name, token = self.syncs.popleft()
+        if name in self.machines:
+            self.durable[name] = self.snapshots.pop((name, token))
+            self.do(name, self.machines[name].synced(token, self.now_ns))
 
     def pass_time(self, duration_ns: int) -> None:
         """Wake whoever wants to be woken, in order, until the time has passed."""
@@ -106,9 +135,12 @@ class Wire:
     def mend(self, one: str, other: str) -> None:
         self.links |= {(one, other), (other, one)}
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: str, *, loses_tail: bool = False) -> None:
         del self.machines[name]
         self.timers.pop(name, None)
+        self.syncs = deque(sync for sync in self.syncs if sync[0] != name)
+        if loses_tail:
+            self.disks[name] = dict(self.durable.get(name, {}))
 
     def broker(self, name: str, *neighbours: str, kept: dict[str, bytes] | None = None, **more: Any) -> Broker:
         return Broker(BrokerSettings(name=name, neighbours=frozenset(neighbours), **more), kept)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, BrokerSettings, ClientSettings, diagram
+from tidings.protocol import MOVE_STEPS, PEER_STEPS, TRANSFER_STEPS, BrokerSettings, ClientSettings, diagram
 from tidings.protocol._messages import Message
 from tidings.storm import CHECKS
 
@@ -13,7 +13,7 @@ PAGE = (REFERENCE / "protocol.md").read_text("utf-8")
 
 
 def test_the_pictures_are_drawn_from_the_tables() -> None:
-    for table in (PEER_STEPS, TRANSFER_STEPS):
+    for table in (PEER_STEPS, TRANSFER_STEPS, MOVE_STEPS):
         assert f"```mermaid\n{diagram(table)}\n```" in PAGE
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidings.protocol import MAX_FRAME_BYTES, Broker, BrokerSettings, Close, Effect, Send
+from tidings.protocol import MAX_FRAME_BYTES, Broker, BrokerSettings, Client, ClientSettings, Close, Effect, Send
 from tidings.protocol import _messages as wire
 
 SECOND = 10**9
@@ -52,6 +52,14 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.Ask("a"),
         wire.Ping(NOW, 5, 0),
         wire.Pong(NOW),
+        wire.Move("b"),
+        wire.MigrationUpdate(epoch, 11, "b"),
+        wire.MigrationComplete(3),
+        wire.TraceResult("p", 1, 0, 3),
+        wire.RelocationRequest("p", 2.0, ("b",)),
+        wire.RelocationAnswer("c", "b", ()),
+        wire.TraceRequest("b", "p", 1, 0, SECOND),
+        wire.TraceAnswer("a", "c", 5, 0, (wire.Answer("b", "a", b"\x01", 3, 5, {"a": 7}),)),
     ]
 
 
@@ -74,7 +82,7 @@ def test_noise_changes_nothing(connection: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("connection", ["b", "c", "stranger"])
-@given(seed=st.integers(0, 2**32), kind=st.integers(0, 16), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
+@given(seed=st.integers(0, 2**32), kind=st.integers(0, 24), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_frames_never_break_a_broker(connection: str, seed: int, kind: int, damage: str) -> None:
     machine = living_broker()
@@ -126,6 +134,13 @@ def test_a_later_version_is_refused_by_name() -> None:
         wire.Ask("a"),
         wire.Ping(0, 0, 0),
         wire.Done("exchange", "b"),
+        wire.Move("b"),
+        wire.MigrationComplete(3),
+        wire.TraceResult("p", 1, 0, 3),
+        wire.RelocationRequest("p", 2.0, ("b",)),
+        wire.RelocationAnswer("c", "b", ()),
+        wire.TraceRequest("b", "p", 1, 0, SECOND),
+        wire.TraceAnswer("a", "c", 5, 0, ()),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -222,3 +237,73 @@ def test_a_frame_of_a_life_that_is_over_is_not_taken_for_one_of_the_next() -> No
 def test_frames_over_a_connection_that_was_never_made_are_ignored() -> None:
     machine = living_broker()
     assert machine.receive("nobody", wire.encode(wire.Ping(0, 0, 0)), NOW) == []
+
+
+def moving_client() -> Client:
+    """A client at home at a, on its way to b, that has published."""
+    machine = Client(ClientSettings(name="c"))
+    machine.start(NOW)
+    for name in "ab":
+        machine.connected(name, NOW)
+        machine.receive(name, wire.encode(wire.Hello(wire.VERSION, name, "broker", 5, 10)), NOW)
+        if name == "a":
+            machine.advertise("all", "x >= 0", NOW)
+            machine.subscribe("s", "x > 1", NOW)
+            machine.publish({"x": 3}, NOW)
+            machine.move("b", NOW)
+    return machine
+
+
+def messages_to_clients() -> list[wire.Message]:
+    """One of each kind that a broker may send to a client."""
+    return [
+        wire.Hello(wire.VERSION, "b", "broker", 5, 10),
+        wire.Welcome(wire.VERSION, "a", "broker", 6, 10),
+        wire.Error("too-many", "text", "subscribe", "s", 3),
+        wire.Done("advertise", "all", 2),
+        wire.Done("subscribe", "s", 3),
+        wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {"s": ((SECOND, 1.0),)}, CONTENT),
+        wire.Ack(1, 0, 0, 5),
+        wire.Credit(3),
+        wire.Ping(NOW, 5, 0),
+        wire.Move("d"),
+        wire.MigrationComplete(4),
+    ]
+
+
+@pytest.mark.parametrize("connection", ["a", "b", "stranger"])
+@given(seed=st.integers(0, 2**32), damage=st.sampled_from(["none", "cut", "flip", "grow", "swap"]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_damaged_frames_never_break_a_client_that_moves(connection: str, seed: int, damage: str) -> None:
+    machine = moving_client()
+    machine.connected("stranger", NOW)
+    dice = random.Random(seed)
+    for message in dice.choices(messages_to_clients(), k=6):
+        frame = wire.encode(message)
+        machine.receive(connection, frame if damage == "none" else damaged(frame, damage, dice), NOW + 1)
+    for step in range(1, 30):
+        machine.wake(NOW + step * SECOND)
+    assert all(size <= bound for size, bound in machine.bounds().values())
+    assert machine.home is not None
+    assert machine.home.name in ("a", "b", "d")
+
+
+@pytest.mark.parametrize("content", [CONTENT, b"", b"\xc1"])
+@pytest.mark.parametrize("target", ["a\0c", "a\0nobody", "b\0c", "z\0c", "\0", "a\0", "a\0c\0c"])
+def test_an_event_for_a_client_by_name_is_delivered_or_dropped(target: str, content: bytes) -> None:
+    machine = living_broker()
+    transfer = wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {target: ((SECOND, 1.0),)}, content)
+    effects = machine.receive("b", wire.encode(transfer), NOW)
+    to_client = [message for message in answers(effects, "c") if isinstance(message, wire.Transfer)]
+    assert len(to_client) == (target == "a\0c" and content == CONTENT)
+    machine.wake(NOW + 10 * SECOND)
+    assert not machine.carrier.held
+
+
+@pytest.mark.parametrize("name", ["a\0c", "\0"])
+def test_nobody_is_named_like_an_address(name: str) -> None:
+    machine = living_broker()
+    machine.connected("x", NOW)
+    (error,) = answers(machine.receive("x", wire.encode(wire.Hello(1, name, "client", 1, 1)), NOW), "x")
+    assert isinstance(error, wire.Error)
+    assert error.code == "name"

@@ -135,19 +135,19 @@ def test_custody_survives_its_record() -> None:
     assert after.expires_ns == before.expires_ns == 2 * SECOND
 
 
-def test_the_outbox_sends_what_is_worth_most_and_drops_what_has_least_time() -> None:
+def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> None:
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b"), max_queued=3))
     peer = Peer("b", "broker", broker._outbox(3))
     parcels = [
         Parcel(custody(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
-        for n, (delay_s, price) in enumerate([(9, 1.0), (5, 9.0), (1, 3.0), (7, 2.0)])
+        for n, (delay_s, price) in enumerate([(1, 3.0), (5, 9.0), (9, 1.0), (9, 2.0)])
     ]
     dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue(parcel, 0)]
     assert dropped == [parcels[2]]
     assert peer.outbox.next(0)[0] is parcels[1]
     sent, deleted = peer.outbox.next(8 * SECOND)
-    assert sent is parcels[0]
-    assert deleted == [(parcels[3], "expired")]
+    assert sent is parcels[3]
+    assert deleted == [(parcels[0], "expired")]
 
 
 def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_twice() -> None:

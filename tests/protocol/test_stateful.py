@@ -6,7 +6,22 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, Erase, Send, SetTimer, Store, Sync
+from tidings.protocol import (
+    Broker,
+    BrokerSettings,
+    Client,
+    ClientSettings,
+    Connect,
+    Deliver,
+    Disconnect,
+    Erase,
+    RequestError,
+    Send,
+    SetTimer,
+    Store,
+    Sync,
+    is_address,
+)
 
 MS = 10**6
 SECOND = 10**9
@@ -26,6 +41,7 @@ class Overlay(RuleBasedStateMachine):
         self.timers: dict[str, int] = {}
         self.delivered: list[tuple[str, str, Any]] = []
         self.published: dict[tuple[str, int, int], int] = {}
+        self.links = set(LINKS)
 
     @initialize()
     def begin(self) -> None:
@@ -42,7 +58,7 @@ class Overlay(RuleBasedStateMachine):
         self.do("t", self.machines["t"].subscribe("low", "x < 6", self.now_ns, late_ns=SECOND))
 
     def start(self, name: str, kept: dict[str, bytes]) -> None:
-        beside = {one if other == name else other for one, other in LINKS if name in (one, other)}
+        beside = {one if other == name else other for one, other in self.links if name in (one, other)}
         graph = frozenset(beside & set("abc"))
         machine = self.machines[name] = Broker(
             BrokerSettings(name=name, neighbours=graph, max_queued=4, max_queued_client=3, max_stored=12, window=3),
@@ -66,9 +82,30 @@ class Overlay(RuleBasedStateMachine):
                 self.syncs.append((name, effect.token))
             elif isinstance(effect, SetTimer):
                 self.timers[name] = effect.at_ns
+            elif isinstance(effect, Connect):
+                self.links.add((name, effect.broker))
+                self.both(name, effect.broker, "connected")
+            elif isinstance(effect, Disconnect):
+                self.links.discard((name, effect.broker))
+                self.bag = [each for each in self.bag if {*each[:2]} != {name, effect.broker}]
+                self.both(name, effect.broker, "disconnected")
             elif isinstance(effect, Deliver):
                 self.delivered.append((name, effect.subscription, effect.event))
                 assert (self.published[effect.event] > 4) if name == "s" else (self.published[effect.event] < 6)
+
+    def both(self, client: str, broker: str, what: str) -> None:
+        """Both ends learn of a connection."""
+        for one, other in ((client, broker), (broker, client)):
+            if one in self.machines:
+                self.do(one, getattr(self.machines[one], what)(other, self.now_ns))
+
+    @rule(client=st.sampled_from("pst"), broker=st.sampled_from("abc"))
+    def move(self, client: str, broker: str) -> None:
+        try:
+            effects = self.machines[client].move(broker, self.now_ns)
+        except RequestError:
+            return  # it is not greeted yet, or moving already
+        self.do(client, effects)
 
     @rule(x=st.integers(0, 9), lifetime_ms=st.sampled_from([100, 5_000, None]))
     def publish(self, x: int, lifetime_ms: int | None) -> None:
@@ -163,8 +200,15 @@ class Overlay(RuleBasedStateMachine):
         views = [self.machines[name].view() for name in "abc"]
         assert views[0].links == views[1].links == views[2].links == {"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}
         assert views[0].interests == views[1].interests == views[2].interests
-        assert views[0].interests == {"b": {("t/low", "x < 6")}, "c": {("s/high", "x > 4")}}
+        found = {(home, *told) for home, each in views[0].interests.items() for told in each if not is_address(told[0])}
+        homes = {client: self.machines[client].home.name for client in "pst"}
+        assert found == {(homes["t"], "t/low", "x < 6"), (homes["s"], "s/high", "x > 4")}
+        for client in "pst":
+            knowing = [name for name in "abc" if client in self.machines[name].clients]
+            assert knowing == [homes[client]]
+            assert [other for one, other in self.links if one == client] == knowing
+            assert not self.machines[client].is_moving
 
 
 TestOverlay = Overlay.TestCase
-TestOverlay.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestOverlay.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)

@@ -16,19 +16,28 @@ __all__ = ["EPILOG", "storm"]
 EPILOG = (
     "Try:\n\ntidings storm --seed 7 --minutes 1 --brokers 7\n\n"
     "tidings storm --seeds 100 --processes 2 --json\n\n"
-    "tidings storm --seed 7 --out trace"
+    "tidings storm --seed 7 --out trace\n\n"
+    "tidings storm --scenario examples/faults.toml --json"
 )
 
 
 def storm(
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The storm, or the first of several.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="The storm (default 0), or the first of several.", show_default=False),
+    ] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="How long a storm lasts, in virtual time.")] = 1.0,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="How many brokers there are.")] = 7,
     clients: Annotated[int, typer.Option("--clients", min=2, help="How many clients there are.")] = 30,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run this many storms, one seed after the other.")] = 1,
     scheme: Annotated[
-        str, typer.Option("--scheme", help="static, periodic, buffer, bypass or bypass+buffer.")
-    ] = "bypass+buffer",
+        str | None,
+        typer.Option(
+            "--scheme",
+            help="static, periodic, buffer, bypass or bypass+buffer (default: that, or the scenario's).",
+            show_default=False,
+        ),
+    ] = None,
     strategy: Annotated[
         str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead or plan.")
     ] = "lookahead",
@@ -37,11 +46,30 @@ def storm(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the trace of a single storm here.", show_default=False),
     ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            "--scenario",
+            metavar="FILE",
+            help="Run this scenario with its failures instead, beside simulator and predictor.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run the protocol under random faults and check its promises; a seed that breaks one is shown with its replay."""
     with reporting(json=json):
         import msgspec
+
+        if scenario is not None:
+            from tidings.cli._storm_scenario import run
+
+            if out is not None or seeds > 1:
+                raise ConfigurationError("--scenario runs one scenario once: leave out --out and --seeds")
+            run(scenario, seed=seed, scheme=scheme, json=json)
+            return
+        seed = 0 if seed is None else seed
+        scheme = "bypass+buffer" if scheme is None else scheme
 
         from tidings.storm import StormSettings, as_document, run_storms
 
@@ -88,6 +116,7 @@ def _print(report: "StormReport", replay: str) -> None:
     facts.add_row("events", f"{report.events:,} published, {report.accepted:,} accepted")
     facts.add_row("deliveries", f"{report.deliveries:,}, {report.late:,} of them late and marked so")
     facts.add_row("faults", ", ".join(f"{count:,} {kind}" for kind, count in report.faults.items()) or "none")
+    facts.add_row("moves", ", ".join(f"{count:,} {kind}" for kind, count in report.moves.items()) or "none")
     facts.add_row("dropped", ", ".join(f"{count:,} {kind}" for kind, count in report.drops.items()) or "nothing")
     facts.add_row("frames", ", ".join(f"{each:.1f} {kind}" for kind, each in report.frames_per_event.items()))
     facts.add_row("violations", f"{len(report.violations):,}")

@@ -3,7 +3,8 @@
 For each workload and number of brokers X that a publisher's readers sit on: by how many per cent the message rate, the
 delay, the utilisation and the hops of a delivery change against publishers that stay where they are, measured when the
 places have been found, and which share of what brokers receive is control messages. Beyond the paper: which share of
-quotes is on time, publishers placed together when brokers are overloaded, and readers that move too.
+quotes is on time, publishers placed together when brokers are overloaded, readers that move too, and what a move
+itself costs the application, on the real protocol.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from tidings.experiments._claims import Claim, claim
 from tidings.experiments._processes import in_processes
+from tidings.experiments._relocation_migration import MOVES, TOGETHER, migrate
 from tidings.experiments._relocation_network import Kind, Place, Publisher, make_place, make_publishers
 from tidings.experiments._relocation_overload import RATE_PER_S, simulate_busy
 from tidings.experiments._relocation_run import Outcome, Policy, decided_by, run
@@ -44,6 +46,7 @@ PAPER: Final[Mapping[str, float]] = {
     "utilisation.clustered.1.pop": -64.0,
     "utilisation.clustered.1.grape-load100": -68.0,
     "utilisation.clustered.1.grape-delay100": -68.0,
+    "migration.lost": 0.0,
 }
 
 
@@ -88,6 +91,8 @@ def relocation(
             jobs.append(Job(what, "clustered", WEIGHTS_SPREAD, seed, scale.events))
         jobs.append(Job("overload", "clustered", OVERLOAD_SPREAD, seed, scale.events))
         jobs += [Job("readers", "random", spread, seed, scale.events) for spread in READER_SPREADS]
+    for seed in range(FIRST_SEED, FIRST_SEED + max(1, scale.networks // 2)):
+        jobs.append(Job("migration", "random", 0, seed, 0))
     found: dict[str, list[float]] = {}
     for done, figures in enumerate(in_processes(_run_job, jobs, workers)):
         for id, value in figures.items():
@@ -100,6 +105,8 @@ def relocation(
 
 
 def _run_job(job: Job) -> Figures:
+    if job.what == "migration":
+        return _migration(job)
     generator = np.random.default_rng([job.seed, job.spread, KINDS.index(job.kind)])
     place = make_place(DEPTH, generator)
     publishers = make_publishers(
@@ -193,6 +200,19 @@ def _readers(place: Place, publishers: Sequence[Publisher], job: Job) -> Figures
     return {f"subscribers.{job.kind}.{job.spread}.rate": _change(plan.messages_per_s, base.messages_per_s)}
 
 
+def _migration(job: Job) -> Figures:
+    """Moves of one publisher at a time, and of several at the same moment."""
+    alone, together = migrate(job.seed), migrate(job.seed, together=TOGETHER)
+    return {
+        "migration.lost": alone.lost,
+        "migration.duplicated": alone.duplicated,
+        "migration.together.lost": together.lost,
+        "migration.together.duplicated": together.duplicated,
+        "migration.pause.median": float(np.median(alone.pauses_ms)),
+        "migration.pause.max": max(alone.pauses_ms),
+    }
+
+
 def _changes(where: str, found: Outcome, base: Outcome) -> Figures:
     return {
         f"{where}.rate": _change(found.messages_per_s, base.messages_per_s),
@@ -206,8 +226,10 @@ def _change(now: float, before: float) -> float:
 
 
 def _unit(id: str) -> str:
-    if id.startswith("overload.delay"):
+    if id.startswith(("overload.delay", "migration.pause")):
         return "ms"
+    if id.startswith("migration"):
+        return "deliveries"
     return "%" if id.startswith(("overhead", "ontime", "overload")) or id.endswith("overhead") else "% change"
 
 
@@ -223,6 +245,7 @@ def _note(id: str) -> str:
         "weights": f"GRAPE, clustered on {WEIGHTS_SPREAD} brokers",
         "threshold": f"GRAPE load100, clustered on {WEIGHTS_SPREAD} brokers, so many events in a session",
         "overload": f"{RATE_PER_S:g} quotes a second, clustered on {OVERLOAD_SPREAD} brokers, simulated with queues",
+        "migration": f"{MOVES} moves at 50 events a second over the real protocol; together: {TOGETHER} at once",
         "subscribers": "GRAPE load100, then readers move where that makes none of them later; no control messages",
     }[first]
 

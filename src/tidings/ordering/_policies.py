@@ -12,6 +12,7 @@ Written as in the paper's figures:
 """
 
 import math
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -155,6 +156,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return ConfigurationError(f"ordering policy {self.name!r}: {field} must be {wanted}, not {value!r}")
 
 
+@lru_cache(maxsize=256)
 def _factor(probability: float) -> float:
     """The quantile of the law of delay differences, per unit of mean |x|."""
     return MOMENT_FACTOR * float(two_laplacians_quantile(1.0 - probability, 1.0))

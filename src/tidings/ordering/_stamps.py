@@ -13,6 +13,7 @@ The departures are the publisher's clock; no receiver compares them with its own
 import struct
 from collections import deque
 from collections.abc import Mapping
+from itertools import starmap
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ _HEAD: Final = struct.Struct(">BQqqB")
 _ENTRY: Final = struct.Struct(f">{SUMMARY_BYTES}sq")
 
 
-class RecordEntry(msgspec.Struct, frozen=True):
+class RecordEntry(msgspec.Struct, frozen=True, gc=False):
     """One of the events before: what it was about, and when it left."""
 
     summary: bytes
@@ -58,7 +59,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"a stamp with {entries} entries has {_HEAD.size + entries * _ENTRY.size} bytes, not {len(data)}"
             )
-        record = tuple(RecordEntry(*entry) for entry in _ENTRY.iter_unpack(data[_HEAD.size :]))
+        record = tuple(starmap(RecordEntry, _ENTRY.iter_unpack(data[_HEAD.size :])))
         return cls(sequence=sequence, departure_ns=departure_ns, previous_departure_ns=previous_ns, record=record)
 
 

@@ -5,16 +5,20 @@ to wake it. A driver moves the bytes: `tidings.storm` does it in virtual time wi
 docs/reference/protocol.md has the messages, the states, the bounds and the guarantees.
 """
 
-from tidings.protocol._broker import Broker, View
+from tidings.protocol._addresses import is_address
+from tidings.protocol._broker import Broker
 from tidings.protocol._client import Client
 from tidings.protocol._effects import (
     Close,
     Confirmed,
+    Connect,
     Deliver,
+    Disconnect,
     Effect,
     Erase,
     EventId,
     Failed,
+    Moved,
     Note,
     Send,
     SetTimer,
@@ -25,19 +29,24 @@ from tidings.protocol._errors import PeerError, RequestError
 from tidings.protocol._link_state import LinkStateMap, breadth_first
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._messages import MAX_FRAME_BYTES, VERSION
-from tidings.protocol._settings import BrokerSettings, ClientSettings
+from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
 from tidings.protocol._states import (
+    MOVE_STEPS,
     PEER_STEPS,
     TRANSFER_STEPS,
+    MoveState,
+    MoveStep,
     PeerState,
     PeerStep,
     TransferState,
     TransferStep,
     diagram,
 )
+from tidings.protocol._view import View
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "MOVE_STEPS",
     "PEER_STEPS",
     "TRANSFER_STEPS",
     "VERSION",
@@ -48,17 +57,23 @@ __all__ = [
     "ClientSettings",
     "Close",
     "Confirmed",
+    "Connect",
     "Deliver",
+    "Disconnect",
     "Effect",
     "Erase",
     "EventId",
     "Failed",
     "LinkStateMap",
     "Machine",
+    "MoveState",
+    "MoveStep",
+    "Moved",
     "Note",
     "PeerError",
     "PeerState",
     "PeerStep",
+    "Relocation",
     "RequestError",
     "Send",
     "SetTimer",
@@ -69,4 +84,5 @@ __all__ = [
     "View",
     "breadth_first",
     "diagram",
+    "is_address",
 ]

@@ -1,61 +1,79 @@
 """What a machine has to do when: one entry per task, moved or cancelled at will, the earliest first.
 
-Entries that were moved stay in the heap until they surface; it holds at most twice as many as there are tasks.
+Entries that were moved stay in the heap until they surface, marked as void; it holds at most twice as many as there are
+tasks.
 """
 
-import heapq
 from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
 
 __all__ = ["Agenda"]
 
-_SPARE = 64
+_SPARE: Final = 64
+_VALID: Final = 2
+"""The place in an entry, after time and task, that says whether it still holds."""
 
 
 class Agenda:
     """Tasks by name, each with its time; of equal times, the name decides, so the order is always the same."""
 
+    __slots__ = ("_entries", "_heap", "next_ns")
+
     def __init__(self) -> None:
-        self._at_ns: dict[Hashable, int] = {}
-        self._heap: list[tuple[int, Hashable]] = []
+        self.next_ns: int | None = None
+        """When there is something to do; None if never."""
+        self._entries: dict[Hashable, list[Any]] = {}  # time, task, whether it holds
+        self._heap: list[list[Any]] = []
 
     def __len__(self) -> int:
-        return len(self._at_ns)
+        return len(self._entries)
 
     def set(self, task: Hashable, at_ns: int) -> None:
         """Do the task at this time, instead of when it was to be done before."""
-        if self._at_ns.get(task) != at_ns:
-            self._at_ns[task] = at_ns
-            heapq.heappush(self._heap, (at_ns, task))
-            if len(self._heap) > 2 * len(self._at_ns) + _SPARE:
-                self._heap = [(at, task) for task, at in self._at_ns.items()]
-                heapq.heapify(self._heap)
+        known = self._entries.get(task)
+        if known is not None:
+            if known[0] == at_ns:
+                return
+            known[_VALID] = False
+        self._enter(task, at_ns)
 
     def advance(self, task: Hashable, at_ns: int) -> None:
         """Do the task at this time at the latest."""
-        known_ns = self._at_ns.get(task)
-        if known_ns is None or at_ns < known_ns:
-            self.set(task, at_ns)
+        known = self._entries.get(task)
+        if known is not None:
+            if known[0] <= at_ns:
+                return
+            known[_VALID] = False
+        self._enter(task, at_ns)
 
     def cancel(self, task: Hashable) -> None:
         """Do not do it, if it was to be done at all."""
-        self._at_ns.pop(task, None)
+        known = self._entries.pop(task, None)
+        if known is not None:
+            known[_VALID] = False
+            self._surface()
 
-    @property
-    def next_ns(self) -> int | None:
-        """When there is something to do; None if never."""
-        heap = self._heap
-        while heap:
-            at_ns, task = heap[0]
-            if self._at_ns.get(task) == at_ns:
-                return at_ns
-            heapq.heappop(heap)
-        return None
-
-    def pop(self, now_ns: int) -> Hashable | None:
+    def pop(self, now_ns: int) -> Any | None:
         """The next task whose time has come; it is off the agenda. None if there is none."""
-        at_ns = self.next_ns
-        if at_ns is None or at_ns > now_ns:
+        if self.next_ns is None or self.next_ns > now_ns:
             return None
-        task = heapq.heappop(self._heap)[1]
-        del self._at_ns[task]
+        task = heappop(self._heap)[1]
+        del self._entries[task]
+        self._surface()
         return task
+
+    def _enter(self, task: Hashable, at_ns: int) -> None:
+        entry = self._entries[task] = [at_ns, task, True]
+        heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._entries) + _SPARE:
+            self._heap = list(self._entries.values())
+            heapify(self._heap)
+        self._surface()
+
+    def _surface(self) -> None:
+        """What holds and comes first lies at the top of the heap."""
+        heap = self._heap
+        while heap and not heap[0][_VALID]:
+            heappop(heap)
+        self.next_ns = heap[0][0] if heap else None

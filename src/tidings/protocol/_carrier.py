@@ -15,16 +15,17 @@ Rules:
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from tidings.errors import EventError
+from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._custody import Custody, Seen, decode_record, event_key, latest_ns
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._interests import LocalInterests
 from tidings.protocol._link_state import LinkStateMap, Path
-from tidings.protocol._messages import MAX_TERMS, Entry, Message, Publish, Term, Transfer, decode_content
+from tidings.protocol._messages import MAX_TERMS, Entry, Message, Publish, Term, Trace, Transfer, decode_content
 from tidings.protocol._outbox import Parcel
 from tidings.protocol._peers import Peer
 from tidings.protocol._settings import BrokerSettings
@@ -35,18 +36,26 @@ __all__ = ["Carrier", "terms_of"]
 _SPARE: Final = 64
 
 
-def terms_of(entries: Iterable[Entry], lifetime_ns: int) -> tuple[Term, ...]:
+def terms_of(entries: Sequence[Entry], lifetime_ns: int) -> tuple[Term, ...]:
     """What on-time deliveries to these subscriptions are worth, by how old the event may be.
 
     A subscription that takes late events as well adds a term that pays nothing: it keeps the event alive. Terms beyond
     MAX_TERMS are merged into the next tighter one, so nothing is promised that a deadline would not allow.
     """
+    if len(entries) == 1 and not entries[0].late_ns:
+        (entry,) = entries
+        allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
+        return ((allowed_ns, entry.price),)
     worth: dict[int, float] = {}
     for entry in entries:
         allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
         worth[allowed_ns] = worth.get(allowed_ns, 0.0) + entry.price
         if entry.late_ns:
             worth.setdefault(allowed_ns + entry.late_ns, 0.0)
+    return _merged(worth)
+
+
+def _merged(worth: Mapping[int, float]) -> tuple[Term, ...]:
     terms = sorted(worth.items())
     while len(terms) > MAX_TERMS:
         (tight_ns, tight), (_, loose) = terms[-3], terms[-2]
@@ -72,11 +81,13 @@ class Carrier:
         count: Callable[[str], None],
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
+        traced: Callable[[Custody, Trace, str, int, int], None],
     ) -> None:
         self.held: dict[EventId, Custody] = {}
         self.seen: Seen[EventId] = Seen(settings.max_seen)
         self.epoch = 0
         self._settings = settings
+        self._buffers = settings.buffers
         self._links = links
         self._local = local
         self._neighbours = neighbours
@@ -88,6 +99,7 @@ class Carrier:
         self._count = count
         self._expire_at = expire_at
         self._retry_at = retry_at
+        self._traced = traced
         self._expiries: list[tuple[int, EventId]] = []
 
     @property
@@ -95,23 +107,31 @@ class Carrier:
         """Whether one more event can be taken on."""
         return len(self.held) < self._settings.max_stored
 
-    def publish(self, publisher: Peer, said: Publish, matched: Mapping[str, list[Entry]], now_ns: int) -> bool:
-        """A client's event, and by home broker the subscriptions that want it; whether there is anything to store."""
+    def publish(
+        self, publisher: Peer, said: Publish, matched: Mapping[str, list[Entry]], trace: Trace | None, now_ns: int
+    ) -> None:
+        """A client's event, and by home broker the subscriptions that want it."""
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
         custody = self._arrived(
             (publisher.name, publisher.epoch, said.sequence), said, publisher, self._settings.name, lifetime_ns, now_ns
         )
+        custody.trace = trace
         targets = {home: terms_of(entries, lifetime_ns) for home, entries in matched.items()}
-        return self._take_on(custody, targets, now_ns)
+        clients = self._take_on(custody, targets, now_ns)
+        if trace is not None:
+            self._traced(custody, trace, "", clients, now_ns)
 
-    def transfer(self, source: Peer, said: Transfer, now_ns: int) -> bool:
-        """An event that another broker hands over; whether there is anything to store."""
+    def transfer(self, source: Peer, said: Transfer, now_ns: int) -> None:
+        """An event that another broker hands over."""
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
         id = (said.publisher, said.epoch, said.sequence)
         self._note("received", id, source.name)
         custody = self.held.get(id) or self._arrived(id, said, source, said.root, lifetime_ns, now_ns)
         custody.hops = max(custody.hops, said.hops)
-        return self._take_on(custody, said.targets, now_ns)
+        custody.trace = said.trace
+        clients = self._take_on(custody, said.targets, now_ns)
+        if said.trace is not None:
+            self._traced(custody, said.trace, source.name, clients, now_ns)
 
     def restore(self, data: bytes, now_ns: int) -> None:
         """An event that the durable store kept; it goes on as soon as there is a way."""
@@ -128,7 +148,8 @@ class Carrier:
         parcel = peer.outbox.acknowledge(number, held_ns, now_ns)
         if parcel is not None:
             self._release(parcel)
-        self.pump(peer, now_ns)
+        if peer.outbox.waiting:
+            self.pump(peer, now_ns)
 
     def pump(self, peer: Peer, now_ns: int, *, probing: bool = False) -> None:
         """Send what may be sent, in the order of the strategy."""
@@ -176,6 +197,22 @@ class Carrier:
             del custody.local[client]
             self._settle(custody)
 
+    def hand_on(self, client: str, target: str, now_ns: int) -> None:
+        """A client is at home elsewhere now: what waits for it goes after it, to that address."""
+        for custody in [custody for custody in self.held.values() if client in custody.local]:
+            parcel = custody.handed.pop(client, None)
+            if parcel is not None:
+                parcel.peer.outbox.give_up(parcel)
+            worth: dict[int, float] = {}
+            for terms in custody.local.pop(client).values():
+                for allowed_ns, price in terms:
+                    worth[allowed_ns] = worth.get(allowed_ns, 0.0) + price
+            new = custody.take_on({target: _merged(worth)})
+            self._hold(custody)
+            if self._settings.buffers:
+                self._store(event_key("event", custody.id), custody.record())
+            self._route(custody, new, now_ns)
+
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
         while self._expiries and self._expiries[0][0] <= now_ns:
@@ -214,16 +251,17 @@ class Carrier:
             content=said.content,
         )
 
-    def _take_on(self, custody: Custody, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> bool:
+    def _take_on(self, custody: Custody, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> int:
+        """Answer for these targets; how many clients here get the event now."""
         wanted = {target: terms for target, terms in targets.items() if custody.since_ns + latest_ns(terms) > now_ns}
         here = wanted.pop(self._settings.name, None)
         # What may refuse the event comes first: a refused one changes nothing.
-        clients = self._take_on_local(custody) if here is not None and custody.id not in self.seen else []
+        clients = self._take_on_local(custody, wanted) if here is not None and custody.id not in self.seen else []
         new = custody.take_on(wanted)
         if not new and not clients:
-            return False
+            return 0
         self._hold(custody)
-        if self._settings.buffers:
+        if self._buffers:
             self._store(event_key("event", custody.id), custody.record())
         if clients:  # after the event itself: to know an event as delivered and not have it would be to lose it
             self._remember(custody)
@@ -231,17 +269,18 @@ class Carrier:
             self._route(custody, new, now_ns)
         for client in clients:
             self._hand_to_client(custody, client, now_ns)
-        return True
+        return len(clients)
 
-    def _take_on_local(self, custody: Custody) -> list[str]:
-        content = decode_content(custody.content)
-        try:
-            matched = self._local.match(content.attributes)
-        except EventError as error:
-            raise PeerError("content", str(error)) from None
+    def _take_on_local(self, custody: Custody, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
+        """The clients here that want the event; for those who have moved, their address is among the wanted."""
+        matched = self._matched_here(custody)
+        lifetime_ns = custody.lifetime_ns
+        for moved in [client for client in matched if is_address(client)]:
+            entries = matched.pop(moved)
+            if custody.since_ns <= self._local.untold.get(moved, custody.since_ns):
+                wanted[moved] = terms_of(entries, lifetime_ns)
         if not matched:
             return []
-        lifetime_ns = custody.lifetime_ns
         custody.take_on_local(
             {
                 client: {entry.name: terms_of((entry,), lifetime_ns) for entry in entries}
@@ -251,12 +290,41 @@ class Carrier:
         self._note("local", custody.id)
         return list(matched)
 
+    def _matched_here(self, custody: Custody) -> dict[str, list[Entry]]:
+        content = decode_content(custody.content)
+        try:
+            return self._local.match(content.attributes)
+        except EventError as error:
+            raise PeerError("content", str(error)) from None
+
+    def _resolve(self, custody: Custody, target: str, now_ns: int) -> list[str]:
+        """An event for one client of this broker by name: it is handed over, or goes on to where the client is now."""
+        client = split_address(target)[1]
+        del custody.targets[target]
+        new: list[str] = []
+        try:
+            matched = self._matched_here(custody)
+        except PeerError as error:
+            self._count(error.code)
+            return new
+        for name, entries in matched.items():
+            if name == client and client not in custody.local:
+                wanted = {entry.name: terms_of((entry,), custody.lifetime_ns) for entry in entries}
+                custody.take_on_local({client: wanted})
+                custody.addressed[client] = target
+                self._hand_to_client(custody, client, now_ns)
+            elif is_address(name) and split_address(name)[1] == client:
+                new += custody.take_on({name: terms_of(entries, custody.lifetime_ns)})
+        self._count("sent after a client")
+        self._hold(custody)
+        return new
+
     def _remember(self, custody: Custody) -> None:
         expires_ns = custody.since_ns + max(custody.lifetime_ns, 0) + self._settings.seen_grace_ns
         expires_ns = max(expires_ns, custody.expires_ns + self._settings.seen_grace_ns)
         forgotten = self.seen.add(custody.id, expires_ns)
         self._expire_at(expires_ns)
-        if self._settings.buffers:
+        if self._buffers:
             self._store(event_key("seen", custody.id), str(expires_ns).encode())
         if forgotten is not None:
             self._count("seen forgotten")
@@ -273,12 +341,16 @@ class Carrier:
     def _route(self, custody: Custody, targets: Iterable[str], now_ns: int) -> None:
         """Send each target's part to the next broker on its way."""
         ways: dict[str, dict[str, Path]] = {}
+        own = self._settings.name
+        for target in [target for target in targets if is_address(target) and broker_of(target) == own]:
+            targets = [*(other for other in targets if other != target), *self._resolve(custody, target, now_ns)]
         for target in targets:
-            path = self._links.path(custody.root, target) if custody.hops <= self._settings.max_hops else None
+            home = broker_of(target)
+            path = self._links.path(custody.root, home) if custody.hops <= self._settings.max_hops else None
             peer = None if path is None else self._neighbours.get(path.next_hop)
             if path is not None and peer is not None and peer.is_up:
                 ways.setdefault(path.next_hop, {})[target] = path
-            elif not self._settings.buffers:
+            elif not self._buffers:
                 self._count("no route")
                 del custody.targets[target]
         for hop in sorted(ways):
@@ -291,7 +363,7 @@ class Carrier:
 
     def _hand_to_client(self, custody: Custody, client: str, now_ns: int) -> None:
         peer = self._clients.get(client)
-        if peer is None or not (peer.is_up or self._settings.buffers):
+        if peer is None or not (peer.is_up or self._buffers):
             self._count("client away")
             del custody.local[client]
             self._settle(custody)
@@ -317,7 +389,7 @@ class Carrier:
         peer.outbox.send(parcel, now_ns)
         self._note("sent", parcel.custody.id, peer.name)
         self._send(peer, self._message(parcel, now_ns))
-        if self._settings.buffers:
+        if self._buffers:
             self._retry_at(peer, parcel.due_ns)
         else:
             peer.outbox.give_up(parcel)
@@ -338,6 +410,7 @@ class Carrier:
             min(custody.hops, 255),
             parcel.targets,
             custody.content,
+            custody.trace,
         )
 
     def _lose(self, parcel: Parcel, reason: Reason) -> None:
@@ -355,9 +428,10 @@ class Carrier:
 
     def _unlink(self, parcel: Parcel) -> list[str]:
         """Nothing is on its way any more to where this parcel, and no later one, was to go."""
-        is_client = parcel.peer.kind == "client"
-        on_their_way = parcel.custody.handed if is_client else parcel.custody.parcels
-        places = [parcel.peer.name] if is_client else list(parcel.targets)
+        if parcel.peer.kind == "client":
+            on_their_way, places = parcel.custody.handed, [parcel.peer.name]
+        else:
+            on_their_way, places = parcel.custody.parcels, list(parcel.targets)
         ended = [place for place in places if on_their_way.get(place) is parcel]
         for place in ended:
             del on_their_way[place]
@@ -367,5 +441,5 @@ class Carrier:
         # Another obligation for the same event may have begun since this one ended: that one is not over.
         if custody.is_done and self.held.get(custody.id) is custody:
             del self.held[custody.id]
-            if self._settings.buffers:
+            if self._buffers:
                 self._erase(event_key("event", custody.id))

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tidings.protocol._effects import EventId
-from tidings.protocol._messages import Term
+from tidings.protocol._messages import Term, Trace
 from tidings.protocol._outbox import Parcel
 from tidings.protocol._states import TransferState
 
@@ -48,6 +48,7 @@ class Custody:
     """One event that this broker answers for."""
 
     __slots__ = (
+        "addressed",
         "content",
         "departure_ns",
         "expires_ns",
@@ -61,6 +62,7 @@ class Custody:
         "since_ns",
         "size_bytes",
         "targets",
+        "trace",
     )
 
     def __init__(
@@ -87,6 +89,8 @@ class Custody:
         self.local: dict[str, dict[str, tuple[Term, ...]]] = {}
         self.parcels: dict[str, Parcel] = {}  # by home broker: what is on its way there
         self.handed: dict[str, Parcel] = {}  # by client: the same
+        self.trace: Trace | None = None
+        self.addressed: dict[str, str] = {}  # by client: the address under which it came, and nobody else here got it
         self.expires_ns = since_ns
 
     @property
@@ -119,6 +123,7 @@ class Custody:
         """Answer for these clients too."""
         for client, wanted in local.items():
             self.local[client] = wanted
+            self.addressed.pop(client, None)
             for terms in wanted.values():
                 self.expires_ns = max(self.expires_ns, self.since_ns + latest_ns(terms))
 
@@ -128,6 +133,12 @@ class Custody:
 
     def record(self) -> bytes:
         """What the durable store keeps."""
+        targets, local = self.targets, self.local
+        if self.addressed:
+            # What came to one client by name is no proof that the others here have it: it is kept under its address.
+            named = {client: target for client, target in self.addressed.items() if client in local}
+            targets = targets | {target: max(local[client].values(), key=latest_ns) for client, target in named.items()}
+            local = {client: wanted for client, wanted in local.items() if client not in named}
         return _ENCODER.encode(
             Record(
                 *self.id,
@@ -137,8 +148,8 @@ class Custody:
                 self.lifetime_ns,
                 self.size_bytes,
                 self.hops,
-                self.targets,
-                self.local,
+                targets,
+                local,
                 self.content,
             )
         )
@@ -164,7 +175,7 @@ def decode_record(data: bytes) -> Custody:
 
 def latest_ns(terms: tuple[Term, ...]) -> int:
     """The age from which on nobody wants the event."""
-    return max((allowed_ns for allowed_ns, _ in terms), default=0)
+    return max(terms)[0] if terms else 0
 
 
 def event_key(prefix: str, id: EventId) -> str:

@@ -13,11 +13,14 @@ import msgspec
 __all__ = [
     "Close",
     "Confirmed",
+    "Connect",
     "Deliver",
+    "Disconnect",
     "Effect",
     "Erase",
     "EventId",
     "Failed",
+    "Moved",
     "Note",
     "Send",
     "SetTimer",
@@ -43,6 +46,18 @@ class Close(msgspec.Struct, frozen=True, gc=False):
 
     connection: str
     reason: str
+
+
+class Connect(msgspec.Struct, frozen=True, gc=False):
+    """Have a connection with the broker of this name, and have it again whenever it is lost, until `Disconnect`."""
+
+    broker: str
+
+
+class Disconnect(msgspec.Struct, frozen=True, gc=False):
+    """Close the connection with this broker, if there is one, and try no more; the machine knows it for closed."""
+
+    broker: str
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +86,8 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """An event for the application. `late`: its deadline for this subscription has passed."""
+    """An event for the application. `late`: its deadline for this subscription has passed; `held_ns`: how long it was
+    held to restore order."""
 
     subscription: str
     event: EventId
@@ -79,6 +95,7 @@ class Deliver(msgspec.Struct, frozen=True):
     payload: bytes
     age_ns: int
     late: bool
+    held_ns: int = 0
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +114,17 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """The client has another home broker, and the one before has forgotten it, durably.
+
+    For `paused_ns` no new event was sent on: they waited in the client.
+    """
+
+    source: str
+    target: str
+    paused_ns: int
+
+
 class Note(msgspec.Struct, frozen=True, gc=False):
     """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one."""
 
@@ -105,4 +133,6 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     peer: str = ""
 
 
-Effect = Send | Close | Store | Erase | Sync | SetTimer | Deliver | Confirmed | Failed | Note
+Effect = (
+    Send | Close | Connect | Disconnect | Store | Erase | Sync | SetTimer | Deliver | Confirmed | Failed | Moved | Note
+)

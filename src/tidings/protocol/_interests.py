@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, cast
 
 from tidings.errors import FilterError
-from tidings.matching import MatchingIndex
+from tidings.matching import MatchingIndex, PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._messages import Entry, Interest
@@ -23,6 +23,9 @@ __all__ = ["Interests", "LocalInterests", "Verdict", "parsed", "uncovered"]
 Verdict = Literal["old", "refreshed", "changed", "behind"]
 
 _PARSED: Final = 65_536
+_MANY: Final = 128
+"""From here on a kernel over arrays is quicker than filters one by one (benchmarks/protocol.py)."""
+_Key = tuple[str, str]
 
 
 @lru_cache(maxsize=_PARSED)
@@ -42,37 +45,55 @@ def parsed(text: str) -> Filter:
 
 
 class _Matcher:
-    """A matching index over keys, whole numbers inside; it takes changes when it is next asked, many at once."""
+    """Filters by key: few of them asked one by one, more in an index that takes changes when it is next asked."""
 
     def __init__(self) -> None:
+        self._few: PlainIndex[_Key] | None = PlainIndex()
         self._index = MatchingIndex()
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._keys: dict[int, tuple[str, str]] = {}
+        self._numbers: dict[_Key, int] = {}
+        self._keys: dict[int, _Key] = {}
         self._added: dict[int, Filter] = {}
         self._next = 0
 
-    def put(self, key: tuple[str, str], filter: Filter) -> None:
+    def put(self, key: _Key, filter: Filter) -> None:
         """Enter a filter, or another one in its place."""
         self.drop(key)
-        self._numbers[key] = self._next
-        self._keys[self._next] = key
-        self._added[self._next] = filter
-        self._next += 1
+        if self._few is not None:
+            self._few.put(key, filter)
+            if len(self._few) > _MANY:
+                kept, self._few = self._few, None
+                for known, each in kept.filters.items():
+                    self._number(known, each)
+        else:
+            self._number(key, filter)
 
-    def drop(self, key: tuple[str, str]) -> None:
+    def drop(self, key: _Key) -> None:
         """Forget a filter, if it was there."""
+        if self._few is not None:
+            if key in self._few:
+                self._few.remove(key)
+            return
         number = self._numbers.pop(key, None)
         if number is not None:
             del self._keys[number]
             if self._added.pop(number, None) is None:
                 self._index.remove(number)
 
-    def match(self, attributes: Mapping[str, object]) -> list[tuple[str, str]]:
+    def match(self, attributes: Mapping[str, object]) -> list[_Key]:
         """The keys whose filter accepts the event, in order."""
+        if self._few is not None:
+            return sorted(self._few.match(attributes))
         if self._added:
             self._index.add_many(self._added.items())
             self._added.clear()
         return sorted(self._keys[number] for number in cast(list[int], self._index.match(attributes)))
+
+    def _number(self, key: _Key, filter: Filter) -> None:
+        """Enter a filter into the index, under a whole number."""
+        self._numbers[key] = self._next
+        self._keys[self._next] = key
+        self._added[self._next] = filter
+        self._next += 1
 
 
 class _Origin:
@@ -209,6 +230,7 @@ class LocalInterests:
     """What this broker's own clients want, and what the others are told of it."""
 
     def __init__(self) -> None:
+        self.untold: dict[str, int] = {}  # clients of whom the others are told no more, and since when
         self._entries: dict[tuple[str, str], Entry] = {}
         self._matcher = _Matcher()
 
@@ -246,8 +268,9 @@ class LocalInterests:
     def told(self, *, covering: bool) -> dict[str, Entry]:
         """What the other brokers should know; names are made unique by the client's."""
         entries = {
-            f"{client}/{name}": Entry(f"{client}/{name}"[:255], *_terms(entry))
+            f"{client}/{name}": Entry(f"{client}/{name}", *_terms(entry))
             for (client, name), entry in sorted(self._entries.items())
+            if client not in self.untold
         }
         return uncovered(entries) if covering else entries
 

@@ -20,7 +20,7 @@ class Journal:
         self._perform = perform
         self._token = 0
         self._is_dirty = self._is_syncing = False
-        self._unsynced: list[tuple[Any, ...]] = []  # for the next sync
+        self.unsynced: list[tuple[Any, ...]] = []  # for the next sync
         self._syncing: list[tuple[Any, ...]] = []  # for the one under way
 
     def store(self, key: str, value: bytes) -> None:
@@ -36,7 +36,7 @@ class Journal:
     def when_durable(self, what: tuple[Any, ...]) -> None:
         """Perform this once everything stored so far is durable; at once if it is."""
         if self._is_dirty:
-            self._unsynced.append(what)
+            self.unsynced.append(what)
         elif self._is_syncing:
             self._syncing.append(what)
         else:
@@ -44,10 +44,10 @@ class Journal:
 
     def finish_step(self) -> None:
         """Ask for a sync if somebody waits for one and none is under way."""
-        if self._unsynced and not self._is_syncing:
+        if self.unsynced and not self._is_syncing:
             self._token += 1
             self._is_syncing, self._is_dirty = True, False
-            self._syncing, self._unsynced = self._unsynced, []
+            self._syncing, self.unsynced = self.unsynced, []
             self._emit(Sync(self._token))
 
     def synced(self, token: int) -> None:

@@ -60,7 +60,7 @@ class LinkStateMap:
         self._plan = graph  # routes follow the plan, not the state, if there is one
         self._neighbours: dict[str, tuple[str, ...]] | None = None
         self._trees: dict[str, dict[str, str]] = {}
-        self._routes: dict[tuple[str, str], tuple[str, ...] | None] = {}
+        self._paths: dict[tuple[str, str], Path | None] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -79,9 +79,11 @@ class LinkStateMap:
         """Enter what a broker says; whether the map has changed."""
         before = self._known.get(state.origin)
         self._known[state.origin] = _Known(state, now_ns + max(self._timeout_ns - state.age_ns, 0))
-        if before is not None and before.state.neighbours.keys() == state.neighbours.keys():
-            return False
-        return self._change()
+        if before is None or before.state.neighbours.keys() != state.neighbours.keys():
+            return self._change()
+        if before.state.neighbours != state.neighbours:
+            self._paths.clear()  # the same ways, with other figures
+        return False
 
     def forget_old(self, now_ns: int) -> bool:
         """Drop what was not renewed in time; whether the map has changed."""
@@ -133,11 +135,13 @@ class LinkStateMap:
     def path(self, root: str, target: str) -> Path | None:
         """The way on from here to the target for an event of this root; None if there is none now."""
         key = (root, target)
-        if key in self._routes:
-            way = self._routes[key]
-        else:
-            way = self._way(root, target) or self._way(self._name, target)
-            self._routes[key] = way
+        known = self._paths.get(key)
+        if known is None and key not in self._paths:
+            known = self._paths[key] = self._path(root, target)
+        return known
+
+    def _path(self, root: str, target: str) -> Path | None:
+        way = self._way(root, target) or self._way(self._name, target)
         if way is None:
             return None
         mean = variance = 0.0
@@ -177,5 +181,5 @@ class LinkStateMap:
         self.version += 1
         self._neighbours = None
         self._trees.clear()
-        self._routes.clear()
+        self._paths.clear()
         return True

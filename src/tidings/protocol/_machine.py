@@ -72,7 +72,8 @@ class Machine(ABC):
         """The time of the timer has come, or has passed."""
         self._now_ns = now_ns
         self._timer_ns = None
-        while (task := self._agenda.pop(now_ns)) is not None:
+        pop = self._agenda.pop
+        while (task := pop(now_ns)) is not None:
             self._on_task(task)
         return self._finish()
 
@@ -118,7 +119,8 @@ class Machine(ABC):
 
     def _send(self, peer: Peer, message: Message) -> None:
         if peer.connection is not None:
-            self._send_over(peer.connection, message)
+            self.sent[type(message).__name__] += 1
+            self._effects.append(Send(peer.connection, encode(message)))
 
     def _send_over(self, connection: str, message: Message) -> None:
         self.sent[type(message).__name__] += 1

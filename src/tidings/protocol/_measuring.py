@@ -61,8 +61,10 @@ class LinkMeter:
 
     def transit_ns(self, size_bytes: int) -> int:
         """How long a frame of this size has probably been under way."""
-        return int(self.rtt_ns / 2 + self.mean_s_per_kb * size_bytes * 1e6)
+        rtt_ns = _UNKNOWN_RTT_NS if self._rtt_ns is None else self._rtt_ns
+        return int(rtt_ns / 2 + self.mean_s_per_kb * size_bytes * 1e6)
 
     def patience_ns(self, size_bytes: int) -> int:
         """After how long without an acknowledgement a transfer is worth repeating."""
-        return int(self.rtt_ns + 4 * self._deviation_ns + 2 * self.mean_s_per_kb * size_bytes * 1e6)
+        rtt_ns = _UNKNOWN_RTT_NS if self._rtt_ns is None else self._rtt_ns
+        return int(rtt_ns + 4 * self._deviation_ns + 2 * self.mean_s_per_kb * size_bytes * 1e6)

@@ -19,12 +19,56 @@ import msgspec
 from msgspec import Meta
 
 from tidings.protocol._errors import PeerError
+from tidings.protocol._fields import (
+    LONGEST_NS,
+    MAX_ATTRIBUTES,
+    MAX_CREDIT,
+    MAX_ENTRIES,
+    MAX_FRAME_BYTES,
+    MAX_NAME,
+    MAX_NEIGHBOURS,
+    MAX_PATH,
+    MAX_TARGETS,
+    MAX_TERMS,
+    MAX_TRACED,
+    VERSION,
+    Count,
+    Duration,
+    Figure,
+    FilterText,
+    Name,
+    Price,
+    Target,
+    Term,
+    Window,
+    WireMessage,
+)
+from tidings.protocol._relocation_messages import (
+    Answer,
+    MigrationComplete,
+    MigrationUpdate,
+    Move,
+    RelocationAnswer,
+    RelocationRequest,
+    Trace,
+    TraceAnswer,
+    TraceRequest,
+    TraceResult,
+)
 
 __all__ = [
+    "LONGEST_NS",
+    "MAX_CREDIT",
     "MAX_FRAME_BYTES",
+    "MAX_NAME",
+    "MAX_PATH",
+    "MAX_TARGETS",
+    "MAX_TERMS",
+    "MAX_TRACED",
     "VERSION",
     "Ack",
     "Advertise",
+    "Answer",
     "Ask",
     "Content",
     "Credit",
@@ -35,12 +79,22 @@ __all__ = [
     "Interest",
     "LinkState",
     "Message",
+    "MigrationComplete",
+    "MigrationUpdate",
+    "Move",
     "Ping",
     "Pong",
     "Publish",
+    "Registration",
+    "RelocationAnswer",
+    "RelocationRequest",
     "Request",
     "Subscribe",
     "Term",
+    "Trace",
+    "TraceAnswer",
+    "TraceRequest",
+    "TraceResult",
     "Transfer",
     "Unadvertise",
     "Unsubscribe",
@@ -52,35 +106,8 @@ __all__ = [
     "encode_plain",
 ]
 
-VERSION: Final = 1
-MAX_FRAME_BYTES: Final = 1 << 20
-MAX_NAME: Final = 255
-MAX_FILTER: Final = 16_384
-MAX_ATTRIBUTES: Final = 256
-MAX_TARGETS: Final = 4_096
-MAX_TERMS: Final = 16
-MAX_ENTRIES: Final = 65_536
-MAX_NEIGHBOURS: Final = 1_024
-MAX_CREDIT: Final = 65_536
-LONGEST_NS: Final = 366 * 86_400 * 10**9
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-FilterText = Annotated[str, Meta(min_length=1, max_length=MAX_FILTER)]
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
-Price = Annotated[float, Meta(ge=0.0, le=1e300)]
-Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
-Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
-
-Term = tuple[Duration, Price]
-"""An on-time delivery within this time of departure is worth this much."""
-
-
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The base of all messages: an array of the tag and the fields in order."""
-
-
-class Hello(_Message, frozen=True, tag=1):
+class Hello(WireMessage, frozen=True, tag=1):
     """Who speaks, in which version, and how many unacknowledged events it takes."""
 
     version: int
@@ -90,7 +117,7 @@ class Hello(_Message, frozen=True, tag=1):
     credit: Window
 
 
-class Welcome(_Message, frozen=True, tag=2):
+class Welcome(WireMessage, frozen=True, tag=2):
     """The answer to a `Hello`, with the same fields."""
 
     version: int
@@ -100,7 +127,7 @@ class Welcome(_Message, frozen=True, tag=2):
     credit: Window
 
 
-class Error(_Message, frozen=True, tag=3):
+class Error(WireMessage, frozen=True, tag=3):
     """What a frame or a request did wrong; `request` is its name, or empty, and `number` that of its sending."""
 
     code: Name
@@ -110,7 +137,7 @@ class Error(_Message, frozen=True, tag=3):
     number: Count = 0
 
 
-class Done(_Message, frozen=True, tag=4):
+class Done(WireMessage, frozen=True, tag=4):
     """The request of this kind, name and number has been carried out, durably."""
 
     kind: Name
@@ -118,7 +145,7 @@ class Done(_Message, frozen=True, tag=4):
     number: Count = 0
 
 
-class Advertise(_Message, frozen=True, tag=5):
+class Advertise(WireMessage, frozen=True, tag=5):
     """The sender will publish events that satisfy this filter. `life` and `number` as in all requests.
 
     A request is for the life (epoch) of the broker that the client has greeted, and is numbered anew each time that it
@@ -131,7 +158,7 @@ class Advertise(_Message, frozen=True, tag=5):
     filter: FilterText
 
 
-class Unadvertise(_Message, frozen=True, tag=6):
+class Unadvertise(WireMessage, frozen=True, tag=6):
     """The sender takes an advertisement back."""
 
     life: Count
@@ -142,14 +169,14 @@ class Unadvertise(_Message, frozen=True, tag=6):
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subscription as brokers know it: `late_ns` is how long after its deadline it still wants an event."""
 
-    name: Name
+    name: Target
     filter: FilterText
     max_delay_ns: Duration | None
     price: Price
     late_ns: Duration
 
 
-class Subscribe(_Message, frozen=True, tag=7):
+class Subscribe(WireMessage, frozen=True, tag=7):
     """The sender wants these events."""
 
     life: Count
@@ -157,7 +184,7 @@ class Subscribe(_Message, frozen=True, tag=7):
     entry: Entry
 
 
-class Unsubscribe(_Message, frozen=True, tag=8):
+class Unsubscribe(WireMessage, frozen=True, tag=8):
     """The sender wants them no more."""
 
     life: Count
@@ -165,7 +192,7 @@ class Unsubscribe(_Message, frozen=True, tag=8):
     name: Name
 
 
-class Publish(_Message, frozen=True, tag=9):
+class Publish(WireMessage, frozen=True, tag=9):
     """An event from its publisher: `age_ns` is how long it has waited since departure."""
 
     session: Count
@@ -179,10 +206,10 @@ class Publish(_Message, frozen=True, tag=9):
     content: bytes
 
 
-class Transfer(_Message, frozen=True, tag=10):
+class Transfer(WireMessage, frozen=True, tag=10):
     """An event on its way: the receiver takes on its delivery to `targets`, home brokers with what they pay.
 
-    To a client, the targets are its subscriptions.
+    To a client, the targets are its subscriptions. A client that has moved is a target too (`_addresses`).
     """
 
     session: Count
@@ -198,12 +225,14 @@ class Transfer(_Message, frozen=True, tag=10):
     size_bytes: Count
     hops: Annotated[int, Meta(ge=0, le=255)]
     targets: Annotated[
-        dict[Name, Annotated[tuple[Term, ...], Meta(max_length=MAX_TERMS)]], Meta(min_length=1, max_length=MAX_TARGETS)
+        dict[Target, Annotated[tuple[Term, ...], Meta(max_length=MAX_TERMS)]],
+        Meta(min_length=1, max_length=MAX_TARGETS),
     ]
     content: bytes
+    trace: Trace | None = None
 
 
-class Ack(_Message, frozen=True, tag=11):
+class Ack(WireMessage, frozen=True, tag=11):
     """The event is stored and its way on is known; it was held for `held_ns`, and `credit` more may be under way."""
 
     session: Count
@@ -212,13 +241,13 @@ class Ack(_Message, frozen=True, tag=11):
     credit: Window
 
 
-class Credit(_Message, frozen=True, tag=12):
+class Credit(WireMessage, frozen=True, tag=12):
     """From now on this many unacknowledged events may be under way to the sender."""
 
     credit: Window
 
 
-class LinkState(_Message, frozen=True, tag=13):
+class LinkState(WireMessage, frozen=True, tag=13):
     """The neighbours that `origin` hears and is heard by, with mean and variance of each link's slowness."""
 
     origin: Name
@@ -228,7 +257,7 @@ class LinkState(_Message, frozen=True, tag=13):
     neighbours: Annotated[dict[Name, tuple[Figure, Figure]], Meta(max_length=MAX_NEIGHBOURS)]
 
 
-class Interest(_Message, frozen=True, tag=14):
+class Interest(WireMessage, frozen=True, tag=14):
     """The subscriptions at `origin`: changes from version `base` (0: everything) to `version`.
 
     With base = version it says that nothing has changed, and that the origin is alive: the refresh of soft state.
@@ -241,16 +270,16 @@ class Interest(_Message, frozen=True, tag=14):
     base: Count
     age_ns: Duration
     added: Annotated[tuple[Entry, ...], Meta(max_length=MAX_ENTRIES)] = ()
-    removed: Annotated[tuple[Name, ...], Meta(max_length=MAX_ENTRIES)] = ()
+    removed: Annotated[tuple[Target, ...], Meta(max_length=MAX_ENTRIES)] = ()
 
 
-class Ask(_Message, frozen=True, tag=15):
+class Ask(WireMessage, frozen=True, tag=15):
     """The sender lacks the subscriptions of this origin: tell it everything."""
 
     origin: Name
 
 
-class Ping(_Message, frozen=True, tag=16):
+class Ping(WireMessage, frozen=True, tag=16):
     """Is anybody there? `sent_ns` is the sender's clock, and comes back; `rtt_ns` is the round trip that it measures.
 
     Clients are pinged and do not ping: so they learn of the round trip. `digest` stands for all that the sender knows
@@ -262,7 +291,7 @@ class Ping(_Message, frozen=True, tag=16):
     digest: Count
 
 
-class Pong(_Message, frozen=True, tag=17):
+class Pong(WireMessage, frozen=True, tag=17):
     """Yes."""
 
     sent_ns: int
@@ -286,9 +315,18 @@ Message = (
     | Ask
     | Ping
     | Pong
+    | Move
+    | MigrationUpdate
+    | MigrationComplete
+    | TraceResult
+    | RelocationRequest
+    | RelocationAnswer
+    | TraceRequest
+    | TraceAnswer
 )
 
-Request = Advertise | Unadvertise | Subscribe | Unsubscribe
+Registration = Advertise | Unadvertise | Subscribe | Unsubscribe
+Request = Registration | MigrationUpdate
 
 
 class Content(msgspec.Struct, frozen=True, array_like=True):

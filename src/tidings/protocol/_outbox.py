@@ -90,14 +90,20 @@ class Outbox:
         return len(self._under_way)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits and nothing is under way."""
+        return not self._waiting and not self._under_way
+
+    @property
     def floor(self) -> int:
         """The lowest number that may still be sent again."""
-        return min(self._under_way, default=self._next_number)
+        return next(iter(self._under_way), self._next_number)  # they went under way in the order of their numbers
 
     @property
     def is_open(self) -> bool:
         """Whether one more event may be under way."""
-        return len(self._under_way) < min(self._window, self.credit)
+        under_way = len(self._under_way)
+        return under_way < self._window and under_way < self.credit
 
     def enqueue(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
         """Let an event wait; what had to go because there are too many."""
@@ -124,7 +130,7 @@ class Outbox:
 
     def send(self, parcel: Parcel, now_ns: int) -> None:
         """The event goes under way, under a number of its own."""
-        parcel.step(TransferStep.SENT)
+        parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.SENT]
         parcel.number = self._next_number
         parcel.sent_ns = now_ns
         parcel.tries = 1
@@ -136,7 +142,7 @@ class Outbox:
         """The peer has taken the event; None if that is no news."""
         parcel = self._under_way.pop(number, None)
         if parcel is not None:
-            parcel.step(TransferStep.ACKNOWLEDGED)
+            parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.ACKNOWLEDGED]
             if parcel.tries == 1:
                 self.meter.note_transfer(now_ns - parcel.sent_ns, held_ns, parcel.custody.size_bytes)
         return parcel
@@ -188,7 +194,10 @@ class Outbox:
         return parcel
 
     def _patience_ns(self, parcel: Parcel) -> int:
-        return min(max(self.meter.patience_ns(parcel.custody.size_bytes), self._retry_least_ns), self._retry_most_ns)
+        patience_ns = self.meter.patience_ns(parcel.custody.size_bytes)
+        if patience_ns < self._retry_least_ns:
+            return self._retry_least_ns
+        return min(patience_ns, self._retry_most_ns)
 
     def _retime(self) -> None:
         turn_s = _TYPICAL_KB * self.meter.mean_s_per_kb

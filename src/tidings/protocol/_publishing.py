@@ -2,6 +2,10 @@
 
 At most `window` events, and no more than the broker's credit (but one, which probes), are under way; at most
 `max_unacknowledged` wait and are under way together. An event whose lifetime ends before the broker has it is reported.
+
+In a move there is a pause: while the old home broker acknowledges its last events, the later ones wait. What it has not
+acknowledged when the pause ends is sent to the new one, under the same numbers: an event that both accept has one
+identity, so subscribers get it once.
 """
 
 from collections import deque
@@ -48,6 +52,7 @@ class Publishing:
         self._waiting: deque[_Publication] = deque()
         self._under_way: dict[int, _Publication] = {}
         self._next_number = 0
+        self._is_held = False
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._under_way)
@@ -64,7 +69,7 @@ class Publishing:
 
     def pump(self, home: Peer | None, now_ns: int) -> None:
         """Send what may be sent."""
-        while self._waiting and home is not None and home.is_up:
+        while self._waiting and home is not None and home.is_up and not self._is_held:
             if len(self._under_way) >= min(self._settings.window, max(home.outbox.credit, 1)):
                 return
             publication = self._waiting.popleft()
@@ -73,6 +78,16 @@ class Publishing:
                 self._next_number += 1
                 self._under_way[publication.number] = publication
                 self._dispatch(home, publication, now_ns)
+
+    def hold(self) -> None:
+        """Send no new events on; those under way are sent again as always."""
+        self._is_held = True
+
+    def release(self, home: Peer, now_ns: int) -> None:
+        """The pause is over; `home` may be another broker than before, and takes over what is under way."""
+        self._is_held = False
+        self.hasten(now_ns)
+        self.pump(home, now_ns)
 
     def hasten(self, now_ns: int) -> None:
         """The broker is back: everything under way is sent again at once."""
@@ -95,13 +110,13 @@ class Publishing:
         if due_ns is not None:
             self._retry_at(due_ns)
 
-    def on_ack(self, home: Peer, said: wire.Ack, now_ns: int) -> None:
-        """The broker has taken an event on, or one before it: whichever, it has room for as many as it says."""
-        home.outbox.credit = said.credit
+    def on_ack(self, source: Peer, said: wire.Ack, home: Peer | None, now_ns: int) -> None:
+        """A broker has taken an event on, or one before it: whichever, it has room for as many as it says."""
+        source.outbox.credit = said.credit
         publication = self._under_way.pop(said.number, None) if said.session == self._settings.epoch else None
         if publication is not None:
             if publication.tries == 1:
-                home.meter.note_transfer(now_ns - publication.sent_ns, said.held_ns, publication.size_bytes)
+                source.meter.note_transfer(now_ns - publication.sent_ns, said.held_ns, publication.size_bytes)
             self._emit(Confirmed("publish", str(publication.sequence)))
         self.pump(home, now_ns)
 

@@ -37,7 +37,7 @@ class Registry:
         self._deny = deny
         self._advertised: dict[str, dict[str, Filter]] = {}
 
-    def handle(self, source: Peer, request: wire.Request) -> None:
+    def handle(self, source: Peer, request: wire.Registration) -> None:
         """Carry out a request, or refuse it."""
         kind = type(request).__name__.lower()
         name = request.entry.name if isinstance(request, wire.Subscribe) else request.name
@@ -65,6 +65,10 @@ class Registry:
             client, name, text = _ADVERTISEMENT.decode(value)
             self._advertised.setdefault(client, {})[name] = parsed(text)
         return client
+
+    def knows(self, client: str) -> bool:
+        """Whether the client has asked for anything that still stands."""
+        return bool(self._advertised.get(client)) or bool(self._gossip.local.of(client))
 
     def forget(self, client: str) -> None:
         """A client is gone for good, with all that it asked for."""

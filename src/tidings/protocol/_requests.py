@@ -1,7 +1,9 @@
 """What a client has asked of its home broker, and asks again until it is confirmed.
 
 Every sending has a number of its own, so a confirmation of an older request of the same name is known for what it is.
-What was confirmed by an earlier life of the broker is asked of the next one too.
+A request is repeated after a round trip or so, then each time after twice as long. What was confirmed by an earlier
+life of the broker is asked of the next one too. While a client moves there are two
+brokers to ask, each confirms for itself, and the application is told when its home broker has.
 """
 
 from collections.abc import Callable
@@ -19,75 +21,112 @@ _OPPOSITES: Final = {
     "advertise": "unadvertise",
     "unadvertise": "advertise",
 }
+_TYPICAL_BYTES: Final = 200
+_TAKEN_BACK: Final = ("unsubscribe", "unadvertise")
 
 
 class _Request:
-    """Something asked; `first` is the number of its first sending."""
+    """Something asked; `first` is the number of its first sending; who has done it; by broker when to ask again."""
 
-    __slots__ = ("due_ns", "first", "is_confirmed", "is_told", "kind", "name", "what")
+    __slots__ = ("confirmed", "due_ns", "first", "is_told", "kind", "name", "tries", "what")
 
     def __init__(self, kind: Any, name: str, what: Any, first: int) -> None:
         self.kind = kind
         self.name = name
         self.what = what
         self.first = first
-        self.is_confirmed = self.is_told = False
-        self.due_ns = 0
+        self.is_told = False
+        self.confirmed: set[str] = set()
+        self.due_ns: dict[str, int] = {}
+        self.tries: dict[str, int] = {}
 
 
 class Requests:
-    """The requests of one client, by kind and name."""
+    """The requests of one client, by kind and name; `places` are its home broker and, in a move, the next one."""
 
     def __init__(
         self,
         *,
-        retry_ns: int,
+        retry_least_ns: int,
+        retry_most_ns: int,
+        places: Callable[[], list[Peer]],
         send: Callable[[Peer, wire.Message], None],
         emit: Callable[[Effect], None],
         ask_at: Callable[[int], None],
     ) -> None:
-        self._retry_ns = retry_ns
+        self._retry_least_ns = retry_least_ns
+        self._retry_most_ns = retry_most_ns
+        self._places = places
         self._send = send
         self._emit = emit
         self._ask_at = ask_at
         self._open: dict[tuple[str, str], _Request] = {}
         self._number = 0
 
-    def make(self, kind: str, name: str, what: Any, home: Peer | None, now_ns: int) -> None:
+    def patience_ns(self, place: Peer, tries: int) -> int:
+        """How long to wait for an answer to the request that has been sent so many times."""
+        least_ns = max(place.meter.patience_ns(_TYPICAL_BYTES), self._retry_least_ns)
+        return min(least_ns << min(tries - 1, 16), self._retry_most_ns)
+
+    def next_number(self) -> int:
+        """A number that no request had before."""
+        self._number += 1
+        return self._number - 1
+
+    def make(self, kind: str, name: str, what: Any, now_ns: int) -> None:
         """Ask for something, instead of what was asked for under this name before."""
         self._open.pop((_OPPOSITES[kind], name), None)
         request = self._open[kind, name] = _Request(kind, name, what, self._number)
-        self._ask(request, home, now_ns)
+        for place in self._places():
+            self._ask(request, place, now_ns)
 
-    def ask_all(self, home: Peer, now_ns: int) -> None:
-        """The broker lives anew: ask for everything again."""
+    def ask_all(self, place: Peer, now_ns: int) -> None:
+        """The broker is new, or lives anew: ask for everything."""
         for request in self._open.values():
-            request.is_confirmed = False
-            self._ask(request, home, now_ns)
+            request.confirmed.discard(place.name)
+            request.tries.pop(place.name, None)
+            self._ask(request, place, now_ns)
 
-    def ask_again(self, home: Peer | None, now_ns: int) -> None:
+    def ask_again(self, now_ns: int) -> None:
         """Ask again for what has waited too long for its confirmation."""
-        for request in self._open.values():
-            if not request.is_confirmed:
-                if request.due_ns <= now_ns:
-                    self._ask(request, home, now_ns)
-                else:
-                    self._ask_at(request.due_ns)
+        for place in self._places():
+            for request in self._open.values():
+                if place.name not in request.confirmed:
+                    if request.due_ns.get(place.name, 0) <= now_ns:
+                        self._ask(request, place, now_ns)
+                    else:
+                        self._ask_at(request.due_ns[place.name])
 
-    def on_done(self, said: wire.Done) -> None:
-        """The broker has carried out a request."""
+    def are_confirmed(self, place: Peer) -> bool:
+        """Whether this broker has carried out all that stands."""
+        return all(place.name in request.confirmed for request in self._open.values())
+
+    def on_done(self, place: Peer, said: wire.Done) -> None:
+        """A broker has carried out a request."""
         request = self._open.get((said.kind, said.request))
-        if request is None or said.number < request.first:
-            return
-        request.is_confirmed = True
-        if not request.is_told:
+        if request is not None and said.number >= request.first:
+            request.confirmed.add(place.name)
+            self._settle(request, [place.name for place in self._places()])
+
+    def leave(self, place: Peer) -> None:
+        """The broker is none of the client's places any more: what only it had not confirmed is confirmed now."""
+        places = [place.name for place in self._places()]
+        for request in list(self._open.values()):
+            request.confirmed.discard(place.name)
+            request.due_ns.pop(place.name, None)
+            request.tries.pop(place.name, None)
+            self._settle(request, places)
+
+    def _settle(self, request: _Request, places: list[str]) -> None:
+        """Tell the application what its home broker has confirmed, and forget what is over."""
+        if not request.is_told and request.confirmed.intersection(places[:1]):
             request.is_told = True
             self._emit(Confirmed(request.kind, request.name))
-        if request.kind in ("unsubscribe", "unadvertise"):
+        if request.kind in _TAKEN_BACK and places and request.confirmed.issuperset(places):
             del self._open[request.kind, request.name]
 
     def on_error(self, said: wire.Error) -> bool:
-        """The broker refuses something; whether it was a request that stands."""
+        """The home broker refuses something; whether it was a request that stands."""
         request = self._open.get((said.kind, said.request))
         if request is None or said.number < request.first:
             return False
@@ -95,11 +134,10 @@ class Requests:
         self._emit(Failed(said.kind, said.request, said.code, said.text))
         return True
 
-    def _ask(self, request: _Request, home: Peer | None, now_ns: int) -> None:
-        if home is None or not home.is_up:
+    def _ask(self, request: _Request, place: Peer, now_ns: int) -> None:
+        if not place.is_up:
             return
-        head = (home.epoch, self._number)
-        self._number += 1
+        head = (place.epoch, self.next_number())
         match request.kind:
             case "subscribe":
                 message: wire.Request = wire.Subscribe(*head, request.what)
@@ -109,6 +147,7 @@ class Requests:
                 message = wire.Advertise(*head, request.name, request.what)
             case _:
                 message = wire.Unadvertise(*head, request.name)
-        self._send(home, message)
-        request.due_ns = now_ns + self._retry_ns
-        self._ask_at(request.due_ns)
+        self._send(place, message)
+        tries = request.tries[place.name] = request.tries.get(place.name, 0) + 1
+        request.due_ns[place.name] = now_ns + self.patience_ns(place, tries)
+        self._ask_at(request.due_ns[place.name])

@@ -5,25 +5,32 @@
 | `max_frame_bytes` | a longer frame is refused |
 | `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
 | `max_stored` | no event is taken on: not acknowledged, credit 0, the sender tries again |
-| `max_queued`, `max_queued_client` | the waiting event with the least time left is dropped, counted and traced |
+| `max_queued`, `max_queued_client` | the waiting event with the least expected benefit is dropped, counted and traced |
 | `max_seen` | the entry that expires first is forgotten, counted |
 | `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
 | `max_origins`, `max_entries` | one more broker or subscription from a neighbour is refused, counted |
 | `window`, the peer's credit | more events wait in the queue, where the strategy decides |
+| `max_traces` | of the publishers that are traced the one heard of longest ago is forgotten |
+| `max_departures` | of the clients that have moved away the first is forgotten, counted |
 | `max_unacknowledged` (client) | publishing is refused: the application has to wait |
+| `max_leaving` (client) | a move is refused until a home before has confirmed that it forgot the client |
 | `max_refused` | the connection is closed |
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
-from tidings.protocol._messages import MAX_CREDIT, MAX_FRAME_BYTES
+from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT_WINDOW_NS, Metric
+from tidings.protocol._messages import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
 from tidings.scheduling import Strategy
 
-__all__ = ["MS", "SECOND", "BrokerSettings", "ClientSettings"]
+__all__ = ["MS", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]
+
+Relocation = Literal["off", "pop", "grape"]
 
 MS = 10**6
 SECOND = 10**9
@@ -34,6 +41,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
+
+    With a relocation this broker finds its publishers' places and asks them to move (paper E): after
+    `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP tracing at
+    most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what others say.
     """
 
     name: str
@@ -46,6 +57,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     synchronised_clocks: bool = False
     must_advertise: bool = True
     tracing: bool = True
+
+    relocation: Relocation = "off"
+    relocation_events: int = DEFAULT_TRACED
+    relocation_metric: Metric = "load"
+    relocation_weight: float = 100.0
+    relocation_hysteresis: float = 0.02
+    relocation_window_ns: int = DEFAULT_WINDOW_NS
+    relocation_per_window: int = DEFAULT_TRACED_PER_WINDOW
+    relocation_wait_ns: int = 2 * SECOND
 
     ping_ns: int = 1 * SECOND
     silence_ns: int = 3 * SECOND
@@ -70,6 +90,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_clients: int = 10_000
     max_subscriptions: int = 10_000
     max_advertisements: int = 1_000
+    max_departures: int = 10_000
+    max_traces: int = 4_096
     max_origins: int = 4_096
     max_entries: int = 65_536
     max_hops: int = 64
@@ -84,6 +106,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.window > MAX_CREDIT:
             raise ConfigurationError(f"broker {self.name!r}: window is {self.window}, at most {MAX_CREDIT} is possible")
+        if self.relocation != "off" and not (self.buffers and 0 < self.relocation_events <= MAX_TRACED):
+            raise ConfigurationError(
+                f"broker {self.name!r}: relocation {self.relocation!r} needs a scheme with buffers and from 1 to "
+                f"{MAX_TRACED} relocation_events, not {self.scheme!r} and {self.relocation_events}"
+            )
         if not self.bypasses and self.neighbours and not self.graph:
             raise ConfigurationError(
                 f"broker {self.name!r}: scheme {self.scheme!r} routes by the planned overlay: give it as `graph`"
@@ -106,7 +133,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One client; `record` is how many of its last events each event describes (paper A)."""
+    """One client; `record` is how many of its last events each event describes (paper A).
+
+    A move that has not come to the new home within `move_ns` is called off; events that the old home has not
+    acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
+    """
 
     name: str
     epoch: int = 1
@@ -119,10 +150,14 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_most_ns: int = 2 * SECOND
     max_lifetime_ns: int = 600 * SECOND
     seen_grace_ns: int = 60 * SECOND
+    move_ns: int = 10 * SECOND
+    handover_ns: int = 1 * SECOND
+    may_be_moved: bool = True
 
     window: int = 64
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_unacknowledged: int = 1_024
+    max_leaving: int = 8
     max_seen: int = 100_000
     max_refused: int = 100
 

@@ -1,4 +1,4 @@
-"""The states of a neighbourhood, a connection and a transfer, as tables; the diagrams in the documentation follow them.
+"""The states of a connection, a transfer and a move, as tables; the diagrams in the documentation follow them.
 
 A step that a table does not have is a bug of ours, not of the peer: what peers may send in which state is checked
 before (`ALLOWED`), and refused, never stepped.
@@ -12,8 +12,11 @@ from tidings.protocol import _messages as wire
 
 __all__ = [
     "ALLOWED",
+    "MOVE_STEPS",
     "PEER_STEPS",
     "TRANSFER_STEPS",
+    "MoveState",
+    "MoveStep",
     "PeerState",
     "PeerStep",
     "TransferState",
@@ -22,7 +25,13 @@ __all__ = [
 ]
 
 
-class PeerState(Enum):
+class _Named(Enum):
+    """States and steps are keys of tables: told apart by identity, which costs nothing to hash."""
+
+    __hash__ = object.__hash__
+
+
+class PeerState(_Named):
     """What a machine knows of the other end of a connection."""
 
     AWAY = "away"
@@ -30,7 +39,7 @@ class PeerState(Enum):
     UP = "up"
 
 
-class PeerStep(Enum):
+class PeerStep(_Named):
     """What can happen between two machines."""
 
     CONNECTED = "connected"
@@ -53,7 +62,7 @@ PEER_STEPS: Final[Mapping[tuple[PeerState, PeerStep], PeerState]] = {
 }
 
 
-class TransferState(Enum):
+class TransferState(_Named):
     """Where an event is on its way to one neighbour or client."""
 
     WAITING = "waiting"
@@ -62,7 +71,7 @@ class TransferState(Enum):
     DROPPED = "dropped"
 
 
-class TransferStep(Enum):
+class TransferStep(_Named):
     """What can happen to it."""
 
     SENT = "sent"
@@ -82,12 +91,41 @@ TRANSFER_STEPS: Final[Mapping[tuple[TransferState, TransferStep], TransferState]
     (TransferState.UNDER_WAY, TransferStep.EXPIRED): TransferState.DROPPED,
 }
 
+
+class MoveState(Enum):
+    """Where a client is on its way to another home broker."""
+
+    AT_HOME = "at home"
+    JOINING = "joining"
+    PAUSED = "paused"
+
+
+class MoveStep(Enum):
+    """What can happen on it."""
+
+    ASKED = "asked"
+    JOINED = "joined"
+    HANDED_OVER = "handed over"
+    CALLED_OFF = "called off"
+
+
+MOVE_STEPS: Final[Mapping[tuple[MoveState, MoveStep], MoveState]] = {
+    (MoveState.AT_HOME, MoveStep.ASKED): MoveState.JOINING,
+    (MoveState.JOINING, MoveStep.JOINED): MoveState.PAUSED,
+    (MoveState.JOINING, MoveStep.CALLED_OFF): MoveState.AT_HOME,
+    (MoveState.PAUSED, MoveStep.HANDED_OVER): MoveState.AT_HOME,
+    (MoveState.PAUSED, MoveStep.CALLED_OFF): MoveState.AT_HOME,
+}
+
 _GREETINGS: Final[frozenset[type]] = frozenset((wire.Hello, wire.Welcome))
 _ALWAYS: Final[frozenset[type]] = frozenset((wire.Pong, wire.Ack, wire.Credit, wire.Error)) | _GREETINGS
 ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
-    ("broker", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.Ask, wire.Done},
-    ("broker", "client"): _ALWAYS | {wire.Publish, wire.Subscribe, wire.Unsubscribe, wire.Advertise, wire.Unadvertise},
-    ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done},
+    ("broker", "broker"): _ALWAYS
+    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.Ask, wire.Done, wire.TraceResult}
+    | {wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
+    ("broker", "client"): _ALWAYS
+    | {wire.Publish, wire.Subscribe, wire.Unsubscribe, wire.Advertise, wire.Unadvertise, wire.MigrationUpdate},
+    ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done, wire.Move, wire.MigrationComplete},
 }
 """By the kind of the receiver and of the sender: what may be sent, once the two have greeted each other."""
 

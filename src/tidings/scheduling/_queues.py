@@ -8,6 +8,7 @@ import heapq
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
 from tidings.scheduling._choosing import choose, purge, take
+from tidings.scheduling._dropping import Assessment, Dropping, benefits
 from tidings.scheduling._heap import heap_choose, heap_purge, heap_push, heap_take
 from tidings.scheduling._kernels import NORMAL_TABLE
 from tidings.scheduling._layout import forget
 from tidings.scheduling._store import Store
 from tidings.scheduling._strategies import Strategy
-from tidings.scheduling._twins import plain_deletion_time_s
+from tidings.scheduling._twins import plain_benefit, plain_deletion_time_s
 from tidings.scheduling._waiting import Deleted, OutputQueue, Waiting, reason_of
 
 __all__ = ["DEFAULT_MAX_QUEUED", "FifoQueue", "HeapQueue", "ScanQueue", "queue_for"]
@@ -59,23 +61,25 @@ class FifoQueue(Generic[T]):
         # that were sent stay until they surface, or until they outnumber what waits.
         self._times: list[tuple[float, int]] = []
         self._pushed = 0
+        self._dropping = Dropping()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:  # noqa: ARG002
-        time_s = plain_deletion_time_s(waiting, quantile=self._quantile, processing_s=self._processing_s)
+    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
+        time_s = self._deletion_time_s(waiting)
         self._queue[self._pushed] = waiting
         heapq.heappush(self._times, (time_s, -self._pushed))
         self._pushed += 1
         if len(self._times) > 2 * len(self._queue) + 16:
             self._times = [entry for entry in self._times if -entry[1] in self._queue]
             heapq.heapify(self._times)
+        if self._dropping.is_watching:
+            self._dropping.note(self._assessed([self._pushed - 1], now_s))
         if len(self._queue) <= self._max_queued:
             return ()
-        while -self._times[0][1] not in self._queue:
-            heapq.heappop(self._times)
-        return (Deleted(waiting=self._queue.pop(-heapq.heappop(self._times)[1]), reason="full"),)
+        number = self._dropping.choose(now_s, lambda: self._assessed(self._queue, now_s), self._queue.__contains__)
+        return (Deleted(waiting=self._queue.pop(number), reason="full"),)
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         gone = []
@@ -86,6 +90,15 @@ class FifoQueue(Generic[T]):
         waitings = [self._queue.pop(number) for number in sorted(gone)]
         deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in waitings)
         return self._queue.popitem(last=False)[1] if self._queue else None, deleted
+
+    def _deletion_time_s(self, waiting: Waiting[T]) -> float:
+        return plain_deletion_time_s(waiting, quantile=self._quantile, processing_s=self._processing_s)
+
+    def _assessed(self, numbers: Collection[int], now_s: float) -> Assessment:
+        waitings = [self._queue[number] for number in numbers]
+        worths = [plain_benefit(each, now_s, extra_s=0.0, processing_s=self._processing_s) for each in waitings]
+        times_s = [self._deletion_time_s(waiting) for waiting in waitings]
+        return Assessment(np.array(worths), np.array(times_s), np.array([*numbers], np.int64))
 
 
 class _CompiledQueue(ABC, Generic[T]):
@@ -99,22 +112,24 @@ class _CompiledQueue(ABC, Generic[T]):
         self._order = np.zeros(0, np.int64)
         self._count = 0
         self._soonest_s = math.inf
+        self._dropping = Dropping()
 
     def __len__(self) -> int:
         return self._count
 
-    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:  # noqa: ARG002
+    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
         slot = self._store.add(waiting)
         if self._count == len(self._order):
             self._order = np.concatenate([self._order, np.zeros(self._count + 16, np.int64)])
         self._enter(slot)
         self._count += 1
         self._soonest_s = min(self._soonest_s, float(self._store.slots.delete_s[slot]))
+        if self._dropping.is_watching:
+            self._dropping.note(self._assessed(np.array([slot]), now_s))
         if self._count <= self._max_queued:
             return ()
-        slots = self._order[: self._count]
-        first = np.lexsort((-self._store.slots.sequence[slots], self._store.slots.delete_s[slots]))[0]
-        return (Deleted(waiting=self._remove(int(first)), reason="full"),)
+        number = self._dropping.choose(now_s, lambda: self._assessed(self._order[: self._count], now_s), self._waits)
+        return (Deleted(waiting=self._remove(int(self._places(number)[0])), reason="full"),)
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         deleted: tuple[Deleted[T], ...] = ()
@@ -128,6 +143,18 @@ class _CompiledQueue(ABC, Generic[T]):
         if not self._count:
             return None, deleted
         return self._remove(self._choose(now_s)), deleted
+
+    def _assessed(self, queue: NDArray[np.int64], now_s: float) -> Assessment:
+        worth = np.empty(len(queue))
+        benefits(now_s, queue, *self._store.tables, self._processing_s, NORMAL_TABLE, worth)
+        return Assessment(worth, self._store.slots.delete_s[queue], self._store.slots.sequence[queue])
+
+    def _waits(self, number: int) -> bool:
+        return len(self._places(number)) > 0
+
+    def _places(self, number: int) -> NDArray[np.intp]:
+        """The position in the order of the event with this number, if it waits."""
+        return np.flatnonzero(self._store.slots.sequence[self._order[: self._count]] == number)
 
     def _remove(self, position: int) -> Waiting[T]:
         slot = self._leave(position)

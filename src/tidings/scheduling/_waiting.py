@@ -88,8 +88,8 @@ class Deleted(Generic[T]):
 class OutputQueue(Protocol[T]):
     """The events that wait for one link. Time comes in with every call and must not run backwards.
 
-    Bound: at most `max_queued` events wait; beyond it the one whose deletion time comes first (of equals the last
-    enqueued) is deleted as "full". With room to spare nothing is.
+    Bound: at most `max_queued` events wait; beyond it the one with the least expected benefit (of equals the one whose
+    deletion time comes first, then the last enqueued) is deleted as "full". With room to spare nothing is.
     """
 
     def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:

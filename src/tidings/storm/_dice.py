@@ -1,7 +1,8 @@
-"""Random draws in blocks: a generator's numbers one at a time, at the price of a list."""
+"""Random draws in blocks: a generator's numbers one at a time, at the price of an iterator."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, TypeVar
 
 import numpy as np
@@ -16,20 +17,14 @@ _BLOCK: Final = 4_096
 class Dice:
     """Uniform draws from a generator, and what is made of them."""
 
-    __slots__ = ("_block", "_generator", "_place")
+    __slots__ = ("share",)
+
+    share: Callable[[], float]
+    """A number from 0 to below 1."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
-        self._block: list[float] = []
-        self._place = 0
-
-    def share(self) -> float:
-        """A number from 0 to below 1."""
-        if self._place == len(self._block):
-            self._block = self._generator.random(_BLOCK).tolist()
-            self._place = 0
-        self._place += 1
-        return self._block[self._place - 1]
+        blocks = iter(lambda: generator.random(_BLOCK).tolist(), None)
+        self.share = chain.from_iterable(blocks).__next__
 
     def happens(self, chance: float) -> bool:
         """True with this probability."""

@@ -1,6 +1,11 @@
-"""How the faults of a plan are done to the network, and undone."""
+"""How the faults of a plan are done to the network, and undone.
 
+Clients come and go between brokers meanwhile: a connection that is made while one of its ends is cut off is cut too.
+"""
+
+from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from tidings.protocol import Client
 from tidings.storm._history import History
@@ -8,6 +13,8 @@ from tidings.storm._network import Network, Node
 from tidings.storm._plan import Fault, Plan
 
 __all__ = ["FaultInjector"]
+
+_CUT_OFF: Final = ("isolate", "client-away")
 
 
 class FaultInjector:
@@ -27,6 +34,11 @@ class FaultInjector:
         self._start_broker = start_broker
         self._before_crash = before_crash
         self._active = 0
+        self._cut_off: Counter[str] = Counter()
+
+    def how_cut(self, one: str, other: str) -> int:
+        """How many faults a connection that is made now suffers from."""
+        return self._cut_off[one] + self._cut_off[other]
 
     def schedule(self) -> None:
         """Put all of it on the network's agenda."""
@@ -97,12 +109,14 @@ class FaultInjector:
 
     def _pairs(self, fault: Fault) -> list[tuple[str, str]]:
         """The links, both ways, that a fault is about; half a cut is one way only."""
-        if fault.kind in ("isolate", "client-away"):
+        if fault.kind in _CUT_OFF:
             return [pair for pair in self._network.links if fault.place in pair]
         pairs = [(fault.place, fault.other), (fault.other, fault.place)]
         return pairs[:1] if fault.kind == "half-cut" else pairs
 
     def _cut(self, fault: Fault, change: int) -> None:
+        if fault.kind in _CUT_OFF:
+            self._cut_off[fault.place] += change
         for pair in self._pairs(fault):
             link = self._network.links[pair]
             link.is_cut += change

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidings.protocol import Deliver, EventId, Note
+from tidings.protocol import Deliver, EventId, Failed, Moved, Note
 
-__all__ = ["Delivery", "History", "Hop", "Published", "Subscribed"]
+__all__ = ["Delivery", "History", "Hop", "Moving", "Published", "Residence", "Subscribed"]
 
 
 class Published:
@@ -70,8 +70,32 @@ class Subscribed:
         return self.client, self.name
 
 
+class Moving:
+    """A client was told to move: when, from where to where, and when it was there or stayed."""
+
+    __slots__ = ("at_ns", "client", "done_ns", "failed", "paused_ns", "source", "target")
+
+    def __init__(self, at_ns: int, client: str, source: str, target: str) -> None:
+        self.at_ns = at_ns
+        self.client = client
+        self.source = source
+        self.target = target
+        self.done_ns: int | None = None
+        self.paused_ns: int | None = None
+        self.failed: str | None = None
+
+
+class Residence(NamedTuple):
+    """Where a client thinks that it is at home, and the brokers that know it, at the end."""
+
+    home: str | None
+    is_moving: bool
+    registered: tuple[str, ...]
+    connected: tuple[str, ...]
+
+
 class Delivery(NamedTuple):
-    """An application got an event."""
+    """An application got an event, after its client had held it for a while to restore order."""
 
     at_ns: int
     client: str
@@ -79,6 +103,8 @@ class Delivery(NamedTuple):
     event: EventId
     late: bool
     age_ns: int
+    home: str
+    held_ns: int
 
 
 class Hop:
@@ -108,19 +134,36 @@ class History:
         self.drops: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.bounds_broken: list[str] = []
+        self.moves: list[Moving] = []
+        self.relocated = 0  # moves that nobody but the brokers asked for
+        self.residence: dict[str, Residence] = {}
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
-    def deliver(self, at_ns: int, client: str, effect: Deliver) -> None:
-        """An application got an event."""
-        row = Delivery(at_ns, client, effect.subscription, effect.event, effect.late, effect.age_ns)
-        self.deliveries.append(row)
+    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str) -> None:
+        """An application got an event, while its client was at home at this broker."""
+        what = (effect.subscription, effect.event, effect.late, effect.age_ns)
+        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns))
+
+    def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
+        """A client has another home, or stays."""
+        target = effect.target if isinstance(effect, Moved) else effect.name
+        for move in reversed(self.moves):
+            if (move.client, move.target) == (client, target) and move.done_ns is None and move.failed is None:
+                if isinstance(effect, Moved):
+                    move.done_ns, move.paused_ns = at_ns, effect.paused_ns
+                else:
+                    move.failed = effect.code
+                return
+        self.relocated += isinstance(effect, Moved)
 
     def note(self, at_ns: int, broker: str, note: Note) -> None:
         """A broker says what happened to an event."""
         if note.kind == "accepted":
             known = self.published.get(note.event)
             if known is not None:
+                if not known.accepted_ns:
+                    known.broker = broker
                 known.accepted_ns.append(at_ns)
         elif note.kind == "local":
             self.local.append((at_ns, broker, note.event))
@@ -154,5 +197,6 @@ class History:
         """One number for all of it: equal histories have equal digests."""
         hops = [(key, hop.enqueued_ns, hop.sent_ns, hop.received_ns, hop.outcome) for key, hop in self.hops.items()]
         published = [(p.id, p.departed_ns, p.accepted_ns, p.confirmed_ns) for p in self.published.values()]
-        rows = (published, self.deliveries, hops, self.transitions, self.local)
+        moves = [(move.at_ns, move.client, move.target, move.done_ns, move.failed) for move in self.moves]
+        rows = (published, self.deliveries, hops, self.transitions, self.local, moves)
         return hashlib.sha256(msgspec.msgpack.encode(rows)).hexdigest()

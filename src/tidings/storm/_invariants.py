@@ -16,8 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
-from tidings.protocol import EventId, LinkStateMap, View
+from tidings.protocol import EventId, LinkStateMap, View, is_address
 from tidings.storm._history import History, Published, Subscribed
 from tidings.storm._plan import Plan
 from tidings.storm._settings import StormSettings
@@ -108,18 +109,18 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
         return
     history = evidence.history
     got = {(delivery.event, delivery.client, delivery.subscription) for delivery in history.deliveries}
-    filters = {known.filter: Filter.parse(known.filter) for known in history.subscribed.values()}
+    wanted: PlainIndex[tuple[str, str]] = PlainIndex()
+    for known in history.subscribed.values():
+        if not known.drops:
+            wanted.put(known.key, Filter.parse(known.filter))
     calms = _Calms(evidence.plan.calms())
     told = 0
     for published in history.published.values():
         if published.confirmed_ns is None or published.id in history.dropped:
             continue
-        for known in history.subscribed.values():
-            if (published.id, known.client, known.name) in got or not filters[known.filter].matches(
-                published.attributes
-            ):
-                continue
-            if not known.drops and _is_owed(evidence, calms, published, known):
+        for key in wanted.match(published.attributes):
+            known = history.subscribed[key]
+            if (published.id, *key) not in got and _is_owed(evidence, calms, published, known):
                 told += 1
                 if told <= _MOST_TOLD:
                     accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
@@ -198,6 +199,8 @@ def differences(graph: Mapping[str, frozenset[str]], fresh: View, views: Mapping
     """Where brokers know something else, or would send an event elsewhere, than those of a fresh network."""
     found = []
     for broker, view in views.items():
+        if view is not None:
+            view = view._replace(interests=_of_clients_here(view.interests))
         if view is None or view.links != fresh.links:
             found.append(f"{broker} sees links {None if view is None else view.links}")
         elif view.interests != fresh.interests:
@@ -214,8 +217,41 @@ def differences(graph: Mapping[str, frozenset[str]], fresh: View, views: Mapping
     return found
 
 
+def _of_clients_here(interests: Mapping[str, frozenset[tuple[str, str]]]) -> dict[str, frozenset[tuple[str, str]]]:
+    """Without what is still told of clients that have moved away, until everybody knows their new home."""
+    here = {home: frozenset(each for each in told if not is_address(each[0])) for home, told in interests.items()}
+    return {home: told for home, told in here.items() if told}
+
+
 def _s(at_ns: int) -> str:
     return f"{at_ns / SECOND:.3f} s"
+
+
+def one_home(evidence: Evidence) -> Iterator[str]:
+    """In the end every client is registered at exactly one broker, the one it is connected to."""
+    for client, residence in evidence.history.residence.items():
+        if residence.is_moving or {*residence.registered, *residence.connected} != {residence.home}:
+            yield (
+                f"{client} is at home at {residence.home}{', moving' if residence.is_moving else ''}, registered at "
+                f"{', '.join(residence.registered) or 'none'}, connected to {', '.join(residence.connected) or 'none'}"
+            )
+
+
+def moves_complete(evidence: Evidence) -> Iterator[str]:
+    """A move that is asked for in a calm, and that no fault disturbs, is done in time."""
+    needed_ns = round(evidence.settings.move_s * SECOND)
+    settle_ns = round(evidence.settings.settle_s * SECOND)
+    calms = _Calms(evidence.plan.calms())
+    for move in evidence.history.moves:
+        calm = calms.last_before(move.at_ns)
+        if (move.failed or "").startswith("refused"):
+            continue  # it was moving already
+        if calm is None or calm[0] + settle_ns > move.at_ns or move.at_ns + needed_ns > calm[1]:
+            continue
+        if move.done_ns is None or move.done_ns > move.at_ns + needed_ns:
+            how = move.failed or "never"
+            how = how if move.done_ns is None else f"{(move.done_ns - move.at_ns) / SECOND:.1f} s later"
+            yield f"{move.client} was told at {_s(move.at_ns)} to go from {move.source} to {move.target}: {how}"
 
 
 CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
@@ -227,5 +263,7 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "converges": converges,
     "nothing-lost": nothing_lost,
     "on-time-is-marked": on_time_is_marked,
+    "one-home": one_home,
+    "moves-complete": moves_complete,
 }
 """Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""

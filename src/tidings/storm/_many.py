@@ -28,6 +28,7 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     late: int
     faults: dict[str, int]
+    moves: dict[str, int]
     drops: dict[str, int]
     frames: int
     sent: dict[str, int]
@@ -38,6 +39,9 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
         """How many frames of each kind an accepted event costs."""
         kinds = {"Transfer": "data", "Publish": "data", "Ack": "ack", "Interest": "refresh", "Ask": "refresh"}
         kinds |= {"LinkState": "link-state", "Ping": "ping", "Pong": "ping", "Hello": "greeting", "Welcome": "greeting"}
+        kinds |= dict.fromkeys(("TraceResult", "RelocationRequest", "RelocationAnswer"), "relocation")
+        kinds |= dict.fromkeys(("TraceRequest", "TraceAnswer", "Move"), "relocation")
+        kinds |= dict.fromkeys(("MigrationUpdate", "MigrationComplete"), "relocation")
         found: Counter[str] = Counter()
         for name, count in self.sent.items():
             found[kinds.get(name, "requests")] += count
@@ -69,6 +73,7 @@ def run_storms(
         deliveries=sum(result.deliveries for result in results),
         late=sum(result.late for result in results),
         faults=_total(result.faults for result in results),
+        moves=_total(result.moves for result in results),
         drops=_total(result.drops for result in results),
         frames=sum(result.frames for result in results),
         sent=_total(result.sent for result in results),

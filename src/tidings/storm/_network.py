@@ -11,8 +11,9 @@ Rules:
   came after it; one that does not keeps all.
 """
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
 
 from tidings.protocol import Erase, Machine, Send, SetTimer, Store, Sync
@@ -59,32 +60,35 @@ class Disk:
 class Node:
     """A machine, its clock, and its disk; `life` counts its starts."""
 
+    __slots__ = ("dice", "disk", "life", "links", "machine", "name", "offset_ns", "rate", "timer_ns")
+
     def __init__(self, name: str, dice: Dice, rate: float, offset_ns: int) -> None:
         self.name = name
         self.machine: Machine | None = None
         self.disk = Disk()
         self.life = 0
         self.dice = dice
-        self._rate = rate
-        self._offset_ns = offset_ns
+        self.rate = rate
+        self.offset_ns = offset_ns
         self.timer_ns: int | None = None
+        self.links: dict[str, Link] = {}  # by target
 
     def clock_ns(self, now_ns: int) -> int:
         """What the node's own clock shows."""
-        return int(now_ns * self._rate) + self._offset_ns
+        return int(now_ns * self.rate) + self.offset_ns
 
     def when_ns(self, clock_ns: int) -> int:
         """When the node's own clock will show this."""
-        when_ns = int((clock_ns - self._offset_ns) / self._rate)
+        when_ns = int((clock_ns - self.offset_ns) / self.rate)
         while self.clock_ns(when_ns) < clock_ns:
             when_ns += 1
         return when_ns
 
 
 class Link:
-    """One direction of a connection."""
+    """One direction of a connection; `draw`, if given, says how long a frame of so many bytes is sent and travels."""
 
-    __slots__ = ("busy_until_ns", "is_cut", "jitter_ns", "latency_ns", "ns_per_byte", "source", "target")
+    __slots__ = ("busy_until_ns", "draw", "is_cut", "jitter_ns", "latency_ns", "ns_per_byte", "source", "target")
 
     def __init__(self, source: Node, target: Node, latency_ns: float, jitter_ns: float, ns_per_byte: float) -> None:
         self.source = source
@@ -92,6 +96,7 @@ class Link:
         self.latency_ns = latency_ns
         self.jitter_ns = jitter_ns
         self.ns_per_byte = ns_per_byte
+        self.draw: Callable[[int], tuple[float, float]] | None = None
         self.busy_until_ns = 0.0
         self.is_cut = 0
 
@@ -107,8 +112,9 @@ class Network:
         self.loss = self.doubling = self.overtaking = 0.0
         self._dice = dice
         self._on_effect = on_effect
+        self._share = dice.share
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._serial = 0
+        self._serial = count(1).__next__
 
     def add(self, name: str) -> Node:
         """A node without a machine yet."""
@@ -119,19 +125,19 @@ class Network:
     def join(self, one: str, other: str, latency_ns: float, jitter_ns: float, ns_per_byte: float) -> None:
         """A connection, as two links."""
         for source, target in ((one, other), (other, one)):
-            nodes = self.nodes[source], self.nodes[target]
-            self.links[source, target] = Link(*nodes, latency_ns, jitter_ns, ns_per_byte)
+            node = self.nodes[source]
+            link = Link(node, self.nodes[target], latency_ns, jitter_ns, ns_per_byte)
+            self.links[source, target] = node.links[target] = link
 
     def at(self, when_ns: int, do: Callable[..., None], *what: Any) -> None:
         """Let something happen."""
-        self._serial += 1
-        heapq.heappush(self._heap, (when_ns, self._serial, do, what))
+        heappush(self._heap, (when_ns, self._serial(), do, what))
 
     def run(self, until_ns: int) -> None:
         """Let everything happen that is to happen before this time."""
         heap = self._heap
         while heap and heap[0][0] < until_ns:
-            self.now_ns, _, do, what = heapq.heappop(heap)
+            self.now_ns, _, do, what = heappop(heap)
             do(*what)
         self.now_ns = until_ns
 
@@ -181,27 +187,39 @@ class Network:
                 self._on_effect(node, effect)
 
     def _send(self, node: Node, target: str, frame: bytes) -> None:
-        link = self.links.get((node.name, target))
+        link = node.links.get(target)
         if link is None:
             return
         self.frames += 1
-        dice = self._dice
-        if link.is_cut or (self.loss and dice.happens(self.loss)):
+        share = self._share
+        if link.is_cut or (self.loss and share() < self.loss):
             return
-        began_ns = max(link.busy_until_ns, self.now_ns)
-        link.busy_until_ns = began_ns + len(frame) * link.ns_per_byte
-        arrives_ns = link.busy_until_ns + link.latency_ns + link.jitter_ns * dice.share()
-        if self.overtaking and dice.happens(self.overtaking):
-            arrives_ns += dice.between(*_HELD_BACK_NS)
-        self.at(int(arrives_ns), self._receive, link, frame, link.target.life)
-        if self.doubling and dice.happens(self.doubling):
-            self.at(int(arrives_ns + dice.between(*_HELD_BACK_NS)), self._receive, link, frame, link.target.life)
+        free_ns = link.busy_until_ns
+        now_ns = self.now_ns
+        began_ns = free_ns if free_ns > now_ns else now_ns
+        if link.draw is None:
+            link.busy_until_ns = free_ns = began_ns + len(frame) * link.ns_per_byte
+            arrives_ns = free_ns + link.latency_ns + link.jitter_ns * share()
+        else:
+            sent_ns, travels_ns = link.draw(len(frame))
+            link.busy_until_ns = began_ns + sent_ns
+            arrives_ns = link.busy_until_ns + travels_ns
+        if self.overtaking and share() < self.overtaking:
+            arrives_ns += self._dice.between(*_HELD_BACK_NS)
+        what = (link, frame, link.target.life)
+        heappush(self._heap, (int(arrives_ns), self._serial(), self._receive, what))
+        if self.doubling and share() < self.doubling:
+            again_ns = int(arrives_ns + self._dice.between(*_HELD_BACK_NS))
+            heappush(self._heap, (again_ns, self._serial(), self._receive, what))
 
     def _receive(self, link: Link, frame: bytes, life: int) -> None:
         node = link.target
+        machine = node.machine
         # A frame for a life that is over may still reach the next one: that is what sessions are for.
-        if node.machine is not None and life <= node.life and not link.is_cut:
-            self.step(node, node.machine.receive(link.source.name, frame, node.clock_ns(self.now_ns)))
+        if machine is not None and life <= node.life and not link.is_cut:
+            effects = machine.receive(link.source.name, frame, int(self.now_ns * node.rate) + node.offset_ns)
+            if effects:
+                self.step(node, effects)
 
     def _wake(self, node: Node, life: int, when_ns: int) -> None:
         if node.machine is not None and node.life == life and node.timer_ns == when_ns:

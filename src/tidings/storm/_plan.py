@@ -6,17 +6,19 @@ Faults come in two bursts with a calm in between, and end in time for the networ
 
 A blackout takes the power from all brokers at the same moment: what was promised and not yet on a disk is gone
 everywhere. A calm is free of faults but not of nuisance: frames are still lost, doubled and overtaken, at the seed's
-own rates.
+own rates. Clients are told to move to other brokers all the time, in calms and in bursts, one by one, several at once,
+and on or back again when they have hardly arrived.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tidings.protocol import Relocation
 from tidings.storm._dice import Dice
 from tidings.storm._settings import StormSettings
 
-__all__ = ["ClientPlan", "Fault", "LinkPlan", "Plan", "Publication", "SubscriptionPlan", "make_plan"]
+__all__ = ["ClientPlan", "Fault", "LinkPlan", "Move", "Plan", "Publication", "SubscriptionPlan", "make_plan"]
 
 SECOND = 10**9
 
@@ -36,9 +38,14 @@ POLICIES = (None, None, None, "ours-record", "ours-quantile", "P-0.05-10", "CST-
 LIFETIMES_S = (1.0, 3.0, 12.0, 20.0, 30.0, None)
 DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
 
+RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "off", "grape", "pop")
+"""How brokers find places for publishers, in a share of the storms."""
+
 BURSTS = ((0.08, 0.30), (0.48, 0.62))
 """When faults happen, as shares of the storm."""
 PUBLISHING_ENDS = 0.80
+MOVING = (0.05, 0.85)
+"""When clients move, as shares of the storm."""
 
 FaultKind = Literal["crash", "blackout", "cut", "half-cut", "isolate", "reset", "client-away", "client-slow"]
 
@@ -52,6 +59,14 @@ class Fault(NamedTuple):
     place: str
     other: str
     loses_tail: bool
+
+
+class Move(NamedTuple):
+    """A client is told to go to another broker, over a connection of these figures."""
+
+    at_ns: int
+    client: str
+    broker: str
 
 
 class LinkPlan(NamedTuple):
@@ -102,6 +117,8 @@ class Plan(NamedTuple):
     subscriptions: tuple[SubscriptionPlan, ...]
     publications: tuple[Publication, ...]
     faults: tuple[Fault, ...]
+    moves: tuple[Move, ...]
+    relocation: Relocation
     end_ns: int
     heal_ns: int
     loss: float
@@ -143,6 +160,8 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         LinkPlan(client.name, client.home, dice.between(0.2e6, 2e6), dice.between(0.1e6, 1e6), dice.between(10, 200))
         for client in clients
     ]
+    moving = Dice(np.random.default_rng([seed, 3]))
+    relocation = moving.one_of(RELOCATIONS) if settings.relocation == "mixed" else settings.relocation
     faults = tuple(_faults(dice, brokers, links, clients, end_ns)) if settings.faults else ()
     heal_ns = max((fault.until_ns for fault in faults), default=0)
     return Plan(
@@ -152,6 +171,8 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         subscriptions=tuple(_subscriptions(dice, clients, heal_ns or end_ns // 2)),
         publications=tuple(_publications(dice, settings, clients, end_ns)),
         faults=faults,
+        moves=tuple(_moves(moving, brokers, clients, faults, end_ns)) if settings.moves else (),
+        relocation=relocation if "buffer" in settings.scheme else "off",
         end_ns=end_ns,
         heal_ns=heal_ns,
         loss=dice.one_of((0.0, 0.01, 0.03)) if settings.faults else 0.0,
@@ -160,6 +181,25 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         overtaking=dice.one_of((0.0, 0.05)) if settings.faults else 0.0,
         is_tight=dice.happens(0.2) if settings.faults else False,
     )
+
+
+def _moves(
+    dice: Dice, brokers: tuple[str, ...], clients: tuple[ClientPlan, ...], faults: tuple[Fault, ...], end_ns: int
+) -> list[Move]:
+    found = []
+    for fault in faults:  # a client that is away or slow has something waiting for it
+        if fault.kind in ("client-away", "client-slow") and dice.happens(0.7):
+            at_ns = round(dice.between(fault.at_ns, fault.until_ns + 0.5e9))
+            found.append(Move(at_ns, fault.place, dice.one_of(brokers)))
+    for _ in range(2 + dice.whole(7)):
+        at_ns = round(dice.between(MOVING[0] * end_ns, MOVING[1] * end_ns))
+        for _ in range(2 + dice.whole(3) if dice.happens(0.3) else 1):
+            client = dice.one_of(clients)
+            found.append(Move(at_ns, client.name, dice.one_of(brokers)))
+            while dice.happens(0.4):
+                again_ns = round(found[-1].at_ns + dice.between(0.05e9, 2e9))
+                found.append(Move(again_ns, client.name, client.home if dice.happens(0.5) else dice.one_of(brokers)))
+    return sorted(move for move in found if move.at_ns <= MOVING[1] * end_ns)
 
 
 def _overlay(dice: Dice, brokers: tuple[str, ...]) -> list[LinkPlan]:

@@ -15,15 +15,20 @@ from tidings.protocol import (
     ClientSettings,
     Confirmed,
     Deliver,
+    Failed,
+    Moved,
     Note,
+    RequestError,
 )
 from tidings.scheduling import strategy
+from tidings.storm._connections import Connections
 from tidings.storm._dice import Dice
 from tidings.storm._faults import FaultInjector
-from tidings.storm._history import History, Published, Subscribed
+from tidings.storm._garbage import seldom_collected
+from tidings.storm._history import History, Moving, Published, Residence, Subscribed
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
 from tidings.storm._network import Network, Node
-from tidings.storm._plan import Plan, Publication, SubscriptionPlan, make_plan
+from tidings.storm._plan import Move, Plan, Publication, SubscriptionPlan, make_plan
 from tidings.storm._settings import StormSettings
 
 __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
@@ -31,6 +36,8 @@ __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
 MS: Final = 10**6
 SECOND: Final = 10**9
 _LOOK_NS: Final = SECOND // 2
+_TRACED: Final = 10
+"""Few events make a session here: publishers move on noise, and often."""
 
 BrokerMaker = Callable[[BrokerSettings, dict[str, bytes]], Broker]
 ClientMaker = Callable[[ClientSettings], Client]
@@ -46,6 +53,7 @@ class StormResult(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     late: int
     faults: dict[str, int]
+    moves: dict[str, int]
     drops: dict[str, int]
     frames: int
     sent: dict[str, int]
@@ -72,7 +80,15 @@ class Storm:
         self._make_broker = make_broker
         self._make_client = make_client
         self._graph = self.plan.graph()
-        self._homes = {client.name: client.home for client in self.plan.clients}
+        self._first_homes = {client.name: client.home for client in self.plan.clients}
+        self._faults = FaultInjector(self.plan, self.network, self.history, self.start_broker, self._count_sent)
+        self._connections = Connections(
+            self.network,
+            Dice(np.random.default_rng([seed, 4])),
+            self.plan.brokers,
+            self._first_homes.items(),
+            self._faults.how_cut,
+        )
         self._sent: Counter[str] = Counter()
         self._set_up()
 
@@ -81,6 +97,7 @@ class Storm:
         self.network.run(self.plan.end_ns)
         self._look()
         history = self.history
+        history.residence = {client: self._residence(client) for client in self._first_homes}
         evidence = Evidence(settings=self.settings, plan=self.plan, history=history)
         violations = [(name, text) for name, check in CHECKS.items() for text in check(evidence)]
         for node in self.network.nodes.values():
@@ -94,6 +111,7 @@ class Storm:
             deliveries=len(history.deliveries),
             late=sum(delivery.late for delivery in history.deliveries),
             faults=dict(sorted(history.faults.items())),
+            moves=_outcomes(history),
             drops=dict(sorted(history.drops.items())),
             frames=self.network.frames,
             sent=dict(sorted(self._sent.items())),
@@ -105,7 +123,7 @@ class Storm:
 
     def _set_up(self) -> None:
         plan, network = self.plan, self.network
-        for name in (*plan.brokers, *self._homes):
+        for name in (*plan.brokers, *self._first_homes):
             network.add(name)
         for link in plan.links:
             network.join(link.one, link.other, link.latency_ns, link.jitter_ns, link.ns_per_byte)
@@ -123,7 +141,9 @@ class Storm:
                 network.at(subscription.until_ns, self._unsubscribe, subscription)
         for publication in plan.publications:
             network.at(publication.at_ns, self._publish, publication)
-        FaultInjector(plan, network, self.history, self.start_broker, self._count_sent).schedule()
+        for move in plan.moves:
+            network.at(move.at_ns, self._move, move)
+        self._faults.schedule()
         for when_ns in range(_LOOK_NS, plan.end_ns, _LOOK_NS):
             network.at(when_ns, self._look)
 
@@ -156,6 +176,11 @@ class Storm:
             max_stored=150 if tight else 20_000,
             max_queued=12 if tight else 5_000,
             max_queued_client=6 if tight else 2_000,
+            relocation=self.plan.relocation,
+            relocation_events=_TRACED,
+            relocation_per_window=_TRACED,
+            relocation_window_ns=10 * SECOND,
+            relocation_wait_ns=1 * SECOND,
         )
 
     def _client_settings(self, name: str) -> ClientSettings:
@@ -167,6 +192,8 @@ class Storm:
             retry_most_ns=1500 * MS,
             max_lifetime_ns=30 * SECOND,
             seen_grace_ns=30 * SECOND,
+            move_ns=6 * SECOND,
+            handover_ns=800 * MS,
             window=4 if self.plan.is_tight else 16,
         )
 
@@ -176,7 +203,7 @@ class Storm:
         return self.network.call(node, getattr(node.machine, what), *arguments, **more)
 
     def _subscribe(self, plan: SubscriptionPlan) -> None:
-        known = Subscribed(plan.client, plan.name, self._homes[plan.client], plan.filter)
+        known = Subscribed(plan.client, plan.name, self._home(plan.client), plan.filter)
         known.max_delay_ns, known.price, known.late_ns = plan.max_delay_ns, plan.price, plan.late_ns
         known.drops = plan.drops
         self.history.subscribed[known.key] = known
@@ -206,10 +233,37 @@ class Storm:
             plan.attributes, node.clock_ns(now_ns), payload=payload, lifetime_ns=plan.lifetime_ns
         )
         id = (plan.publisher, machine.settings.epoch, sequence)
-        known = Published(id, self._homes[plan.publisher], now_ns, plan.lifetime_ns, len(payload))
+        known = Published(id, self._home(plan.publisher), now_ns, plan.lifetime_ns, len(payload))
         known.attributes = plan.attributes
         self.history.published[id] = known
         self.network.step(node, effects)
+
+    def _move(self, plan: Move) -> None:
+        source = self._home(plan.client)
+        if source == plan.broker:
+            return
+        move = Moving(self.network.now_ns, plan.client, source, plan.broker)
+        self.history.moves.append(move)
+        try:
+            self._call(self.network.nodes[plan.client], "move", plan.broker)
+        except RequestError as error:
+            move.failed = f"refused: {error.code}"
+
+    def _home(self, client: str) -> str:
+        machine = self.network.nodes[client].machine
+        home = machine.home if isinstance(machine, Client) else None
+        return self._first_homes[client] if home is None else home.name
+
+    def _residence(self, client: str) -> Residence:
+        machine = self.network.nodes[client].machine
+        assert isinstance(machine, Client)
+        brokers = {name: self.network.nodes[name].machine for name in self.plan.brokers}
+        return Residence(
+            home=None if machine.home is None else machine.home.name,
+            is_moving=machine.is_moving,
+            registered=tuple(name for name, it in brokers.items() if isinstance(it, Broker) and client in it.clients),
+            connected=self._connections.of(client),
+        )
 
     # -- watching ------------------------------------------------------------------------------------------------
 
@@ -218,9 +272,13 @@ class Storm:
         if type(effect) is Note:
             self.history.note(now_ns, node.name, effect)
         elif type(effect) is Deliver:
-            self.history.deliver(now_ns, node.name, effect)
+            self.history.deliver(now_ns, node.name, effect, self._home(node.name))
         elif type(effect) is Confirmed:
             self._confirm(node, effect)
+        elif type(effect) is Moved or (type(effect) is Failed and effect.kind == "move"):
+            self.history.moved(now_ns, node.name, effect)
+        else:
+            self._connections.on_effect(node, effect)
 
     def _confirm(self, node: Node, effect: Confirmed) -> None:
         now_ns = self.network.now_ns
@@ -248,6 +306,8 @@ class Storm:
     def _differences(self) -> list[str]:
         """Where brokers know something else than those of a fresh network would."""
         subscribed = [known for known in self.history.subscribed.values() if known.until_ns is None]
+        for known in subscribed:
+            known.home = self._home(known.client)
         fresh = view_of_fresh_network(self._graph, subscribed)
         machines = {broker: self.network.nodes[broker].machine for broker in self.plan.brokers}
         views = {name: machine.view() if isinstance(machine, Broker) else None for name, machine in machines.items()}
@@ -258,8 +318,17 @@ class Storm:
             self._sent.update(node.machine.sent)
 
 
+def _outcomes(history: History) -> dict[str, int]:
+    """How many moves ended how; those that brokers decided on are counted apart."""
+    found = Counter({"relocated": history.relocated} if history.relocated else {})
+    for move in history.moves:
+        found["done" if move.done_ns is not None else move.failed or "unfinished"] += 1
+    return dict(sorted(found.items()))
+
+
 def run_storm(
     settings: StormSettings, seed: int, *, make_broker: BrokerMaker = Broker, make_client: ClientMaker = Client
 ) -> StormResult:
     """The storm of this seed: what happened, and which promises were broken."""
-    return Storm(settings, seed, make_broker=make_broker, make_client=make_client).run()
+    with seldom_collected():
+        return Storm(settings, seed, make_broker=make_broker, make_client=make_client).run()

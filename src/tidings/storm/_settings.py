@@ -2,7 +2,7 @@
 
 The promises are checked against what happens: after faults stop, routing is right within `converge_s`; an event that
 nothing disturbs for `recover_s` before its deadline arrives; a subscription that stood undisturbed for `settle_s` is
-known everywhere.
+known everywhere; a move that nothing disturbs is done within `move_s`.
 """
 
 from typing import Literal
@@ -27,7 +27,10 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     converge_s: float = 8.0
     recover_s: float = 8.0
     settle_s: float = 5.0
+    move_s: float = 5.0
     faults: bool = True
+    moves: bool = True
+    relocation: Literal["mixed", "off", "pop", "grape"] = "mixed"
 
     def __post_init__(self) -> None:
         if self.brokers < 1 or self.clients < 2:

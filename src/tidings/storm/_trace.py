@@ -2,7 +2,8 @@
 
 Times are true time. A subscription is named `client/name`. A hop that was sent several times has the times of its first
 sending and its first receipt; brokers take no time to process, so beginning and end are the receipt. What a full queue
-dropped has the outcome `hopeless`, as what a strategy gave up.
+dropped has the outcome `hopeless`, as what a strategy gave up. An event arrives when its client has it, and is
+delivered when the application gets it, after the client has held it to restore order.
 """
 
 from pathlib import Path
@@ -98,8 +99,8 @@ def _delivery_rows(_: Plan, history: History) -> list[dict[str, Any]]:
             "publisher": delivery.event[0],
             "sequence": delivery.event[2],
             "subscription": f"{delivery.client}/{delivery.subscription}",
-            "broker": history.subscribed[delivery.client, delivery.subscription].home,
-            "arrived_ns": delivery.at_ns,
+            "broker": delivery.home,
+            "arrived_ns": delivery.at_ns - delivery.held_ns,
             "delivered_ns": delivery.at_ns,
         }
         for delivery in history.deliveries

@@ -1,0 +1,170 @@
+"""The clients that have moved away: what a broker does for them until nothing can come for them any more (paper E).
+
+Rules:
+
+- A client says that it has another home now (`MigrationUpdate`). It says so when all that it asked for is durable
+  there, so from that moment on this broker may forget it, whatever happens to anybody.
+- What it wanted stays here under its new address. An event that still comes for it, because whoever accepted it had
+  not learnt of the move, is sent after it; so is what was held for it.
+- The other brokers are told of its subscriptions here for `timeout_ns` more. Until then each of them has learnt what
+  the new home wants, or has forgotten this broker as well: nobody is ever without one of the two.
+- After `timeout_ns` and the longest life of an event nothing can come any more, and the departure is forgotten.
+- A departure is stored before the client's registration is erased: who crashes in between knows both, and does twice
+  what the client takes once. A client that comes back takes its subscriptions one by one out of its departure.
+- The number of the request is kept too: no old copy of a request can register a client that is gone.
+
+At `max_departures` the oldest is forgotten, counted.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tidings.protocol._addresses import address, require_plain
+from tidings.protocol._carrier import Carrier
+from tidings.protocol._errors import PeerError
+from tidings.protocol._gossip import Gossip
+from tidings.protocol._journal import Journal
+from tidings.protocol._messages import Entry, MigrationUpdate
+from tidings.protocol._peers import Peer
+from tidings.protocol._registry import Registry
+from tidings.protocol._settings import BrokerSettings
+
+__all__ = ["Departures"]
+
+
+class _Departure(msgspec.Struct, array_like=True):
+    """One client that is at home elsewhere; `number` is that of its request, within its epoch."""
+
+    client: str
+    epoch: int
+    number: int
+    home: str
+    at_ns: int
+    entries: dict[str, Entry]
+
+    @property
+    def owner(self) -> str:
+        """Whose the subscriptions are now."""
+        return address(self.home, self.client)
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Departure)
+
+
+class Departures:
+    """The clients that have left one broker, by name."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        gossip: Gossip,
+        carrier: Carrier,
+        registry: Registry,
+        journal: Journal,
+        count: Callable[[str], None],
+        tidy_at: Callable[[int], None],
+    ) -> None:
+        self._settings = settings
+        self._gossip = gossip
+        self._carrier = carrier
+        self._registry = registry
+        self._journal = journal
+        self._count = count
+        self._tidy_at = tidy_at
+        self._gone: dict[str, _Departure] = {}
+
+    def __len__(self) -> int:
+        return len(self._gone)
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._gone
+
+    def restore(self, value: bytes) -> None:
+        """A departure that the durable store kept; `tidy` has to follow."""
+        self._enter(_DECODER.decode(value))
+
+    def is_old(self, source: Peer, number: int) -> bool:
+        """Whether a request was made before the client left."""
+        gone = self._gone.get(source.name)
+        return gone is not None and gone.epoch == source.epoch and number <= gone.number
+
+    def depart(self, source: Peer, said: MigrationUpdate, now_ns: int) -> None:
+        """A client has another home: let it go, and send after it what was held for it."""
+        client = source.name
+        require_plain(said.home)
+        if said.home == self._settings.name:
+            raise PeerError("home", f"{client!r} cannot leave {said.home!r} for {said.home!r}")
+        before = self._gone.get(client)
+        entries = self._gossip.local.of(client)
+        if before is not None and before.home == said.home and not entries:
+            before.epoch, before.number = source.epoch, said.number
+            gone = before
+        else:
+            if before is not None:
+                entries = before.entries | entries
+                self._withdraw(before)
+            gone = _Departure(client, source.epoch, said.number, said.home, now_ns, entries)
+            self._enter(gone)
+        self._journal.store(_key(client), msgspec.msgpack.encode(gone))
+        self._carrier.hand_on(client, gone.owner, now_ns)
+        self._registry.forget(client)
+        self._journal.when_durable(("departed", source, said.number))
+        self._keep_bound()
+        self.tidy(now_ns)
+
+    def returned(self, client: str, subscription: str) -> None:
+        """A client asks for something here again: nothing of it has to be sent elsewhere."""
+        gone = self._gone.get(client)
+        if gone is None or subscription not in self._gossip.local.of(client):
+            return  # it never left, or was refused
+        if gone.entries.pop(subscription, None) is not None:
+            self._gossip.local.drop(gone.owner, subscription)
+            self._journal.store(_key(client), msgspec.msgpack.encode(gone))
+            self._gossip.tell_interests()
+
+    def tidy(self, now_ns: int) -> None:
+        """Tell the others no more of those whose new home they know by now, and forget those for whom nothing comes."""
+        settings, untold = self._settings, self._gossip.local.untold
+        has_changed = False
+        for gone in list(self._gone.values()):
+            told_until_ns = gone.at_ns + settings.timeout_ns
+            kept_until_ns = told_until_ns + settings.max_lifetime_ns + settings.seen_grace_ns
+            if kept_until_ns <= now_ns:
+                self._forget(gone)
+                has_changed = True
+            elif told_until_ns <= now_ns:
+                has_changed |= gone.owner not in untold
+                untold[gone.owner] = told_until_ns
+                self._tidy_at(kept_until_ns)
+            else:
+                self._tidy_at(told_until_ns)
+        if has_changed:
+            self._gossip.tell_interests()
+
+    def _enter(self, gone: _Departure) -> None:
+        self._gone[gone.client] = gone
+        for entry in gone.entries.values():
+            self._gossip.local.put(gone.owner, entry)
+
+    def _withdraw(self, gone: _Departure) -> None:
+        for name in gone.entries:
+            self._gossip.local.drop(gone.owner, name)
+        self._gossip.local.untold.pop(gone.owner, None)
+
+    def _forget(self, gone: _Departure) -> None:
+        del self._gone[gone.client]
+        self._withdraw(gone)
+        self._journal.erase(_key(gone.client))
+
+    def _keep_bound(self) -> None:
+        if len(self._gone) > self._settings.max_departures:
+            self._count("departure forgotten")
+            self._forget(min(self._gone.values(), key=lambda gone: (gone.at_ns, gone.client)))
+            self._gossip.tell_interests()
+
+
+def _key(client: str) -> str:
+    return f"departed/{client}"

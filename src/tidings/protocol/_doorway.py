@@ -1,0 +1,137 @@
+"""The doorway of a broker: who comes over which connection, and what they may say before and after they are greeted.
+
+- The first frame over a connection is a greeting, from both sides, repeated until it is answered. It says who speaks,
+  in which life (epoch): what an earlier life said is over.
+- Only neighbours by the settings are greeted as brokers. Of two connections with one peer the later replaces the other.
+- What somebody may not say is refused (`ALLOWED`); everything else goes on to the broker.
+"""
+
+from abc import abstractmethod
+from typing import Final
+
+from tidings.protocol import _messages as wire
+from tidings.protocol._addresses import require_plain
+from tidings.protocol._effects import Close
+from tidings.protocol._errors import PeerError
+from tidings.protocol._machine import Machine
+from tidings.protocol._outbox import Outbox
+from tidings.protocol._peers import Peer
+from tidings.protocol._settings import BrokerSettings
+from tidings.protocol._states import ALLOWED, PeerState, PeerStep
+
+__all__ = ["Doorway"]
+
+_ALLOWED: Final = {kind: ALLOWED["broker", kind] for kind in ("broker", "client")}
+
+
+class Doorway(Machine):
+    """A machine with neighbours and clients."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        super().__init__(settings.name, tracing=settings.tracing, max_refused=settings.max_refused)
+        self.settings = settings
+        self.epoch = 0
+        self.neighbours: dict[str, Peer] = {}
+        self.clients: dict[str, Peer] = {}
+        self._is_alive = False
+
+    @abstractmethod
+    def _credit(self) -> int:
+        """How many unacknowledged events a peer may send."""
+
+    @abstractmethod
+    def _on_new_peer(self, peer: Peer) -> None:
+        """Somebody is there who was not before."""
+
+    @abstractmethod
+    def _on_message(self, source: Peer, message: wire.Message) -> None:
+        """Somebody who was greeted says what he may."""
+
+    def _on_connected(self, connection: str) -> None:
+        """Greet, and go on greeting until there is an answer."""
+        if self._is_alive and connection in self._by_connection and self._by_connection[connection] is None:
+            self._send_over(connection, self._greeting(wire.Hello))
+            self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
+
+    def _greeting(self, kind: type[wire.Hello] | type[wire.Welcome]) -> wire.Hello | wire.Welcome:
+        return kind(wire.VERSION, self.name, "broker", self.epoch, self._credit())
+
+    def _answers_errors(self, connection: str) -> bool:
+        peer = self._by_connection.get(connection)
+        return peer is None or peer.kind == "client"
+
+    def _on_frame(self, connection: str, frame: bytes) -> None:
+        if not self._is_alive:
+            return
+        if len(frame) > self.settings.max_frame_bytes:
+            raise PeerError("too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} here")
+        message = wire.decode(frame)
+        kind = type(message)
+        if isinstance(message, (wire.Hello, wire.Welcome)):
+            self._on_greeting(connection, message)
+            return
+        peer = self._by_connection.get(connection)
+        if peer is None or peer.connection != connection:
+            if kind is not wire.Error:
+                self._send_over(connection, self._greeting(wire.Hello))
+            return
+        if kind not in _ALLOWED[peer.kind]:
+            raise PeerError("not-allowed", f"a {peer.kind} may not send {kind.__name__} to a broker")
+        peer.heard_ns = self._now_ns
+        if not peer.is_up:
+            self._send_over(connection, self._greeting(wire.Hello))
+            return
+        self._on_message(peer, message)
+
+    def _on_greeting(self, connection: str, said: wire.Hello | wire.Welcome) -> None:
+        require_plain(said.name)
+        if said.name == self.name or (said.kind == "broker" and said.name not in self.settings.neighbours):
+            raise PeerError("unknown", f"broker {said.name!r} is not a neighbour of {self.name!r}")
+        before = self._by_connection.get(connection)
+        if before is not None and (before.name, before.kind) != (said.name, said.kind):
+            raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
+        peer = self._client(said.name) if said.kind == "client" else self._neighbour(said.name)
+        if said.epoch < peer.epoch:
+            return  # an old frame of a life that is over
+        if peer.connection not in (None, connection):
+            self._effects.append(Close(peer.connection, "another connection of the same name has replaced it"))
+            self._by_connection.pop(peer.connection, None)
+        is_new = not peer.is_up
+        peer.connection = connection
+        self._by_connection[connection] = peer
+        if peer.state is PeerState.AWAY:
+            peer.step(PeerStep.CONNECTED)
+        peer.step(PeerStep.GREETED)
+        is_new |= peer.greet(said.epoch)
+        peer.heard_ns = self._now_ns
+        peer.outbox.credit = said.credit
+        if isinstance(said, wire.Hello):
+            self._send_over(connection, self._greeting(wire.Welcome))
+        if is_new:
+            self._on_new_peer(peer)
+
+    def _up_neighbours(self) -> list[Peer]:
+        return [peer for _, peer in sorted(self.neighbours.items()) if peer.is_up]
+
+    def _neighbour(self, name: str) -> Peer:
+        if name not in self.neighbours:
+            self.neighbours[name] = Peer(name, "broker", self._outbox(self.settings.max_queued))
+        return self.neighbours[name]
+
+    def _client(self, name: str) -> Peer:
+        if name not in self.clients:
+            if len(self.clients) >= self.settings.max_clients:
+                raise PeerError("too-many", f"broker {self.name!r} serves {self.settings.max_clients} clients already")
+            self.clients[name] = Peer(name, "client", self._outbox(self.settings.max_queued_client))
+        return self.clients[name]
+
+    def _outbox(self, max_queued: int) -> Outbox:
+        settings = self.settings
+        return Outbox(
+            strategy=settings.strategy,
+            processing_s=settings.processing_s,
+            window=settings.window,
+            max_queued=max_queued,
+            retry_least_ns=settings.retry_least_ns,
+            retry_most_ns=settings.retry_most_ns,
+        )

@@ -1,0 +1,62 @@
+"""What messages are made of: the limits of the wire, and the types of fields that keep to them."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "LONGEST_NS",
+    "MAX_ATTRIBUTES",
+    "MAX_CREDIT",
+    "MAX_ENTRIES",
+    "MAX_FILTER",
+    "MAX_FRAME_BYTES",
+    "MAX_NAME",
+    "MAX_NEIGHBOURS",
+    "MAX_PATH",
+    "MAX_TARGETS",
+    "MAX_TERMS",
+    "MAX_TRACED",
+    "VERSION",
+    "Count",
+    "Duration",
+    "Figure",
+    "FilterText",
+    "Name",
+    "Price",
+    "Target",
+    "Term",
+    "Window",
+    "WireMessage",
+]
+
+VERSION: Final = 1
+MAX_FRAME_BYTES: Final = 1 << 20
+MAX_NAME: Final = 255
+MAX_FILTER: Final = 16_384
+MAX_ATTRIBUTES: Final = 256
+MAX_TARGETS: Final = 4_096
+MAX_TERMS: Final = 16
+MAX_ENTRIES: Final = 65_536
+MAX_NEIGHBOURS: Final = 1_024
+MAX_CREDIT: Final = 65_536
+MAX_PATH: Final = 255
+MAX_TRACED: Final = 4_096
+LONGEST_NS: Final = 366 * 86_400 * 10**9
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Target = Annotated[str, Meta(min_length=1, max_length=2 * MAX_NAME + 1)]
+FilterText = Annotated[str, Meta(min_length=1, max_length=MAX_FILTER)]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
+Price = Annotated[float, Meta(ge=0.0, le=1e300)]
+Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
+Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
+
+Term = tuple[Duration, Price]
+"""An on-time delivery within this time of departure is worth this much."""
+
+
+class WireMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
+    """The base of all messages: an array of the tag and the fields in order."""

@@ -1,0 +1,221 @@
+"""How a client moves from one home broker to another without losing anything (paper E, section 3.3, made lossless).
+
+The client is the coordinator, and makes before it breaks:
+
+1. *joining*: it has a connection with the new broker and asks there for all that it has asked for at home. Home goes
+   on as if nothing were.
+2. *paused*: all of that is durable there. New events wait in the client until home has acknowledged the last of those
+   under way, or, when home does not answer for `handover_ns`, until the new broker takes them over.
+3. *at home* again, at the new broker. The old one is told by a `MigrationUpdate`, again and again until it says
+   `MigrationComplete`: it has forgotten the client, durably, and sends after it what it held and what still comes.
+
+Step 3 is the commit, and the client's alone: before it, whatever goes wrong, the move is called off and the client
+stays where it is; after it nothing can go wrong but that it takes longer. A broker that a move was called off to is
+told in the same way where the client is at home. So in the end it is at exactly one place.
+"""
+
+from collections.abc import Callable, Iterator
+
+from tidings.protocol import _messages as wire
+from tidings.protocol._addresses import require_plain
+from tidings.protocol._effects import Connect, Disconnect, Effect, Failed, Moved
+from tidings.protocol._errors import RequestError
+from tidings.protocol._peers import Peer
+from tidings.protocol._publishing import Publishing
+from tidings.protocol._requests import Requests
+from tidings.protocol._settings import ClientSettings
+from tidings.protocol._states import MOVE_STEPS, MoveState, MoveStep
+
+__all__ = ["Mover"]
+
+
+class _Leaving:
+    """A broker that has to forget the client; `first` is the number of the first request that says so."""
+
+    __slots__ = ("due_ns", "first", "moved", "peer", "tries")
+
+    def __init__(self, peer: Peer, first: int, moved: Moved | None) -> None:
+        self.peer = peer
+        self.first = first
+        self.moved = moved
+        self.tries = 0
+        self.due_ns = 0
+
+
+class Mover:
+    """Where a client is at home, where it is going, and where it was."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        requests: Requests,
+        publishing: Publishing,
+        make_peer: Callable[[str], Peer],
+        send: Callable[[Peer, wire.Message], None],
+        emit: Callable[[Effect], None],
+        move_at: Callable[[int], None],
+        let_go: Callable[[Peer], None],
+    ) -> None:
+        self.home: Peer | None = None
+        self.target: Peer | None = None
+        self.state = MoveState.AT_HOME
+        self._settings = settings
+        self._requests = requests
+        self._publishing = publishing
+        self._make_peer = make_peer
+        self._send = send
+        self._emit = emit
+        self._move_at = move_at
+        self._let_go = let_go
+        self._leaving: dict[str, _Leaving] = {}
+        self._since_ns = self._paused_ns = 0
+
+    @property
+    def leaving(self) -> int:
+        """How many brokers have not yet confirmed that they forgot the client."""
+        return len(self._leaving)
+
+    def places(self) -> list[Peer]:
+        """The brokers that have to know what the client wants: its home first.
+
+        A client that comes back to a broker which has yet to forget it waits until it has: nobody knows what of all
+        that the client has taken back since.
+        """
+        return [peer for peer in (self.home, self.target) if peer is not None and peer.name not in self._leaving]
+
+    def peers(self) -> Iterator[Peer]:
+        """All brokers that the client has to do with."""
+        yield from self.places()
+        yield from (leaving.peer for leaving in self._leaving.values())
+
+    def peer(self, name: str) -> Peer | None:
+        """The one of them with this name."""
+        return next((peer for peer in self.peers() if peer.name == name), None)
+
+    def adopt(self, home: Peer, now_ns: int) -> None:
+        """The client is connected to another broker than before, which is its home from now on; not a planned move."""
+        before, self.home = self.home, home
+        if before is not None:
+            if self.target is not None:
+                self.call_off("adopted", f"the client has been connected to {home.name!r} meanwhile", now_ns)
+            self._emit(Connect(before.name))
+            self._leave(before, None, now_ns)
+
+    def ask(self, broker: str, now_ns: int) -> None:
+        """Begin to move; RequestError if that is not possible now."""
+        home = self.home
+        if home is None or self.state is not MoveState.AT_HOME or len(self._leaving) >= self._settings.max_leaving:
+            code = "nowhere" if home is None else "moving" if self.target is not None else "leaving"
+            raise RequestError(
+                code, f"{self._settings.name!r} cannot move to {broker!r} now: it has no home, or is moving already"
+            )
+        require_plain(broker)
+        if broker == home.name:
+            self._emit(Moved(broker, broker, 0))
+            return
+        self._step(MoveStep.ASKED)
+        self._since_ns = now_ns
+        before = self._leaving.get(broker)
+        self.target = self._make_peer(broker) if before is None else before.peer
+        if before is None:
+            self._emit(Connect(broker))
+        self._move_at(now_ns + self._settings.move_ns)
+        self.check(now_ns)
+
+    def greeted(self, peer: Peer, now_ns: int, *, is_new: bool) -> None:
+        """A broker is there; `is_new`: it knows nothing that was said before."""
+        if peer.name in self._leaving:
+            self._leaving[peer.name].tries = 0
+            self._tell(self._leaving[peer.name], now_ns)
+        elif is_new:
+            self._requests.ask_all(peer, now_ns)
+        self.check(now_ns)
+
+    def check(self, now_ns: int) -> None:
+        """Is it time for the next step?"""
+        target, home = self.target, self.home
+        if target is None or home is None or not target.is_up or target.name in self._leaving:
+            return
+        if not self._requests.are_confirmed(target):
+            return
+        if self.state is MoveState.JOINING:
+            self._step(MoveStep.JOINED)
+            self._paused_ns = now_ns
+            self._publishing.hold()
+            self._move_at(now_ns + self._settings.handover_ns)
+        if not self._publishing.under_way or not home.is_up or now_ns >= self._paused_ns + self._settings.handover_ns:
+            self._hand_over(home, target, now_ns)
+
+    def on_time(self, now_ns: int) -> None:
+        """The timer has come: go on, call off, or say again what was not answered."""
+        self.check(now_ns)
+        if self.state is MoveState.JOINING:
+            self._call_off_at(self._since_ns + self._settings.move_ns, now_ns)
+        elif self.state is MoveState.PAUSED:
+            self._call_off_at(self._paused_ns + self._settings.handover_ns, now_ns)
+        for leaving in self._leaving.values():
+            if leaving.due_ns <= now_ns:
+                self._tell(leaving, now_ns)
+            else:
+                self._move_at(leaving.due_ns)
+
+    def call_off(self, code: str, text: str, now_ns: int) -> None:
+        """The move is not to be: the client stays where it is."""
+        target, home = self.target, self.home
+        assert target is not None
+        assert home is not None
+        self._step(MoveStep.CALLED_OFF)
+        self.target = None
+        self._publishing.release(home, now_ns)
+        self._requests.leave(target)
+        self._emit(Failed("move", target.name, code, text))
+        if target.epoch < 0:  # it was never there, so it knows nothing
+            self._let_go(target)
+            self._emit(Disconnect(target.name))
+        elif target.name not in self._leaving:
+            self._leave(target, None, now_ns)
+
+    def on_complete(self, source: Peer, said: wire.MigrationComplete, now_ns: int) -> None:
+        """A broker has forgotten the client."""
+        leaving = self._leaving.get(source.name)
+        if leaving is None or said.number < leaving.first:
+            return
+        del self._leaving[source.name]
+        if leaving.moved is not None:
+            self._emit(leaving.moved)
+        if source is self.target:
+            self._requests.ask_all(source, now_ns)
+        else:
+            self._let_go(source)
+            self._emit(Disconnect(source.name))
+
+    def _call_off_at(self, at_ns: int, now_ns: int) -> None:
+        if now_ns < at_ns:
+            self._move_at(at_ns)
+        else:
+            assert self.target is not None
+            self.call_off("timeout", f"{self.target.name!r} was not ready for the client in time", now_ns)
+
+    def _hand_over(self, home: Peer, target: Peer, now_ns: int) -> None:
+        self._step(MoveStep.HANDED_OVER)
+        self.home, self.target = target, None
+        self._requests.leave(home)
+        self._leave(home, Moved(home.name, target.name, now_ns - self._paused_ns), now_ns)
+        self._publishing.release(target, now_ns)
+
+    def _leave(self, peer: Peer, moved: Moved | None, now_ns: int) -> None:
+        leaving = self._leaving[peer.name] = _Leaving(peer, self._requests.next_number(), moved)
+        self._tell(leaving, now_ns)
+
+    def _tell(self, leaving: _Leaving, now_ns: int) -> None:
+        """Say where the client is at home now; if the broker is not there, it is told when it is greeted."""
+        peer = leaving.peer
+        if peer.is_up and self.home is not None:
+            self._send(peer, wire.MigrationUpdate(peer.epoch, self._requests.next_number(), self.home.name))
+        leaving.tries += 1
+        leaving.due_ns = now_ns + self._requests.patience_ns(peer, leaving.tries)
+        self._move_at(leaving.due_ns)
+
+    def _step(self, step: MoveStep) -> None:
+        self.state = MOVE_STEPS[self.state, step]

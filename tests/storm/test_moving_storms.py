@@ -1,0 +1,90 @@
+"""Clients move in every storm, by themselves and by the network's advice, and bugs in moving do not go unnoticed."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
+from tidings.storm import Storm, StormSettings, run_storm, run_storms
+
+SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
+WITHIN = 100
+
+
+@pytest.mark.parametrize("relocation", ["pop", "grape"])
+def test_publishers_are_moved_by_the_network_and_every_promise_holds(relocation: Any) -> None:
+    settings = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=8.0, relocation=relocation)
+    report = run_storms(settings, range(2))
+    assert report.violations == ()
+    assert report.sent["Move"] > 5
+    assert report.sent["TraceResult" if relocation == "pop" else "TraceAnswer"] > 20
+
+
+def test_fresh_seeds_move_too() -> None:
+    storm = Storm(SMALL, secrets.randbelow(2**40))
+    result = storm.run()
+    assert result.violations == ()
+    assert len(storm.history.moves) >= sum(move.at_ns > 0 for move in storm.history.moves) > 0
+
+
+def test_without_faults_every_move_is_done() -> None:
+    for seed in range(3):
+        storm = Storm(StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0, faults=False), seed)
+        result = storm.run()
+        assert result.violations == ()
+        assert result.moves.keys() <= {"done", "refused: moving", "relocated"}
+        assert result.moves["done"] >= 1
+
+
+class ForgetsWhoMoves(Broker):
+    """Lets a client go and sends nothing after it."""
+
+    def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(settings, kept)
+        self.departures._enter = lambda _: None  # type: ignore[method-assign, assignment]
+
+
+class CompletesTooEarly(Broker):
+    """Says that it has forgotten a client before its disk has."""
+
+    def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(settings, kept)
+        when_durable = self._journal.when_durable
+        self._journal.when_durable = lambda what: (  # type: ignore[method-assign]
+            self._now_durable(what) if what[0] == "departed" else when_durable(what)
+        )
+
+
+class LeavesBeforeItHasArrived(Client):
+    """Commits a move before the new home has confirmed anything."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings)
+        self._requests.are_confirmed = lambda _: True  # type: ignore[method-assign, assignment]
+
+
+class LeavesWithoutAWord(Client):
+    """Never tells the home before that it has moved."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings)
+        self._moving._leave = lambda *_: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("machines", "check", "first_seed"),
+    [
+        pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 0, id="nothing-sent-after"),
+        pytest.param({"make_broker": CompletesTooEarly}, "one-home", 13, id="complete-too-early"),
+        pytest.param({"make_client": LeavesBeforeItHasArrived}, "nothing-lost", 31, id="leaves-too-early"),
+        pytest.param({"make_client": LeavesWithoutAWord}, "one-home", 0, id="never-leaves"),
+    ],
+)
+def test_a_planted_bug_is_found(machines: dict[str, Any], check: str, first_seed: int) -> None:
+    """Within a hundred seeds; the first is one that is known to find it, to be quick."""
+    for seed in range(first_seed, WITHIN):
+        if check in {name for name, _ in run_storm(StormSettings(), seed, **machines).violations}:
+            return
+    pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
