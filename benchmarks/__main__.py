@@ -13,7 +13,10 @@ NAMES = (
     "faults",
     "ordering",
     "placement",
+    "place",
     "protocol",
+    "live",
+    "live_store",
 )
 
 

@@ -14,6 +14,7 @@ The rooms of the house, from the bottom up (imports point up this list):
 - ``tidings.simulation``  all of it in virtual time, compiled
 - ``tidings.protocol``    brokers and clients as state machines
 - ``tidings.storm``       the protocol in virtual time, under faults
+- ``tidings.live``        the protocol on real sockets and disks: brokers, clients
 - ``tidings.pipeline``    Spark: from traces to scores, profiles, replays and predictions
 - ``tidings.experiments`` the papers' evaluations, run again
 - ``tidings.report``      tables and pictures
@@ -21,6 +22,8 @@ The rooms of the house, from the bottom up (imports point up this list):
 
 Importing this package is cheap: heavy libraries load when the part that needs them is imported.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from tidings.errors import (
     ConfigurationError,
@@ -39,6 +42,20 @@ __all__ = [
     "ScenarioError",
     "TidingsError",
     "__version__",
+    "connect",
+    "connect_blocking",
 ]
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tidings.live import connect, connect_blocking
+
+
+def __getattr__(name: str) -> Any:
+    """The client library loads when it is first asked for."""
+    if name in ("connect", "connect_blocking"):
+        import tidings.live
+
+        return getattr(tidings.live, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,23 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli import _demo, _filter, _order, _pipeline, _predict, _reproduce, _scenario, _simulate, _storm, _sweep
+from tidings.cli import (
+    _broker,
+    _demo,
+    _filter,
+    _live,
+    _order,
+    _pipeline,
+    _place,
+    _predict,
+    _publish,
+    _reproduce,
+    _scenario,
+    _simulate,
+    _storm,
+    _subscribe,
+    _sweep,
+)
 
 __all__ = ["app"]
 
@@ -33,7 +49,14 @@ app.command(epilog=_simulate.EPILOG)(_simulate.simulate)
 app.command(epilog=_storm.EPILOG)(_storm.storm)
 app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
 app.command(epilog=_predict.EPILOG)(_predict.predict)
+app.command(epilog=_place.EPILOG)(_place.place)
 app.add_typer(_reproduce.app, name="reproduce")
+app.command(epilog=_broker.UP_EPILOG)(_broker.up)
+app.command(epilog=_broker.BROKER_EPILOG)(_broker.broker)
+app.command(epilog=_publish.EPILOG)(_publish.publish)
+app.command(epilog=_subscribe.EPILOG)(_subscribe.subscribe)
+app.command(epilog=_live.STATUS_EPILOG)(_live.status)
+app.command(epilog=_live.CERTIFICATES_EPILOG)(_live.certificates)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,289 @@
+"""One live broker process: events and deliveries per second, and how long deliveries take at half of that.
+
+One publisher, 100 subscribers with selectors such as `symbol = 'S3' AND price > 50 AND volume < 500000`, events of 1
+kB, each of which matches about 4.5 of them. The broker is a process of its own with the whole protocol at work:
+admission, credit, deadlines, scheduled queues, acknowledgements. The clients are as light as they can be (frames
+prepared beforehand, of a transfer only the head is read), all in this process, so that the broker is what is
+measured.
+
+- `memory`: scheme `bypass`, an event is acknowledged when its way on is known, nothing is stored;
+- `durable`: scheme `bypass+buffer`, an event is acknowledged when it is on disk (LMDB, one fsync for all events of a
+  commit).
+
+Events per second are those acknowledged to the publisher, as fast as the broker's credit lets it send. `us/event` and
+`us/delivery` are what the broker's processor spent, all told, by event and by delivery: on a machine that others use
+too, that is the figure that can be compared. Latency is from the publisher's write to the subscriber's read, at half
+the rate.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import uvloop
+
+from tidings.live._admission import Preamble
+from tidings.live._framing import Splitter, joined, tag_of
+from tidings.protocol import _messages as wire
+
+SUBSCRIBERS = 100
+SYMBOLS = 6
+EVENTS = 4_096
+WINDOW = 1_024
+SECONDS = 5.0
+PAYLOAD_BYTES = 900
+LIFETIME_NS = 20 * 10**9
+SEED = 3
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PUBLISH, _TRANSFER, _ACK, _HELLO, _DONE = 9, 10, 11, 1, 4
+_STAMP = struct.Struct(">d")
+_MARK = b"sent at:"
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """The beginning of a Transfer or an Ack."""
+
+    tag: int
+    session: int
+    number: int
+
+
+_HEAD = msgspec.msgpack.Decoder(_Head)
+
+
+class Rate(NamedTuple):
+    """What one run at full speed, and one at half of it, showed."""
+
+    events_per_s: float
+    deliveries_per_s: float
+    us_per_event: float
+    us_per_delivery: float
+    busy: float
+    p50_ms: float
+    p99_ms: float
+
+
+def main() -> None:
+    print(
+        f"live: one broker process, 1 publisher, {SUBSCRIBERS} subscribers with selectors, 1 kB events, {SECONDS:g} s"
+    )
+    headings = f"{'':10}{'events/s':>10}{'deliveries/s':>14}{'us/event':>10}{'us/delivery':>13}"
+    print(f"{headings}{'busy':>7}{'p50 ms':>9}{'p99 ms':>9}")
+    for name, scheme in (("memory", "bypass"), ("durable", "bypass+buffer")):
+        with _broker(scheme) as (port, pid), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            rate = runner.run(_measure(port, pid))
+        print(
+            f"{name:10}{rate.events_per_s:>10,.0f}{rate.deliveries_per_s:>14,.0f}{rate.us_per_event:>10.1f}"
+            f"{rate.us_per_delivery:>13.1f}{rate.busy:>7.0%}{rate.p50_ms:>9.2f}{rate.p99_ms:>9.2f}"
+        )
+
+
+@contextlib.contextmanager
+def _broker(scheme: str) -> Iterator[tuple[int, int]]:
+    """A broker process on a free port, with a store of its own."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as directory:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        path = Path(directory) / "network.toml"
+        path.write_text(
+            f'[network]\nscheme = "{scheme}"\n[limits]\nwindow = {WINDOW}\n'
+            f'[[broker]]\nname = "b"\nlisten = "127.0.0.1:{port}"\n',
+            "utf-8",
+        )
+        profile = os.environ.get("TIDINGS_PROFILE")
+        wrapper = ["-m", "cProfile", "-o", f"{profile}.{scheme}"] if profile else []
+        code = "import sys; sys.argv[0] = 'tidings'; from tidings.cli import main; main()"
+        script = Path(directory) / "broker.py"
+        script.write_text(code, "utf-8")
+        process = subprocess.Popen(
+            [sys.executable, *wrapper, str(script), "broker", str(path)], stderr=subprocess.DEVNULL
+        )
+        try:
+            _wait_for(port, process)
+            yield port, process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
+    until_s = time.monotonic() + 120.0
+    while time.monotonic() < until_s and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        time.sleep(0.05)
+    raise RuntimeError("the broker does not come up")
+
+
+class _Subscriber(asyncio.Protocol):
+    """Acknowledges what it gets, and notes how long that took."""
+
+    def __init__(self, name: str, filter: str) -> None:
+        self.name = name
+        self.received = 0
+        self.latencies_s: list[float] | None = None
+        self.is_ready = asyncio.get_running_loop().create_future()
+        self._filter = filter
+        self._splitter = Splitter(1 << 20)
+        self._is_admitted = False
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._transport.write(joined([msgspec.msgpack.encode(Preamble("client", self.name))]))
+
+    def data_received(self, data: bytes) -> None:
+        answers: list[bytes] = []
+        frames = self._splitter.feed(data)
+        if not self._is_admitted and frames:
+            self._is_admitted = True
+            frames = frames[1:]
+            answers.append(wire.encode(wire.Hello(wire.VERSION, self.name, "client", 1, WINDOW)))
+        now_s = time.perf_counter()
+        for frame in frames:
+            self._on_frame(frame, answers, now_s)
+        if answers:
+            self._transport.write(joined(answers))
+
+    def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
+        tag = tag_of(frame)
+        if tag == _TRANSFER:
+            head = _HEAD.decode(frame)
+            answers.append(wire.encode(wire.Ack(head.session, head.number, 0, WINDOW)))
+            self.received += 1
+            if self.latencies_s is not None:
+                place = frame.index(_MARK) + len(_MARK)
+                self.latencies_s.append(now_s - _STAMP.unpack_from(frame, place)[0])
+            return
+        message = wire.decode(frame)
+        if isinstance(message, wire.Hello):
+            answers.append(wire.encode(wire.Welcome(wire.VERSION, self.name, "client", 1, WINDOW)))
+            self._greeted(message.epoch, answers)
+        elif isinstance(message, wire.Done) and not self.is_ready.done():
+            self.is_ready.set_result(None)
+        elif isinstance(message, wire.Ping):
+            answers.append(wire.encode(wire.Pong(message.sent_ns)))
+
+    def _greeted(self, epoch: int, answers: list[bytes]) -> None:
+        entry = wire.Entry("s", self._filter, 10 * 10**9, 1.0, 0)
+        answers.append(wire.encode(wire.Subscribe(epoch, 0, entry)))
+
+
+class _Publisher(_Subscriber):
+    """Publishes prepared events, as many as the window allows, or at a rate."""
+
+    def __init__(self) -> None:
+        super().__init__("publisher", "TRUE")
+        self.acknowledged = self.sent = 0
+        self.is_free = True
+        self._contents = _contents()
+
+    def _greeted(self, epoch: int, answers: list[bytes]) -> None:
+        answers.append(wire.encode(wire.Advertise(epoch, 0, "all", self._filter)))
+
+    def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
+        if tag_of(frame) == _ACK:
+            self.acknowledged += 1
+        else:
+            super()._on_frame(frame, answers, now_s)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_free and self.is_ready.done():
+            self.publish(WINDOW - (self.sent - self.acknowledged))
+
+    def publish(self, count: int) -> None:
+        """Send so many events in one write; a window that is not half empty waits for more acknowledgements."""
+        if count < (WINDOW // 8 if self.is_free else 1):
+            return
+        stamp = _MARK + _STAMP.pack(time.perf_counter())
+        frames = []
+        for number in range(self.sent, self.sent + count):
+            content = self._contents[number % EVENTS]
+            content = content[: -len(stamp)] + stamp
+            publish = wire.Publish(1, number, self.acknowledged, number, 0, 0, LIFETIME_NS, len(content), content)
+            frames.append(wire.encode(publish))
+        self.sent += count
+        self._transport.write(joined(frames))
+
+
+def _contents() -> list[bytes]:
+    dice = random.Random(SEED)
+    found = []
+    for _ in range(EVENTS):
+        attributes: dict[str, int | float | str | bool] = {
+            "symbol": f"S{dice.randrange(SYMBOLS)}",
+            "price": round(dice.uniform(0.0, 100.0), 2),
+            "volume": dice.randrange(935_000),
+        }
+        found.append(wire.encode_content(wire.Content(attributes, b"", bytes(PAYLOAD_BYTES))))
+    return found
+
+
+async def _measure(port: int, pid: int) -> Rate:
+    loop = asyncio.get_running_loop()
+    subscribers = [
+        _Subscriber(f"s{number}", f"symbol = 'S{number % SYMBOLS}' AND price > 50 AND volume < 500000")
+        for number in range(SUBSCRIBERS)
+    ]
+    publisher = _Publisher()
+    for client in (*subscribers, publisher):
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
+        await client.is_ready
+    publisher.publish(WINDOW)
+    await asyncio.sleep(1.0)  # what is done once
+    events, deliveries = publisher.acknowledged, sum(each.received for each in subscribers)
+    used_s, began_s = _processor_s(pid), time.perf_counter()
+    await asyncio.sleep(SECONDS)
+    took_s, used_s = time.perf_counter() - began_s, _processor_s(pid) - used_s
+    events = publisher.acknowledged - events
+    deliveries = sum(each.received for each in subscribers) - deliveries
+    publisher.is_free = False
+    while publisher.sent > publisher.acknowledged:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
+    latencies_s = sorted(await _at_rate(publisher, subscribers, events / took_s / 2))
+    return Rate(
+        events_per_s=events / took_s,
+        deliveries_per_s=deliveries / took_s,
+        us_per_event=used_s / events * 1e6,
+        us_per_delivery=used_s / max(deliveries, 1) * 1e6,
+        busy=used_s / took_s,
+        p50_ms=latencies_s[len(latencies_s) // 2] * 1e3,
+        p99_ms=latencies_s[len(latencies_s) * 99 // 100] * 1e3,
+    )
+
+
+async def _at_rate(publisher: _Publisher, subscribers: list[_Subscriber], rate_per_s: float) -> list[float]:
+    for each in subscribers:
+        each.latencies_s = []
+    began_s, first = time.perf_counter(), publisher.sent
+    while (passed_s := time.perf_counter() - began_s) < SECONDS:
+        due = int(passed_s * rate_per_s) - (publisher.sent - first)
+        publisher.publish(min(due, WINDOW - (publisher.sent - publisher.acknowledged)))
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.5)
+    return [latency for each in subscribers for latency in each.latencies_s or ()]
+
+
+def _processor_s(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`tidings broker` and `tidings up`: one broker of a network, or all of them on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+
+if TYPE_CHECKING:
+    from tidings.live import Network
+
+__all__ = ["BROKER_EPILOG", "UP_EPILOG", "broker", "up"]
+
+BROKER_EPILOG = (
+    "Try:\n\ntidings broker examples/live/network.toml --name b1\n\ntidings broker examples/live/network.toml --check"
+)
+UP_EPILOG = "Try:\n\ntidings up examples/live/network.toml"
+
+_File = Annotated[Path, typer.Argument(metavar="NETWORK", help="The network, in TOML.", show_default=False)]
+_Check = Annotated[bool, typer.Option("--check", help="Read the file, say what is in it, and leave.")]
+
+
+def broker(
+    network: _File,
+    name: Annotated[str, typer.Option("--name", help="Which of the network's brokers to run.")] = "",
+    check: _Check = False,
+    json: Json = False,
+) -> None:
+    """Run one broker of a network until SIGTERM; it then drains and leaves. Logs are JSON lines on standard error."""
+    with reporting(json=json):
+        from tidings.errors import ConfigurationError
+        from tidings.live import read_network
+
+        read = read_network(network)
+        if check:
+            _show(read, json=json)
+            return
+        if not name:
+            if len(read.brokers) > 1:
+                raise ConfigurationError(
+                    f"{network} has several brokers: choose one with --name, of {', '.join(read.brokers)}"
+                )
+            name = next(iter(read.brokers))
+        from tidings.live._logs import Log
+        from tidings.live._serving import serve
+
+        read.broker(name)
+        serve(read, name, Log(name))
+
+
+def up(network: _File, check: _Check = False, json: Json = False) -> None:
+    """Run all brokers of a network on this machine until SIGTERM; whatever dies is started again."""
+    with reporting(json=json):
+        from tidings.live import read_network
+
+        read = read_network(network)
+        if check:
+            _show(read, json=json)
+            return
+        from tidings.live._logs import Log
+        from tidings.live._serving import Supervisor
+
+        Supervisor(read, Log("up")).run()
+
+
+def _show(network: "Network", *, json: bool) -> None:
+    """What the file says; certificates are read too."""
+    from tidings.live._tls import dialling_context, listening_context
+
+    for name in network.brokers:
+        tls = network.tls_of(name)
+        if tls is not None:
+            listening_context(tls)
+            dialling_context(tls)
+    said = network.document
+    facts = {
+        "brokers": {
+            name: {"listen": str(broker.listen), "neighbours": sorted(network.links[name])}
+            for name, broker in network.brokers.items()
+        },
+        "scheme": said.network.scheme,
+        "strategy": said.network.strategy,
+        "tls": said.tls is not None,
+        "tokens": len(network.tokens),
+        "rules": len(network.rules),
+    }
+    if json:
+        print_json(facts)
+        return
+    links = sum(len(others) for others in network.links.values()) // 2
+    typer.echo(f"{network.path}: {len(network.brokers)} brokers, {links} links, {said.network.scheme}, as it should be")

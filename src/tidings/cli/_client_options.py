@@ -1,0 +1,53 @@
+"""The options with which every client command connects."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["Address", "Authority", "Certificate", "ClientName", "Key", "ServerName", "TokenFile", "connection_options"]
+
+TOKEN_VARIABLE = "TIDINGS_TOKEN"
+
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the home broker listens.", show_default=False)]
+ClientName = Annotated[str | None, typer.Option("--name", help="The client's name.", show_default="a random one")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help=f"Holds the token; without it, ${TOKEN_VARIABLE} does."),
+]
+Authority = Annotated[
+    Path | None, typer.Option("--authority", metavar="PEM", help="Use TLS; who signs for the broker.")
+]
+Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="PEM", help="The client's certificate.")]
+Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of the certificate.")]
+ServerName = Annotated[
+    str | None, typer.Option("--server-name", help="The name in the broker's certificate.", show_default="the host")
+]
+
+
+def connection_options(
+    name: str | None,
+    token_file: Path | None,
+    authority: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    server_name: str | None,
+) -> dict[str, Any]:
+    """What `connect` is given."""
+    from tidings.errors import InputError
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token_file is not None:
+        try:
+            token = token_file.read_text("utf-8").strip()
+        except OSError as error:
+            raise InputError(f"{token_file}: cannot be read: {error.strerror or error}") from None
+    return {
+        "name": name,
+        "token": token,
+        "authority": authority,
+        "certificate": certificate,
+        "key": key,
+        "server_name": server_name,
+    }

@@ -1,0 +1,264 @@
+"""`network.toml`, read strictly: every complaint names the file, the line, the key and the remedy.
+
+A link works both ways: it is enough that one of two brokers names the other. The broker whose name sorts first opens
+the connection, so there is one of them.
+"""
+
+import ipaddress
+import socket
+from pathlib import Path
+
+import msgspec
+
+from tidings.errors import ConfigurationError, FilterError, ScenarioError
+from tidings.live import _schema as written
+from tidings.live._schema import Address
+from tidings.model.filters import Filter
+from tidings.model.scenario._decoding import decode, suggestion
+from tidings.model.scenario._source import Place, Source
+from tidings.protocol import BrokerSettings
+from tidings.scheduling import strategy
+
+__all__ = ["Address", "Network", "Rule", "Tls", "Token", "is_loopback", "read_network"]
+
+_SECOND_NS = 10**9
+_FRAME_BYTES_LEAST = 16_384
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one broker's certificate."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+    client_certificates: bool
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has this secret may call itself so."""
+
+    identity: str
+    secret: str
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What an identity may do: None is nothing, True everything, a filter what satisfies it."""
+
+    identity: str
+    publish: Filter | bool
+    advertise: Filter | bool
+    subscribe: Filter | bool
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """A network as its file says it."""
+
+    path: Path
+    document: written.Document
+    links: dict[str, frozenset[str]]
+    tokens: tuple[Token, ...]
+    rules: tuple[Rule, ...]
+    broker_token: str | None
+
+    @property
+    def brokers(self) -> dict[str, written.BrokerWritten]:
+        """The brokers by name."""
+        return {broker.name: broker for broker in self.document.broker}
+
+    def broker(self, name: str) -> written.BrokerWritten:
+        """The broker of this name."""
+        if name not in self.brokers:
+            hint = suggestion(name, self.brokers, otherwise="there are:")
+            raise ConfigurationError(f"{self.path}: there is no broker {name!r}; {hint}")
+        return self.brokers[name]
+
+    def store_of(self, name: str) -> Path:
+        """Where a broker keeps its durable store."""
+        return self.path.parent / self.document.network.store / name
+
+    def tls_of(self, name: str) -> Tls | None:
+        """A broker's certificate, if the network has any."""
+        tls = self.document.tls
+        if tls is None:
+            return None
+        here = self.path.parent
+        return Tls(
+            certificate=here / tls.certificate.replace("{name}", name),
+            key=here / tls.key.replace("{name}", name),
+            authority=here / tls.authority.replace("{name}", name),
+            client_certificates=tls.client_certificates,
+        )
+
+    def settings_of(self, name: str) -> BrokerSettings:
+        """How a broker's machine is set up."""
+        said, limits = self.document.network, self.document.limits
+        return BrokerSettings(
+            name=name,
+            neighbours=self.links[name],
+            graph=self.links,
+            scheme=said.scheme,
+            strategy=strategy(said.strategy, r=said.r),
+            covering=said.covering,
+            synchronised_clocks=said.synchronised_clocks,
+            must_advertise=said.must_advertise,
+            tracing=self.document.trace is not None,
+            ping_ns=round(said.ping_s * _SECOND_NS),
+            silence_ns=round(said.silence_s * _SECOND_NS),
+            refresh_ns=round(said.refresh_s * _SECOND_NS),
+            timeout_ns=round(said.timeout_s * _SECOND_NS),
+            max_lifetime_ns=round(limits.lifetime_s * _SECOND_NS),
+            window=limits.window,
+            max_frame_bytes=round(limits.frame_kb * 1000),
+            max_stored=limits.stored,
+            max_queued=limits.queued,
+            max_queued_client=limits.queued_client,
+            max_seen=limits.seen,
+            max_clients=limits.clients,
+            max_subscriptions=limits.subscriptions,
+            max_advertisements=limits.advertisements,
+        )
+
+
+def read_network(path: Path) -> Network:
+    """The network that a file describes; ConfigurationError at the key that is wrong."""
+    try:
+        source = Source(path.read_bytes().decode("utf-8-sig"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"{path}: cannot be read: {why}; give the path of a network in TOML") from None
+    try:
+        place = source.root
+        document = decode(source.table(), written.Document, place)
+        network = Network(
+            path=path,
+            document=document,
+            links=_links(document, place),
+            tokens=tuple(_token(path.parent, said, place / "token" / n) for n, said in enumerate(document.token)),
+            rules=tuple(_rule(said, place / "rule" / n) for n, said in enumerate(document.rule)),
+            broker_token=_broker_token(path.parent, document, place),
+        )
+        _check_addresses(document, place)
+        _check_secrets(document, place)
+        _check_settings(network, place)
+    except ScenarioError as error:
+        raise ConfigurationError(str(error)) from None
+    return network
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _links(document: written.Document, place: Place) -> dict[str, frozenset[str]]:
+    links: dict[str, set[str]] = {}
+    for number, broker in enumerate(document.broker):
+        if broker.name in links:
+            (place / "broker" / number / "name").fail(f"broker {broker.name!r} is given twice; names must be unique")
+        links[broker.name] = set()
+    for number, broker in enumerate(document.broker):
+        for position, other in enumerate(broker.neighbours):
+            here = place / "broker" / number / "neighbours" / position
+            if other not in links:
+                here.fail(f"there is no broker {other!r}; {suggestion(other, links, otherwise='there are:')}")
+            if other == broker.name:
+                here.fail(f"a link from {other!r} to itself; a link joins two different brokers")
+            links[broker.name].add(other)
+            links[other].add(broker.name)
+    return {name: frozenset(others) for name, others in links.items()}
+
+
+def _check_addresses(document: written.Document, place: Place) -> None:
+    taken: dict[str, str] = {}
+    for number, broker in enumerate(document.broker):
+        for key, address in (("listen", broker.listen), ("metrics", broker.metrics)):
+            if address is None:
+                continue
+            here = place / "broker" / number / key
+            if str(address) in taken:
+                here.fail(f"{address} is already where {taken[str(address)]} listens; give another port")
+            taken[str(address)] = f"{key} of {broker.name!r}"
+            if not is_loopback(address.host) and not document.network.public:
+                here.fail(
+                    f"{address} can be reached from other machines; if that is meant, write public = true under "
+                    "[network], and consider [tls]"
+                )
+        _check_resolves(broker.reached_at, place / "broker" / number / "listen")
+
+
+def _check_resolves(address: Address, place: Place) -> None:
+    try:
+        socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        place.fail(f"the host of {address} is not known: {error.strerror or error}")
+
+
+def _check_secrets(document: written.Document, place: Place) -> None:
+    knows_brokers = document.tls is not None or document.network.broker_token_file is not None
+    if (document.token or document.rule) and not knows_brokers and len(document.broker) > 1:
+        (place / "network").fail(
+            "clients have tokens or rules, but anybody could call itself a broker: give [tls], or a broker_token_file "
+            "that all brokers read"
+        )
+    if document.rule and not document.token and not (document.tls and document.tls.client_certificates):
+        (place / "rule" / 0).fail(
+            "rules need to know who a client is: give [[token]] entries, or [tls] with client_certificates = true"
+        )
+
+
+def _check_settings(network: Network, place: Place) -> None:
+    frame_bytes = round(network.document.limits.frame_kb * 1000)
+    most_bytes = BrokerSettings(name="any").max_frame_bytes
+    if not _FRAME_BYTES_LEAST <= frame_bytes <= most_bytes:
+        (place / "limits" / "frame").fail(f"a frame of {frame_bytes} bytes: from {_FRAME_BYTES_LEAST} to {most_bytes}")
+    try:
+        for name in network.brokers:
+            network.settings_of(name)
+    except ScenarioError:
+        raise
+    except ConfigurationError as error:
+        (place / "network").fail(str(error))
+
+
+def _rule(said: written.RuleWritten, place: Place) -> Rule:
+    advertise = said.publish if said.advertise is None else said.advertise
+    return Rule(
+        identity=said.identity,
+        publish=_allowed(said.publish, place / "publish"),
+        advertise=_allowed(advertise, place / "advertise"),
+        subscribe=_allowed(said.subscribe, place / "subscribe"),
+    )
+
+
+def _allowed(said: bool | str, place: Place) -> Filter | bool:
+    if isinstance(said, bool):
+        return said
+    try:
+        return Filter.parse(said)
+    except FilterError as error:
+        place.fail(f"not a filter: {error}")
+
+
+def _token(directory: Path, said: written.TokenWritten, place: Place) -> Token:
+    if (said.token is None) == (said.token_file is None):
+        place.fail(f"give the token of {said.identity!r} either as `token` or as `token_file`")
+    secret = said.token if said.token is not None else _secret(directory / str(said.token_file), place / "token_file")
+    return Token(identity=said.identity, secret=secret)
+
+
+def _broker_token(directory: Path, document: written.Document, place: Place) -> str | None:
+    file = document.network.broker_token_file
+    return None if file is None else _secret(directory / file, place / "network" / "broker_token_file")
+
+
+def _secret(path: Path, place: Place) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        place.fail(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+    if not secret:
+        place.fail(f"{path} is empty; write the token into it")
+    return secret

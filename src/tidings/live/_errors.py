@@ -1,0 +1,25 @@
+"""What goes wrong in a live network, split by who is at fault."""
+
+from tidings.errors import TidingsError
+
+__all__ = ["ConnectionLostError", "DeniedError", "StoreError", "StoreFullError"]
+
+
+class StoreError(TidingsError):
+    """Raised when a durable store cannot be opened, read or written; nothing more is promised on its behalf."""
+
+
+class StoreFullError(StoreError):
+    """Raised when a durable store has no room; what was to be written is not written, and may be tried again."""
+
+
+class ConnectionLostError(TidingsError):
+    """Raised when a broker cannot be reached, or is lost before it has answered."""
+
+
+class DeniedError(TidingsError):
+    """Raised when a broker refuses a connection or a request; `code` names the rule."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,136 @@
+"""The connections of a client: each is opened again whenever it is lost, until nobody wants it any more.
+
+The first leads to the address that the application gave. Brokers tell whom they admit who they are and where the others
+are, so that a client which moves to another home broker (`Connect`) finds it.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from tidings.live._admission import Answer, Preamble
+from tidings.live._connection import Connection
+from tidings.live._dialling import backoff_s, dial
+from tidings.live._errors import ConnectionLostError, DeniedError
+from tidings.live._schema import Address
+
+__all__ = ["Directory", "Keeper"]
+
+
+class Directory(msgspec.Struct, frozen=True, array_like=True):
+    """What a broker tells a client that it admits: its own name, and where the brokers of the network are reached."""
+
+    name: str
+    addresses: dict[str, Address]
+
+
+class Keeper:
+    """The connections of one client; `attach` is given each of them with the name of the broker at its other end."""
+
+    def __init__(
+        self,
+        preamble: Preamble,
+        *,
+        max_frame_bytes: int,
+        tls: ssl.SSLContext | None,
+        attach: Callable[[Connection, str], None],
+        denied: Callable[[DeniedError], None],
+    ) -> None:
+        self.addresses: dict[str, Address] = {}
+        self._preamble = preamble
+        self._max_frame_bytes = max_frame_bytes
+        self._tls = tls
+        self._attach = attach
+        self._denied = denied
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by broker
+        self._losses: dict[str, asyncio.Event] = {}  # by connection
+        self._open: dict[str, Connection] = {}  # by broker
+        self._numbers = 0
+
+    async def begin(self, address: Address, server_name: str | None, connect_s: float) -> None:
+        """Connect for the first time; DeniedError or ConnectionLostError if that cannot be."""
+        until_s = time.monotonic() + connect_s
+        for wait_s in backoff_s():
+            try:
+                name, loss = await self._dial(address, server_name)
+            except ConnectionLostError:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(wait_s)
+            else:
+                self._tasks[name] = asyncio.create_task(self._keep(address, server_name, loss))
+                return
+
+    def connect(self, broker: str) -> None:
+        """Have a connection with this broker; one that nobody has told of is not to be found."""
+        address = self.addresses.get(broker)
+        if broker not in self._tasks and address is not None:
+            self._tasks[broker] = asyncio.create_task(self._keep(address, broker, None))
+
+    def disconnect(self, broker: str) -> None:
+        """Have none any more."""
+        task = self._tasks.pop(broker, None)
+        if task is not None:
+            task.cancel()
+        if broker in self._open:
+            self._open.pop(broker).close("the client has moved")
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if self._open.get(connection.peer) is connection:
+            del self._open[connection.peer]
+        if connection.name in self._losses:
+            self._losses.pop(connection.name).set()
+
+    def end(self) -> None:
+        """Open no more connections."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _keep(self, address: Address, server_name: str | None, loss: asyncio.Event | None) -> None:
+        waits_s = backoff_s()
+        while True:
+            if loss is not None:
+                await loss.wait()
+                waits_s, loss = backoff_s(), None
+                await asyncio.sleep(next(waits_s))
+            try:
+                _, loss = await self._dial(address, server_name)
+            except ConnectionLostError:
+                await asyncio.sleep(next(waits_s))
+            except DeniedError as error:
+                self._denied(error)
+                return
+
+    async def _dial(self, address: Address, server_name: str | None) -> tuple[str, asyncio.Event]:
+        """A connection: the broker's name, and what tells when it is lost."""
+        self._numbers += 1
+        loss = asyncio.Event()
+        name = f"broker-{self._numbers}"
+        found = ""
+
+        def ready(connection: Connection, answer: Answer) -> None:
+            nonlocal found
+            try:
+                directory = msgspec.msgpack.decode(answer.detail, type=Directory)
+            except msgspec.MsgspecError as error:
+                raise DeniedError("malformed", f"{address} does not say which broker it is: {error}") from None
+            self.addresses |= directory.addresses
+            found = directory.name
+            self._losses[name] = loss
+            self._open[found] = connection
+            self._attach(connection, found)
+
+        await dial(
+            address,
+            self._preamble,
+            name=name,
+            max_frame_bytes=self._max_frame_bytes,
+            ready=ready,
+            tls=self._tls,
+            server_name=server_name,
+        )
+        return found, loss

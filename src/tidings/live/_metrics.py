@@ -1,0 +1,125 @@
+"""Prometheus metrics of one broker, in base units; nothing is labelled by event, client or subscription.
+
+The page is made by prometheus-client in a thread of its own; what it shows is collected on the event loop, where the
+machine is at rest.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidings.errors import TidingsError
+from tidings.live._schema import Address
+from tidings.live._status import snapshot
+
+if TYPE_CHECKING:
+    from tidings.live._node import BrokerNode
+
+__all__ = ["MetricsServer", "serve_metrics"]
+
+PATIENCE_S: Final = 5.0
+
+_GAUGES: Final = {
+    "up_seconds": ("up_s", "Age of this life of the broker."),
+    "ready": ("ready", "1 if events are accepted."),
+    "draining": ("draining", "1 if the broker is about to stop."),
+    "utilisation_ratio": ("utilisation", "Share of one processor used in the last second."),
+    "clients": ("clients", "Clients known, connected or not."),
+    "clients_connected": ("clients_connected", "Clients connected."),
+    "queued_events": ("queued", "Events that wait for a link or a client."),
+    "under_way_events": ("under_way", "Events sent and not yet acknowledged."),
+    "subscriptions": ("subscriptions", "Subscriptions of this broker's clients."),
+    "remote_subscriptions": ("subscriptions_elsewhere", "Subscriptions known of other brokers."),
+    "stored_events": ("stored", "Events that this broker answers for."),
+    "remembered_events": ("seen", "Events remembered as delivered."),
+}
+
+
+class _Collector(Collector):
+    """Asks the event loop for a snapshot whenever somebody looks."""
+
+    def __init__(self, node: "BrokerNode") -> None:
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        facts = asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop).result(PATIENCE_S)
+        yield from _metrics(facts)
+
+    async def _snapshot(self) -> dict[str, Any]:
+        return snapshot(self._node)
+
+
+def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
+    for name, (key, meaning) in _GAUGES.items():
+        yield GaugeMetricFamily(f"tidings_{name}", meaning, value=float(facts[key]))
+    for name, meaning, labels in (
+        ("sent_frames", "Frames sent, by message.", facts["sent"]),
+        ("counts", "What happened to events that did not go straight through.", facts["counts"]),
+        ("refused_frames", "Frames and connections refused, by rule.", facts["refused"]),
+    ):
+        counter = CounterMetricFamily(f"tidings_{name}", meaning, labels=["kind"])
+        for label, count in labels.items():
+            counter.add_metric([label], float(count))
+        yield counter
+    yield CounterMetricFamily("tidings_transfers", "Events handed on in time.", value=float(facts["transfers"]))
+    yield CounterMetricFamily(
+        "tidings_too_late", "Events dropped because it was too late.", value=float(facts["too_late"])
+    )
+    store = facts["store"]
+    yield CounterMetricFamily("tidings_store_commits", "Group commits.", value=float(store["commits"]))
+    yield CounterMetricFamily("tidings_store_commit_seconds", "Time spent in them.", value=store["commit_s"])
+    yield GaugeMetricFamily("tidings_store_bytes", "Size of the durable store.", value=float(store["bytes"]))
+    yield GaugeMetricFamily("tidings_store_full", "1 while the store has no room.", value=float(store["full"]))
+    links = GaugeMetricFamily("tidings_link_up", "1 if the neighbour is heard.", labels=["neighbour"])
+    for name in facts["absent"]:
+        links.add_metric([name], 0.0)
+    for name, peer in facts["neighbours"].items():
+        links.add_metric([name], float(peer["up"]))
+    yield links
+    for key, metric, meaning in (
+        ("queued", "link_queued_events", "Events that wait for the link."),
+        ("rtt_s", "link_round_trip_seconds", "Smoothed round trip."),
+        ("mean_s_per_kb", "link_slowness_seconds_per_kilobyte", "Measured slowness."),
+    ):
+        gauge = GaugeMetricFamily(f"tidings_{metric}", meaning, labels=["neighbour"])
+        for name, peer in facts["neighbours"].items():
+            gauge.add_metric([name], float(peer[key]))
+        yield gauge
+
+
+class MetricsServer:
+    """The page, served."""
+
+    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
+        self._server = server
+        self._thread = thread
+
+    def close(self) -> None:
+        """Serve no more. A request may be waiting for the event loop, so the event loop must not wait for it."""
+        threading.Thread(target=self._close, daemon=True).start()
+
+    def _close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def serve_metrics(node: "BrokerNode", address: Address) -> MetricsServer:
+    """Serve the metrics of a broker."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(node))
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(address.port, address.host, registry)
+    except OSError as error:
+        raise TidingsError(
+            f"broker {node.name!r} cannot serve metrics at {address}: {error.strerror or error}; give another port"
+        ) from None
+    return MetricsServer(server, thread)

@@ -1,0 +1,326 @@
+"""One broker process: a store, a machine, a listener, connections to neighbours; from start to drained end.
+
+- It listens when its store has been read; the machine speaks when the epoch of its new life is durable.
+- Of two neighbours the one whose name sorts first opens the connection, and tries again, ever more rarely, until it
+  has it.
+- On SIGTERM or SIGINT it drains: takes no more events (nobody has acknowledged them, so their senders keep them),
+  hands over what it has for up to `drain`, makes everything durable and leaves. What is left goes on after the next
+  start.
+- A store that cannot be written ends the process with exit code 1. One that is full does not: nothing is acknowledged
+  until there is room.
+"""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tidings.errors import TidingsError
+from tidings.live._admission import GRACE_S, Answer, Preamble, admit, read_preamble
+from tidings.live._clock import Clock
+from tidings.live._committer import Committer
+from tidings.live._config import Network
+from tidings.live._connection import Connection
+from tidings.live._dialling import backoff_s, dial
+from tidings.live._driver import Driver
+from tidings.live._errors import DeniedError, StoreError, StoreFullError
+from tidings.live._keeping import Directory
+from tidings.live._logs import Log
+from tidings.live._metrics import MetricsServer, serve_metrics
+from tidings.live._status import Load, snapshot
+from tidings.live._store import Store
+from tidings.live._tls import dialling_context, listening_context
+from tidings.live._warming import warm_up
+from tidings.protocol import Broker, BrokerSettings, Effect
+
+__all__ = ["BrokerNode"]
+
+_DRAINED: Final = frozenset((9, 10))
+"""Publish and Transfer: what a draining broker does not take."""
+_POLL_S: Final = 0.02
+_TICK_S: Final = 0.25
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What a store holds is all in use: looking for garbage in it takes longer than reading it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+class BrokerNode:
+    """A broker that runs."""
+
+    def __init__(self, network: Network, name: str, log: Log) -> None:
+        self.network = network
+        self.said = network.broker(name)
+        self.name = name
+        self.log = log
+        self.load = Load()
+        self.driver: Driver
+        self.committer: Committer
+        self.store: Store
+        self.began_s = time.monotonic()
+        self._failure: TidingsError | None = None
+        self._stop = asyncio.Event()
+        self._numbers = 0
+        addresses = {name: broker.reached_at for name, broker in network.brokers.items()}
+        self._directory = msgspec.msgpack.encode(Directory(name, addresses))
+        self._strangers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._losses: dict[str, asyncio.Event] = {}  # of connections that this broker opened
+
+    @property
+    def machine(self) -> Broker:
+        """The broker as the protocol knows it."""
+        assert isinstance(self.driver.machine, Broker)
+        return self.driver.machine
+
+    async def run(self) -> None:
+        """Serve until a signal says stop; StoreError when the store fails."""
+        self.open()
+        servers: list[asyncio.Server | MetricsServer] = []
+        try:
+            servers.append(await self._listen())
+            self._tasks += [asyncio.create_task(self._keep_connected(other)) for other in self._dialled()]
+            self._tasks.append(asyncio.create_task(self.load.measure()))
+            self._tasks.append(asyncio.create_task(self._tick()))
+            if self.said.metrics is not None:
+                servers.append(serve_metrics(self, self.said.metrics))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            self.log.info("serving", listen=str(self.said.listen), epoch=self.machine.epoch, seconds=self.up_s)
+            await self._stop.wait()
+        finally:
+            for server in servers:
+                server.close()
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def up_s(self) -> float:
+        """How long this life has lasted."""
+        return round(time.monotonic() - self.began_s, 3)
+
+    def stop(self) -> None:
+        """Drain and leave; asked a second time, leave at once."""
+        if self._stop.is_set():
+            self.driver.ignored = frozenset(range(128))
+        self._stop.set()
+
+    def open(self) -> None:
+        """Read the store and bring the machine to life."""
+        network = self.network.document.network
+        self.store = Store.open(self.network.store_of(self.name), max_bytes=round(network.store_size_kb * 1000))
+        settings = self.network.settings_of(self.name)
+        warm_up(settings)
+        with _uncollected():
+            self._begin(settings)
+
+    def _begin(self, settings: BrokerSettings) -> None:
+        try:
+            kept, clock_ns = self.store.load()
+        except StoreError:
+            self.store.close()
+            raise
+        machine = Broker(settings, kept)
+        clock = Clock(clock_ns)
+        self.driver = Driver(machine, clock, on_effect=self._on_effect, on_lost=self._on_lost)
+        self.committer = Committer(
+            self.store, clock, on_synced=self.driver.synced, on_full=self._on_full, on_failure=self._fail
+        )
+        self.driver.committer = self.committer
+        if self.network.document.trace is not None:
+            from tidings.live._tracing import TraceWriter
+
+            self.driver.tracer = TraceWriter(self, clock_ns)
+        self.driver.start()
+        self.log.info("started", kept=len(kept), held=len(machine.carrier.held))
+
+    # -- those who come ------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> asyncio.Server:
+        tls = self.network.tls_of(self.name)
+        listen = self.said.listen
+        try:
+            return await asyncio.get_running_loop().create_server(
+                self._accept,
+                listen.host,
+                listen.port,
+                ssl=None if tls is None else listening_context(tls),
+                backlog=1024,
+            )
+        except OSError as error:
+            raise TidingsError(
+                f"broker {self.name!r} cannot listen at {listen}: {error.strerror or error}; is another one there?"
+            ) from None
+
+    def _accept(self) -> Connection:
+        return self._connection(f"in-{self._number()}")
+
+    def _connection(self, name: str) -> Connection:
+        limits = self.network.document.limits
+        return Connection(
+            self,
+            name=name,
+            max_frame_bytes=round(limits.frame_kb * 1000),
+            max_unsent_bytes=round(limits.unsent_kb * 1000),
+            send_buffer_bytes=round(limits.send_buffer_kb * 1000),
+        )
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def opened(self, connection: Connection) -> None:
+        """A stranger: it has some seconds to say who it is."""
+        most = self.network.document.limits.connections
+        if len(self._strangers) + len(self.driver.connections) >= most:
+            connection.abort(f"there are {most} connections, the most there may be")
+            return
+        loop = asyncio.get_running_loop()
+        self._strangers[connection.name] = loop.call_later(GRACE_S, connection.abort, "it did not say who it is")
+
+    def received(self, connection: Connection, frames: list[bytes]) -> None:
+        """What a stranger says first."""
+        timer = self._strangers.pop(connection.name, None)
+        if timer is None:
+            return  # it was answered, and is being closed
+        timer.cancel()
+        try:
+            said = read_preamble(frames[0])
+            guard = admit(said, connection, self.network, self.name, self.driver.clock.now_ns)
+        except DeniedError as error:
+            self.log.warning("denied", address=connection.address, code=error.code, why=str(error))
+            self.machine.refused[error.code] += 1
+            connection.send(msgspec.msgpack.encode(Answer(error.code, str(error))))
+            connection.close(str(error))
+            return
+        if said.kind == "status":
+            detail = msgspec.json.encode(snapshot(self))
+            connection.send(msgspec.msgpack.encode(Answer(detail=detail)))
+            connection.close("answered")
+            return
+        detail = b"" if said.kind == "broker" else self._directory
+        connection.send(msgspec.msgpack.encode(Answer(detail=detail)))
+        self.driver.attach(connection, said.name, guard)
+        self.log.info("connected", peer=said.name, kind=said.kind, connection=connection.name)
+        if len(frames) > 1:
+            connection.host.received(connection, frames[1:])
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        """A stranger is gone."""
+        timer = self._strangers.pop(connection.name, None)
+        if timer is not None:
+            timer.cancel()
+            self.log.info("stranger gone", address=connection.address, why=reason)
+
+    def congested(self, connection: Connection, *, is_congested: bool) -> None:
+        """Strangers are told little."""
+
+    # -- those whom this broker goes to --------------------------------------------------------------------------
+
+    def _dialled(self) -> list[str]:
+        return sorted(other for other in self.network.links[self.name] if self.name < other)
+
+    async def _keep_connected(self, other: str) -> None:
+        tls = self.network.tls_of(self.name)
+        context = None if tls is None else dialling_context(tls)
+        address = self.network.broker(other).reached_at
+        preamble = Preamble("broker", self.name, self.network.broker_token)
+        limits = self.network.document.limits
+        waits_s, said = backoff_s(), ""
+        while True:
+            name = f"out-{self._number()}"
+            try:
+                await dial(
+                    address,
+                    preamble,
+                    name=name,
+                    max_frame_bytes=round(limits.frame_kb * 1000),
+                    max_unsent_bytes=round(limits.unsent_kb * 1000),
+                    send_buffer_bytes=round(limits.send_buffer_kb * 1000),
+                    ready=lambda connection, _: self.driver.attach(connection, other),
+                    tls=context,
+                    server_name=other,
+                )
+            except TidingsError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.log.warning("neighbour away", peer=other, why=said)
+            else:
+                waits_s, said = backoff_s(), ""
+                self.log.info("connected", peer=other, kind="broker", connection=name)
+                if name in self.driver.connections:
+                    loss = self._losses[name] = asyncio.Event()
+                    await loss.wait()
+                    del self._losses[name]
+            await asyncio.sleep(next(waits_s))
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def _on_effect(self, effect: Effect) -> None:
+        raise AssertionError(f"a broker delivers nothing itself: {effect}")
+
+    def _on_lost(self, connection: Connection, reason: str) -> None:
+        if connection.name in self._losses:
+            self._losses[connection.name].set()
+        self.log.info("disconnected", connection=connection.name, address=connection.address, why=reason)
+
+    def _on_full(self, error: StoreFullError | None) -> None:
+        if error is None:
+            self.log.info("store has room again")
+        else:
+            self.log.error("store full", why=str(error), meanwhile="no event is acknowledged")
+
+    def _fail(self, error: StoreError) -> None:
+        self.log.error("store failed", why=str(error))
+        self._failure = error
+        self.driver.ignored = frozenset(range(128))  # nothing that comes now can be promised
+        self._stop.set()
+
+    async def _tick(self) -> None:
+        while self.driver.tracer is not None:
+            self.driver.tracer.tick()
+            await asyncio.sleep(_TICK_S)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        held = len(self.machine.carrier.held)
+        self.log.info("draining", held=held)
+        for task in self._tasks:
+            task.cancel()
+        if self._failure is None:
+            self.driver.ignored |= _DRAINED
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.network.document.network.drain_s):
+                    while self._is_handing_over() and len(self.driver.ignored) < 128:
+                        await asyncio.sleep(_POLL_S)
+        self.driver.stop()
+        await self.committer.close()
+        for connection in list(self.driver.connections.values()):
+            connection.close("the broker stops")
+        await asyncio.sleep(0)
+        if self.driver.tracer is not None:
+            self.driver.tracer.close()
+        self.store.close()
+        self.log.info("stopped", held=len(self.machine.carrier.held), seconds=self.up_s)
+
+    def _is_handing_over(self) -> bool:
+        """Whether anything is on its way to somebody who is there."""
+        machine = self.machine
+        peers: list[Any] = [*machine.neighbours.values(), *machine.clients.values()]
+        return any(peer.is_up and (peer.outbox.waiting or peer.outbox.under_way) for peer in peers)

@@ -1,0 +1,12 @@
+"""Loaded once by the process that broker processes are forked from: everything imported, kernels loaded.
+
+The one module here whose import does something: it is imported for that, by the supervisor's fork server, and by
+nobody else.
+"""
+
+from tidings.live import _node, _warming
+from tidings.protocol import BrokerSettings
+
+__all__: list[str] = []
+
+_warming.warm_up(BrokerSettings(name=_node.__name__))

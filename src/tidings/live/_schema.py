@@ -1,0 +1,186 @@
+"""What may be written in `network.toml`, section by section (docs/reference/live.md).
+
+Quantities are written with their unit (`"5 s"`, `"1 MB"`); the attribute carries the base unit (`drain_s`, `frame_kb`).
+Paths are relative to the file; `{name}` in one stands for the broker's name.
+"""
+
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+from msgspec import Meta, field
+
+from tidings.model.scenario import Scheme
+from tidings.model.scenario._laws import Quantity
+from tidings.model.scenario._source import Place
+
+__all__ = [
+    "Address",
+    "BrokerWritten",
+    "Document",
+    "Limits",
+    "NetworkWritten",
+    "RuleWritten",
+    "TlsWritten",
+    "TokenWritten",
+]
+
+Seconds = Annotated[float, Quantity("time")]
+Kilobytes = Annotated[float, Quantity("size")]
+PerSecond = Annotated[float, Quantity("rate")]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+Text = Annotated[str, Meta(min_length=1)]
+PORTS: Final = range(1, 65_536)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where somebody listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """The address that a text says; ValueError if it says none."""
+        host, colon, port = text.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(f"{text!r}: write an IPv6 address in brackets, like [::1]:7001")
+        if not colon or not host or not port.isdigit() or int(port) not in PORTS:
+            raise ValueError(f"{text!r} is no address; write it like 127.0.0.1:7001")
+        return cls(host, int(port))
+
+
+class AddressWritten:
+    """Marker of a field that is written as host:port."""
+
+    def prepare(self, raw: Any, place: Place) -> Any:
+        """The address, for msgspec to convert."""
+        if not isinstance(raw, str):
+            place.fail(f'expected an address, got {raw!r}; write it like "127.0.0.1:7001"')
+        try:
+            return msgspec.to_builtins(Address.parse(raw))
+        except ValueError as error:
+            place.fail(str(error))
+
+
+Where = Annotated[Address, AddressWritten()]
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class NetworkWritten(_Written, frozen=True, kw_only=True):
+    """What holds for all brokers."""
+
+    scheme: Scheme = "bypass+buffer"
+    strategy: str = "lookahead"
+    r: float | None = None
+    store: Text = "store"
+    store_size_kb: Kilobytes = field(name="store_size", default=8e6)
+    public: bool = False
+    must_advertise: bool = True
+    covering: bool = False
+    synchronised_clocks: bool = False
+    drain_s: Seconds = field(name="drain", default=5.0)
+    ping_s: Seconds = field(name="ping", default=1.0)
+    silence_s: Seconds = field(name="silence", default=3.0)
+    refresh_s: Seconds = field(name="refresh", default=10.0)
+    timeout_s: Seconds = field(name="timeout", default=35.0)
+    broker_token_file: Text | None = None
+
+
+class Limits(_Written, frozen=True, kw_only=True):
+    """The bounds of each broker, and of each of its connections."""
+
+    frame_kb: Kilobytes = field(name="frame", default=1_048.576)
+    unsent_kb: Kilobytes = field(name="unsent", default=8_000.0)
+    send_buffer_kb: Kilobytes = field(name="send_buffer", default=256.0)
+    lifetime_s: Seconds = field(name="lifetime", default=600.0)
+    rate_per_s: PerSecond | None = field(name="rate", default=None)
+    connections: Count = 20_000
+    clients: Count = 10_000
+    subscriptions: Count = 10_000
+    advertisements: Count = 1_000
+    window: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    stored: Count = 200_000
+    queued: Count = 65_536
+    queued_client: Count = 10_000
+    seen: Count = 1_000_000
+
+
+class TlsWritten(_Written, frozen=True, kw_only=True):
+    """Certificates: every broker has one, with its name in it, and so have clients if `client_certificates`."""
+
+    certificate: Text
+    key: Text
+    authority: Text
+    client_certificates: bool = False
+    EXAMPLES: ClassVar = {
+        "certificate": 'certificate = "certificates/{name}.pem"',
+        "key": 'key = "certificates/{name}.key"',
+        "authority": 'authority = "certificates/authority.pem"',
+    }
+
+
+class TokenWritten(_Written, frozen=True, kw_only=True):
+    """The secret of an identity: a client that has it may call itself so (`*` stands for any characters)."""
+
+    identity: Name
+    token: Text | None = None
+    token_file: Text | None = None
+    EXAMPLES: ClassVar = {"identity": 'identity = "desk-1"'}
+
+
+class RuleWritten(_Written, frozen=True, kw_only=True):
+    """What an identity may do: everything (true), nothing (false), or what satisfies a filter."""
+
+    identity: Name
+    publish: bool | str = False
+    advertise: bool | str | None = None
+    subscribe: bool | str = False
+    EXAMPLES: ClassVar = {"identity": 'identity = "desk-*"'}
+
+
+class TraceWritten(_Written, frozen=True, kw_only=True):
+    """Traces as Parquet files: of this share of the events, a new file at this size or age."""
+
+    directory: Text
+    sample: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    roll_rows: Count = 100_000
+    roll_age_s: Seconds = field(name="roll_age", default=10.0)
+    EXAMPLES: ClassVar = {"directory": 'directory = "trace"'}
+
+
+class BrokerWritten(_Written, frozen=True, kw_only=True):
+    """One broker: where it listens, whom it has links with, and where others reach it if that differs."""
+
+    name: Name
+    listen: Where
+    address: Where | None = None
+    metrics: Where | None = None
+    neighbours: tuple[Name, ...] = ()
+    EXAMPLES: ClassVar = {"name": 'name = "b1"', "listen": 'listen = "127.0.0.1:7001"'}
+
+    @property
+    def reached_at(self) -> Address:
+        """Where the other brokers find it."""
+        return self.address or self.listen
+
+
+class Document(_Written, frozen=True, kw_only=True):
+    """The whole file."""
+
+    broker: Annotated[tuple[BrokerWritten, ...], Meta(min_length=1)]
+    network: NetworkWritten = NetworkWritten()
+    limits: Limits = Limits()
+    tls: TlsWritten | None = None
+    trace: TraceWritten | None = None
+    token: tuple[TokenWritten, ...] = ()
+    rule: tuple[RuleWritten, ...] = ()
+    EXAMPLES: ClassVar = {"broker": '[[broker]] with name = "b1" and listen = "127.0.0.1:7001"'}

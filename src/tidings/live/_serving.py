@@ -1,0 +1,155 @@
+"""Broker processes: one in this process (`serve`), or all of a network as processes of their own (`Supervisor`).
+
+The supervisor starts every broker of the file, starts again what dies (at once the first time, ever more slowly while
+it goes on dying), and on SIGTERM or SIGINT tells all to drain and waits for them. Children are forked from a server
+process that has loaded everything already, so a broker that is started again serves within moments. A child ends when
+its supervisor is gone, however that went: nothing is left behind.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from tidings.errors import TidingsError
+from tidings.live._config import Network, read_network
+from tidings.live._logs import Log
+
+__all__ = ["Supervisor", "serve"]
+
+PATIENCE_S: Final = 2.0
+"""How much longer than its drain time a broker may take to leave before it is killed."""
+RESTART_MOST_S: Final = 5.0
+STEADY_S: Final = 2.0
+"""A broker that has lived so long is started again at once when it dies."""
+SWITCH_S: Final = 0.0005
+"""How long the thread that commits waits for a busy event loop before it may say that it is done."""
+COLLECTION: Final = (50_000, 20, 100)
+"""The collector's thresholds in a broker process."""
+_POLL_S: Final = 0.02
+
+
+def serve(network: Network, name: str, log: Log, *, ends_with: int | None = None) -> None:
+    """Run one broker in this process until a signal ends it, or until this descriptor can be read."""
+    import uvloop
+
+    from tidings.live._node import BrokerNode
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, facts: _log_trouble(log, facts))
+        node = BrokerNode(network, name, log)
+
+        def stop() -> None:
+            assert ends_with is not None
+            loop.remove_reader(ends_with)
+            node.stop()
+
+        if ends_with is not None:
+            loop.add_reader(ends_with, stop)
+        await node.run()
+
+    # Machines free what they hold without the collector's help; a look at everything that is held would stop them for
+    # tens of milliseconds, so it is a rare event.
+    gc.set_threshold(*COLLECTION)
+    sys.setswitchinterval(SWITCH_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+def _log_trouble(log: Log, facts: dict[str, object]) -> None:
+    error = facts.get("exception")
+    log.warning("trouble", what=str(facts.get("message", "")), why=f"{type(error).__name__}: {error}")
+
+
+def _child(path: str, name: str) -> None:
+    log = Log(name)
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    try:
+        serve(read_network(Path(path)), name, log, ends_with=supervisor.sentinel)
+    except TidingsError as error:
+        log.error("failed", why=str(error))
+        sys.stderr.flush()
+        os._exit(error.exit_code)
+
+
+class _Child:
+    """One broker's process, and how often it had to be started."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process: ForkServerProcess | None = None
+        self.starts = 0
+        self.began_s = 0.0
+        self.due_s = 0.0
+        self.wait_s = 0.0
+
+
+class Supervisor:
+    """All brokers of a network on this machine."""
+
+    def __init__(self, network: Network, log: Log) -> None:
+        self._network = network
+        self._log = log
+        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tidings.live._preload", "uvloop"])
+        self._children = [_Child(name) for name in network.brokers]
+        self._stopping = False
+
+    def run(self) -> None:
+        """Start all brokers and keep them running until a signal ends it."""
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while not self._stopping:
+                for child in self._children:
+                    self._look_after(child)
+                time.sleep(_POLL_S)
+        finally:
+            self._end()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._stopping = True
+
+    def _look_after(self, child: _Child) -> None:
+        now_s = time.monotonic()
+        process = child.process
+        if process is not None and process.exitcode is not None:
+            lived_s = now_s - child.began_s
+            child.process = None
+            child.wait_s = 0.0 if lived_s > STEADY_S else min(max(2 * child.wait_s, 0.1), RESTART_MOST_S)
+            if child.starts == 1 and process.exitcode < 0:
+                child.wait_s = 0.0
+            child.due_s = now_s + child.wait_s
+            self._log.warning("broker died", broker=child.name, exit_code=process.exitcode, again_in_s=child.wait_s)
+        if child.process is None and now_s >= child.due_s:
+            child.process = self._context.Process(
+                target=_child, args=(str(self._network.path), child.name), name=f"tidings {child.name}"
+            )
+            child.process.start()
+            child.starts += 1
+            child.began_s = now_s
+            self._log.info("broker started", broker=child.name, pid=child.process.pid, starts=child.starts)
+
+    def _end(self) -> None:
+        processes = [child.process for child in self._children if child.process is not None]
+        for process in processes:
+            if process.exitcode is None:
+                process.terminate()
+        until_s = time.monotonic() + self._network.document.network.drain_s + PATIENCE_S
+        for process in processes:
+            process.join(max(until_s - time.monotonic(), 0.0))
+            if process.exitcode is None:
+                self._log.error("broker killed", pid=process.pid, why="it did not leave in time")
+                process.kill()
+                process.join()
+        self._log.info("all brokers stopped")

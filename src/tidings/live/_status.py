@@ -1,0 +1,78 @@
+"""What a broker tells of itself: whoever asks with `tidings status`, and Prometheus."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tidings.live._node import BrokerNode
+    from tidings.protocol._peers import Peer
+
+__all__ = ["Load", "snapshot"]
+
+_EVERY_S: Final = 1.0
+_TOO_LATE: Final = ("expired", "hopeless", "full")
+
+
+class Load:
+    """How busy the process is: the share of a processor that it used in the last second."""
+
+    def __init__(self) -> None:
+        self.utilisation = 0.0
+
+    async def measure(self) -> None:
+        """Measure, second after second."""
+        used_s, at_s = time.process_time(), time.monotonic()
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            now_used_s, now_s = time.process_time(), time.monotonic()
+            self.utilisation = (now_used_s - used_s) / (now_s - at_s)
+            used_s, at_s = now_used_s, now_s
+
+
+def snapshot(node: "BrokerNode") -> dict[str, Any]:
+    """Everything that is known now; times in seconds."""
+    machine = node.machine
+    sent, counts = machine.sent["Transfer"] - machine.counts["resent"], machine.counts
+    too_late = sum(counts[reason] for reason in _TOO_LATE)
+    clients = machine.clients.values()
+    return {
+        "name": node.name,
+        "epoch": machine.epoch,
+        "up_s": node.up_s,
+        "ready": machine.is_ready,
+        "draining": bool(node.driver.ignored),
+        "utilisation": round(node.load.utilisation, 4),
+        "neighbours": {name: _peer(peer) for name, peer in sorted(machine.neighbours.items())},
+        "absent": sorted(machine.settings.neighbours - machine.neighbours.keys()),
+        "clients": len(clients),
+        "clients_connected": sum(peer.is_up for peer in clients),
+        "queued": sum(peer.outbox.waiting for peer in [*clients, *machine.neighbours.values()]),
+        "under_way": sum(peer.outbox.under_way for peer in [*clients, *machine.neighbours.values()]),
+        "subscriptions": sum(len(machine.gossip.local.of(name)) for name in machine.clients),
+        "subscriptions_elsewhere": len(machine.gossip.interests),
+        "stored": len(machine.carrier.held),
+        "seen": len(machine.carrier.seen),
+        "sent": dict(machine.sent),
+        "transfers": sent,
+        "too_late": too_late,
+        "on_time": None if sent + too_late == 0 else round(sent / (sent + too_late), 6),
+        "counts": dict(counts),
+        "refused": dict(machine.refused),
+        "store": {
+            "bytes": node.store.used_bytes,
+            "commits": node.committer.commits,
+            "commit_s": round(node.committer.commit_s, 6),
+            "full": node.committer.is_full,
+        },
+    }
+
+
+def _peer(peer: "Peer") -> dict[str, Any]:
+    return {
+        "up": peer.is_up,
+        "queued": peer.outbox.waiting,
+        "under_way": peer.outbox.under_way,
+        "rtt_s": round(peer.meter.rtt_ns * 1e-9, 6),
+        "mean_s_per_kb": peer.meter.mean_s_per_kb,
+    }

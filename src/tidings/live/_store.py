@@ -1,0 +1,232 @@
+"""The durable store of one broker: keys and values in LMDB (docs/decisions has the measurements).
+
+Rules:
+
+- A commit is one transaction: when it returns, all of it is on disk; when it raises, none of it is.
+- No room (a full disk, or the store's own bound `max_bytes`) is `StoreFullError`: nothing was written, the same commit
+  may be tried again. Any other failure is `StoreError`, after which the process must not go on: what the system failed
+  to write once it may have forgotten.
+- Every value carries a checksum over itself and its key, and the number of entries must be the one that the store has
+  noted. A damaged store is an error at the start, never a shorter list of events.
+- Only one process may have a store open; a lock file keeps others out and is free again when the process is gone.
+- Each commit notes the time, so that the clock of the next life goes on from there.
+"""
+
+import contextlib
+import errno
+import faulthandler
+import fcntl
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import lmdb
+import msgspec
+
+from tidings.live._errors import StoreError, StoreFullError
+
+__all__ = ["DEFAULT_MAX_BYTES", "Prepared", "Store"]
+
+DEFAULT_MAX_BYTES: Final = 8 << 30
+"""The bound of a store's file, reserved as addresses and not as disk."""
+
+_CLOCK: Final = b"!clock"
+_PLAIN: Final = ord("=")
+_MOST_KEY_BYTES: Final = 480
+"""LMDB's keys hold 511 bytes; a longer one is stored under its digest, and travels with its value."""
+_CRC_BYTES: Final = 4
+_SPARE_BYTES: Final = 1 << 20
+_LONG: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
+
+
+class Prepared(NamedTuple):
+    """A transaction that is ready to be made durable."""
+
+    transaction: lmdb.Transaction
+    size_bytes: int
+
+
+class Store:
+    """A store that is open; `open` makes it, `close` ends it."""
+
+    def __init__(self, directory: Path, environment: lmdb.Environment, lock: int) -> None:
+        self.directory = directory
+        self._environment = environment
+        self._lock = lock
+
+    @classmethod
+    def open(cls, directory: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> "Store":
+        """Open a store, or begin one in an empty directory; StoreError if it is damaged or in use."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = os.open(directory / "in-use", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"store {directory}: {error.strerror or error}; give a directory that can be written"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            environment = lmdb.open(
+                str(directory), map_size=max_bytes, mode=0o600, metasync=True, sync=True, lock=False, max_spare_txns=0
+            )
+        except BlockingIOError:
+            os.close(lock)
+            raise StoreError(f"store {directory} is in use by another process: stop that one first") from None
+        except lmdb.Error as error:
+            os.close(lock)
+            raise _damaged(directory, str(error)) from None
+        store = cls(directory, environment, lock)
+        if store._missing_bytes:
+            try:
+                store._fill_up()
+            except StoreError:
+                store.close()
+                raise
+        return store
+
+    def load(self) -> tuple[dict[str, bytes], int]:
+        """Everything that is kept, and the last time that the store knows of; StoreError if anything is damaged."""
+        kept: dict[str, bytes] = {}
+        clock_ns = 0
+        try:
+            with self._environment.begin() as transaction:
+                noted = transaction.stat()["entries"]
+                found = 0
+                crc32 = zlib.crc32
+                for key, data in transaction.cursor():
+                    found += 1
+                    value = data[_CRC_BYTES:]
+                    if crc32(value, crc32(key)).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:
+                        raise _damaged(self.directory, f"the checksum of entry {key[:80]!r} is wrong")
+                    if key[0] == _PLAIN:
+                        kept[key[1:].decode()] = value
+                    elif key == _CLOCK:
+                        clock_ns = int(value)
+                    else:
+                        name, value = _LONG.decode(value)
+                        kept[name] = value
+        except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
+            raise _damaged(self.directory, str(error)) from None
+        if found != noted:
+            raise _damaged(self.directory, f"{noted} entries were written and {found} are there")
+        return kept, clock_ns
+
+    def prepare(self, writes: Mapping[str, bytes | None], clock_ns: int) -> "Prepared":
+        """Put values into a transaction, and erase those that are None; nothing is durable, and nothing seen, yet.
+
+        Every call of LMDB lets other threads run, and a thread that has let go of the interpreter while the event loop
+        is busy waits for its next turn. So this is for the event loop's own thread, and `finish` for another.
+        """
+        size_bytes = sum(len(value) for value in writes.values() if value is not None)
+        with self._failing(size_bytes):
+            transaction = self._environment.begin(write=True)
+            try:
+                put, delete = transaction.put, transaction.delete
+                for name, value in writes.items():
+                    if value is None:
+                        delete(_key(name))
+                for key, data in _records(writes, clock_ns):
+                    put(key, data)
+            except BaseException:
+                transaction.abort()
+                raise
+        return Prepared(transaction, size_bytes)
+
+    def finish(self, prepared: "Prepared") -> None:
+        """Make all of it durable, or none; any thread may."""
+        with self._failing(prepared.size_bytes):
+            prepared.transaction.commit()
+
+    def commit(self, writes: Mapping[str, bytes | None], clock_ns: int) -> None:
+        """Both at once."""
+        self.finish(self.prepare(writes, clock_ns))
+
+    @contextlib.contextmanager
+    def _failing(self, size_bytes: int) -> Iterator[None]:
+        """What goes wrong with so many bytes, said in our words."""
+        try:
+            yield
+        except lmdb.MapFullError:
+            raise StoreFullError(
+                f"store {self.directory} is full: it holds as much as its bound allows; raise `store_size`"
+            ) from None
+        except lmdb.Error as error:
+            if _is_full(error) or not self._has_room(size_bytes):
+                raise StoreFullError(f"store {self.directory}: no space left on the disk; free some") from None
+            raise StoreError(f"store {self.directory} cannot be written: {error}; check the disk") from None
+
+    @property
+    def used_bytes(self) -> int:
+        """How large the store's file is."""
+        return (self.directory / "data.mdb").stat().st_size
+
+    def close(self) -> None:
+        """Close the store; others may open it."""
+        self._environment.close()
+        os.close(self._lock)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """Whether as much again could be written: what a full disk writes half of, LMDB calls an input/output error."""
+        wanted_bytes = 4 * size_bytes + _SPARE_BYTES
+        try:
+            with tempfile.TemporaryFile(dir=self.directory) as file:
+                os.posix_fallocate(file.fileno(), self.used_bytes, wanted_bytes)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def _missing_bytes(self) -> int:
+        """How much shorter the file is than the tree says."""
+        whole_bytes = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+        return max(int(whole_bytes) - self.used_bytes, 0)
+
+    def _fill_up(self) -> None:
+        """Make a short file as long as its tree says.
+
+        LMDB does not write pages at the end that it never used, so a sound file may be short. One that was cut off is
+        too, and reading it may end the process without a word; so another process reads it first.
+        """
+        os.truncate(self.directory / "data.mdb", self.used_bytes + self._missing_bytes)
+        child = os.fork()
+        if child == 0:
+            faulthandler.disable()
+            try:
+                self.load()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            raise _damaged(self.directory, "it was cut off")
+
+
+def _records(writes: Mapping[str, bytes | None], clock_ns: int) -> Iterator[tuple[bytes, bytes]]:
+    crc32 = zlib.crc32
+    for name, value in writes.items():
+        if value is not None:
+            key = _key(name)
+            if key.startswith(b"#"):
+                value = msgspec.msgpack.encode((name, value))
+            yield key, crc32(value, crc32(key)).to_bytes(_CRC_BYTES, "big") + value
+    clock = str(clock_ns).encode()
+    yield _CLOCK, crc32(clock, crc32(_CLOCK)).to_bytes(_CRC_BYTES, "big") + clock
+
+
+def _key(name: str) -> bytes:
+    key = name.encode()
+    return b"=" + key if len(key) <= _MOST_KEY_BYTES else b"#" + hashlib.sha256(key).digest()
+
+
+def _is_full(error: lmdb.Error) -> bool:
+    return any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def _damaged(directory: Path, what: str) -> StoreError:
+    return StoreError(
+        f"store {directory} is damaged: {what}. Nothing was changed. Restore it from a copy, or move it away to begin "
+        "anew: what it held, and its clients' subscriptions until they are repeated, are then lost"
+    )

@@ -1,0 +1,106 @@
+"""The events of one subscription, as an application takes them."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from tidings.errors import TidingsError
+
+__all__ = ["Attributes", "Delivery", "Subscription"]
+
+Attributes = Mapping[str, int | float | str | bool]
+
+
+class Owner(Protocol):
+    """The client that a subscription belongs to."""
+
+    def may_resume(self) -> None:
+        """There is room for more events."""
+
+    async def unsubscribe(self, name: str) -> None:
+        """Want no more events."""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as an application gets it; `late`: its deadline has passed, and the subscription takes such events."""
+
+    subscription: str
+    publisher: str
+    epoch: int
+    sequence: int
+    attributes: Attributes
+    payload: bytes
+    age_s: float
+    late: bool
+
+
+class Subscription:
+    """The events of one subscription, to iterate over; or given to a callback as they come."""
+
+    def __init__(self, owner: Owner, name: str, max_held: int, callback: Callable[[Delivery], None] | None) -> None:
+        self.name = name
+        self.filter = ""
+        self._owner = owner
+        self._max_held = max_held
+        self._callback = callback
+        self._held: deque[Delivery] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_ended = False
+        self._failure: TidingsError | None = None
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while not self._held:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_ended:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        delivery = self._held.popleft()
+        if len(self._held) == self._max_held // 2:
+            self._owner.may_resume()
+        return delivery
+
+    @property
+    def held(self) -> int:
+        """How many events wait for the application."""
+        return len(self._held)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker should wait."""
+        return len(self._held) >= self._max_held
+
+    async def close(self) -> None:
+        """Want no more events; those that are here can still be taken."""
+        await self._owner.unsubscribe(self.name)
+
+    def put(self, delivery: Delivery) -> None:
+        if self._callback is not None:
+            self._call(self._callback, delivery)
+            return
+        self._held.append(delivery)
+        self._wake()
+
+    def _call(self, callback: Callable[[Delivery], None], delivery: Delivery) -> None:
+        """What a callback does wrong is the loop's to report; other subscriptions go on."""
+        try:
+            callback(delivery)
+        except Exception as error:
+            message = f"the callback of subscription {self.name!r} failed"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+    def end(self, failure: TidingsError | None = None) -> None:
+        self._is_ended = True
+        self._failure = failure
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

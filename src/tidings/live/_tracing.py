@@ -1,0 +1,265 @@
+"""Traces of a live broker in the format of the contract (model/trace.py), rolled to Parquet by size and age.
+
+Each broker writes what it saw, in files of its own, so that the files of all brokers together are the trace:
+
+- publications that it accepted, and their hop from the publisher (source NULL);
+- hops that it sent: the row is complete when the acknowledgement comes, and has the receipt on this broker's own clock
+  (the acknowledgement, less the time the receiver held it, less half a round trip), so no two clocks meet in one row;
+- deliveries to its clients, when they are acknowledged, in the same way. How long a client then holds an event to
+  restore order is not known here: `delivered_ns` is `arrived_ns`.
+- its clients' subscriptions, as one file that is replaced when they change; its links, once; when it was up, and its
+  links.
+
+Times are nanoseconds since 1970 by each broker's clock. A publisher is named `name/epoch`: sequence numbers begin anew
+with every life of a client. With a sample of s, those events are traced whose identity hashes below s, the same at all
+brokers. Files are written by a thread. A broker that is killed loses the rows of its last `roll_age`.
+"""
+
+import concurrent.futures
+import hashlib
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidings.live._subscription_rows import SubscriptionRows
+from tidings.live._trace_files import write_rows
+from tidings.protocol import EventId, Note, PeerError
+from tidings.protocol import _messages as wire
+
+if TYPE_CHECKING:
+    from tidings.live._node import BrokerNode
+
+__all__ = ["TraceWriter", "is_sampled"]
+
+MAX_OPEN: Final = 200_000
+"""Hops that have begun and not ended; at the bound the oldest is written as lost."""
+_HASHES: Final = 1 << 32
+_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
+
+
+def is_sampled(event: EventId, sample: float) -> bool:
+    """Whether an event is traced: a matter of its identity, so every broker decides alike."""
+    if sample >= 1.0:
+        return True
+    digest = hashlib.blake2b(repr(event).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") < sample * _HASHES
+
+
+class _Hop:
+    __slots__ = ("enqueued_ns", "number", "sent_ns", "targets")
+
+    def __init__(self, enqueued_ns: int) -> None:
+        self.enqueued_ns = enqueued_ns
+        self.sent_ns: int | None = None
+        self.number = -1
+        self.targets: tuple[str, ...] = ()
+
+
+class TraceWriter:
+    """The trace of one broker."""
+
+    def __init__(self, node: "BrokerNode", since_ns: int) -> None:
+        said = node.network.document.trace
+        assert said is not None
+        self.directory: Path = node.network.path.parent / said.directory
+        self._node = node
+        self._name = node.name
+        self._sample = said.sample
+        self._roll_rows = said.roll_rows
+        self._roll_age_s = said.roll_age_s
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._count = 0
+        self._files = 0
+        self._began_s = time.monotonic()
+        self._hops: OrderedDict[tuple[EventId, str], _Hop] = OrderedDict()
+        self._numbers: dict[tuple[str, int], EventId] = {}
+        self._links_up: dict[str, bool] = {}
+        self._subscriptions = SubscriptionRows(self.directory, self._name)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "tidings-trace")
+        self._begin(since_ns)
+
+    def _begin(self, since_ns: int) -> None:
+        """The broker is up; if it was before, it has been down since its store last heard of it."""
+        topology = [{"kind": "broker", "source": self._name}]
+        topology += [
+            {"kind": "link", "source": self._name, "target": other}
+            for other in sorted(self._node.network.links[self._name])
+        ]
+        write_rows(self.directory, "topology", f"part-{self._name}", topology, self._sample, replace=True)
+        now_ns = self._node.driver.clock.now_ns()
+        if since_ns:
+            self._transition("broker", None, since_ns, up=False)
+        self._transition("broker", None, now_ns, up=True)
+
+    # -- what the driver tells -----------------------------------------------------------------------------------
+
+    def note(self, note: Note, frame: bytes, now_ns: int) -> bool:
+        """Write down what happened; whether the frame sent next is the one that a sending was about."""
+        event = note.event
+        if not is_sampled(event, self._sample):
+            return False
+        kind = note.kind
+        if kind == "enqueued":
+            self._hops[event, note.peer] = _Hop(now_ns)
+            if len(self._hops) > MAX_OPEN:
+                (event, peer), hop = self._hops.popitem(last=False)
+                self._end(event, peer, hop, None, "lost")
+        elif kind == "sent":
+            return (event, note.peer) in self._hops
+        elif kind == "accepted":
+            self._accepted(event, frame, now_ns)
+        elif kind in _OUTCOMES:
+            given_up = self._hops.pop((event, note.peer), None)
+            if given_up is not None:
+                self._end(event, note.peer, given_up, None, _OUTCOMES[kind])
+        elif kind == "withdrawn":
+            self._hops.pop((event, note.peer), None)
+        return False
+
+    def sent(self, note: Note, frame: bytes, now_ns: int) -> None:
+        """The frame of a sending has its number, and for a client its subscriptions."""
+        hop = self._hops[note.event, note.peer]
+        try:
+            said = wire.decode(frame)
+        except PeerError:
+            return
+        if isinstance(said, wire.Transfer):
+            hop.sent_ns, hop.number, hop.targets = now_ns, said.number, tuple(said.targets)
+            self._numbers[note.peer, said.number] = note.event
+
+    def acknowledged(self, peer: str, frame: bytes, now_ns: int) -> None:
+        """The other end has it."""
+        if not self._numbers:
+            return
+        try:
+            said = wire.decode(frame)
+        except PeerError:
+            return
+        if not isinstance(said, wire.Ack) or said.session != self._node.machine.epoch:
+            return
+        event = self._numbers.pop((peer, said.number), None)
+        if event is None:
+            return
+        hop = self._hops.pop((event, peer), None)
+        if hop is not None and hop.sent_ns is not None:
+            known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
+            half_ns = 0 if known is None else int(known.meter.rtt_ns / 2)
+            self._end(event, peer, hop, max(now_ns - said.held_ns - half_ns, hop.sent_ns), "received")
+
+    def stored(self, key: str, value: bytes | None, now_ns: int) -> None:
+        """Subscriptions are known by their place in the durable store."""
+        if key.startswith("subscription/"):
+            self._subscriptions.note(key, value, now_ns)
+
+    def tick(self) -> None:
+        """Look at the links, and roll what is old enough."""
+        now_ns = self._node.driver.clock.now_ns()
+        for name, peer in self._node.machine.neighbours.items():
+            if self._links_up.get(name) != peer.is_up and (peer.is_up or name in self._links_up):
+                self._links_up[name] = peer.is_up
+                self._transition("link", name, now_ns, up=peer.is_up)
+        if self._subscriptions.has_changed:
+            self._thread.submit(self._subscriptions.write, self._subscriptions.taken(), self._sample)
+        if self._count >= self._roll_rows or time.monotonic() - self._began_s >= self._roll_age_s:
+            self._roll()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.tick()
+        self._roll()
+        self._thread.shutdown(wait=True)
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _accepted(self, event: EventId, frame: bytes, now_ns: int) -> None:
+        try:
+            said = wire.decode(frame)
+            if not isinstance(said, wire.Publish):
+                return
+            attributes = wire.decode_content(said.content).attributes
+        except PeerError:
+            return
+        client = self._node.machine.clients.get(event[0])
+        transit_ns = 0 if client is None else client.meter.transit_ns(said.size_bytes)
+        departure_ns = now_ns - said.age_ns - transit_ns
+        publisher = _publisher(event)
+        self._add(
+            "publications",
+            {
+                "publisher": publisher,
+                "sequence": event[2],
+                "departure_ns": departure_ns,
+                "broker": self._name,
+                "size_bytes": said.size_bytes,
+                "lifetime_ns": said.lifetime_ns,
+                "attributes": attributes,
+            },
+        )
+        self._add("hops", _hop_row(event, None, self._name, departure_ns, departure_ns, now_ns, "received"))
+
+    def _end(self, event: EventId, peer: str, hop: _Hop, received_ns: int | None, outcome: str) -> None:
+        self._numbers.pop((peer, hop.number), None)
+        if peer in self._node.network.links[self._name]:
+            self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, outcome))
+        elif received_ns is not None:
+            for name in hop.targets:
+                self._add(
+                    "deliveries",
+                    {
+                        "publisher": _publisher(event),
+                        "sequence": event[2],
+                        "subscription": self._subscriptions.name_of(peer, name),
+                        "broker": self._name,
+                        "arrived_ns": received_ns,
+                        "delivered_ns": received_ns,
+                    },
+                )
+
+    def _transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:
+        self._add("transitions", {"kind": kind, "source": self._name, "target": target, "at_ns": at_ns, "up": up})
+
+    def _add(self, table: str, row: dict[str, Any]) -> None:
+        self._rows.setdefault(table, []).append(row)
+        self._count += 1
+
+    def _roll(self) -> None:
+        rows, self._rows = self._rows, {}
+        self._count, self._began_s = 0, time.monotonic()
+        for table, found in rows.items():
+            self._files += 1
+            name = f"part-{self._name}-{self._node.machine.epoch}-{self._files:06}"
+            self._thread.submit(self._write, table, name, found)
+
+    def _write(self, table: str, name: str, rows: list[dict[str, Any]]) -> None:
+        try:
+            write_rows(self.directory, table, name, rows, self._sample)
+        except OSError as error:
+            self._node.log.error("trace not written", table=table, rows=len(rows), why=str(error))
+
+
+def _publisher(event: EventId) -> str:
+    return f"{event[0]}/{event[1]}"
+
+
+def _hop_row(
+    event: EventId,
+    source: str | None,
+    target: str,
+    enqueued_ns: int,
+    sent_ns: int | None,
+    received_ns: int | None,
+    outcome: str,
+) -> dict[str, Any]:
+    return {
+        "publisher": _publisher(event),
+        "sequence": event[2],
+        "source": source,
+        "target": target,
+        "enqueued_ns": enqueued_ns,
+        "sent_ns": sent_ns,
+        "received_ns": received_ns,
+        "began_ns": received_ns,
+        "ended_ns": received_ns,
+        "outcome": outcome,
+    }

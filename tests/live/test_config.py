@@ -1,0 +1,104 @@
+"""`network.toml`: what is wrong is named with its file, line, key and remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from tidings.errors import ConfigurationError
+from tidings.live import Address, read_network
+
+GOOD = """
+[network]
+scheme = "buffer"
+strategy = "eb"
+drain = "2 s"
+[limits]
+frame = "500 kB"
+rate = "100 /s"
+[[broker]]
+name = "a"
+listen = "127.0.0.1:7001"
+neighbours = ["b"]
+[[broker]]
+name = "b"
+listen = "[::1]:7002"
+address = "127.0.0.1:7002"
+"""
+
+
+def read(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "network.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        read_network(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}")
+    return message.removeprefix(str(path))
+
+
+def test_a_network_as_it_should_be(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text(GOOD, "utf-8")
+    network = read_network(path)
+    assert network.links == {"a": frozenset("b"), "b": frozenset("a")}
+    assert network.broker("b").reached_at == Address("127.0.0.1", 7002)
+    settings = network.settings_of("b")
+    assert (settings.scheme, settings.strategy.name, settings.max_frame_bytes) == ("buffer", "eb", 500_000)
+    assert network.store_of("a") == tmp_path / "store" / "a"
+    with pytest.raises(ConfigurationError, match="there is no broker 'aa'; did you mean `a`"):
+        network.broker("aa")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('drain = "2 s"', "drain = 2", ":5: network.drain: 2 has no unit, but a time is due here"),
+        ("drain", "drian", ":5: network.drian: unknown key `drian`; did you mean `drain`?"),
+        ('"buffer"', '"bufer"', ":3: network.scheme: 'bufer' is not possible here; did you mean `buffer`?"),
+        ('"eb"', '"best"', ":2: network: "),
+        ('["b"]', '["c"]', ":12: broker[0].neighbours[0]: there is no broker 'c'; there are: a, b"),
+        ('["b"]', '["a"]', ":12: broker[0].neighbours[0]: a link from 'a' to itself"),
+        ('name = "b"', 'name = "a"', ":14: broker[1].name: broker 'a' is given twice"),
+        ("127.0.0.1:7001", "127.0.0.1", ":11: broker[0].listen: '127.0.0.1' is no address; write it like"),
+        ("127.0.0.1:7001", "127.0.0.1:99999", ":11: broker[0].listen: '127.0.0.1:99999' is no address"),
+        ("[::1]:7002", "::1:7002", ":15: broker[1].listen: '::1:7002': write an IPv6 address in brackets"),
+        ("127.0.0.1:7001", "0.0.0.0:7001", ":11: broker[0].listen: 0.0.0.0:7001 can be reached from other machines"),
+        (
+            "[::1]:7002",
+            "127.0.0.1:7001",
+            ":15: broker[1].listen: 127.0.0.1:7001 is already where listen of 'a' listens",
+        ),
+        ("500 kB", "5 kB", ":7: limits.frame: a frame of 5000 bytes: from 16384 to"),
+        ('"100 /s"', '"100 kB"', ":8: limits.rate: '100 kB': 'kB' is a unit of size"),
+        ("[limits]", "[[rule]]\nidentity = 'x'\n[limits]", ":2: network: clients have tokens or rules, but anybody"),
+        (
+            "[limits]",
+            "[tls]\nkey = 'k'\n[limits]",
+            ":6: tls: `certificate` is missing; write for example certificate =",
+        ),
+        ("[[broker]]", "[[broke]]", ":9: broke: unknown key `broke`; did you mean `broker`?"),
+        ("[network]", "[network", ":2:9: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, before: str, after: str, message: str) -> None:
+    assert before in GOOD
+    assert read(tmp_path, GOOD.replace(before, after, 1)).startswith(message)
+
+
+def test_secrets_have_to_be_there(tmp_path: Path) -> None:
+    one = '[[broker]]\nname = "a"\nlisten = "127.0.0.1:7001"\n'
+    assert "either as `token` or as `token_file`" in read(tmp_path, one + '[[token]]\nidentity = "x"\n')
+    missing = read(tmp_path, one + '[[token]]\nidentity = "x"\ntoken_file = "none"\n')
+    assert "none cannot be read: No such file or directory" in missing
+    (tmp_path / "empty").touch()
+    assert "is empty; write the token into it" in read(
+        tmp_path, one + '[[token]]\nidentity = "x"\ntoken_file = "empty"\n'
+    )
+    assert "rules need to know who a client is" in read(tmp_path, one + '[[rule]]\nidentity = "x"\n')
+    wrong = one + '[[token]]\nidentity = "x"\ntoken = "t"\n[[rule]]\nidentity = "x"\npublish = "price >"\n'
+    assert "rule[0].publish: not a filter" in read(tmp_path, wrong)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        read_network(tmp_path / "none.toml")
