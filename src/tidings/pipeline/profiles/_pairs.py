@@ -48,6 +48,7 @@ from tidings.pipeline.rows import (
     over_partitions,
     packed,
     sketches,
+    stable_order,
     table_of,
 )
 from tidings.statistics import (
@@ -114,11 +115,11 @@ def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> DataFrame:
 def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table:
     """The partials (PARTIAL_PAIRS) of these fates."""
     lane = packed(fates.publisher.codes, fates.chunk, fates.number)
-    order = np.lexsort((fates.sequence, lane))
+    order = _by_lane(fates, lane)
     lane, sequence = lane[order], fates.sequence[order]
     delay, delivered = fates.delay_ns.at(order), fates.delivered_ns.at(order)
     difference, is_overtaken = followed(lane, delay, delivered)
-    window = fates.departure_ns[order] - np.mod(fates.departure_ns[order], window_ns)
+    window = fates.departure_ns[order] // window_ns
     groups = grouped(lane, fates.topic.codes[order], window)
     is_near = sequence % CHUNK_EVENTS >= CHUNK_EVENTS - BORDER_EVENTS
     kept = np.clip(difference.values, -LONGEST, LONGEST)
@@ -132,7 +133,7 @@ def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table
         "subscriber": audience.subscribers.take(number),
         "price": audience.prices.take(number),
         "topic": fates.topic.at(firsts),
-        "window_ns": window[groups.firsts],
+        "window_ns": window[groups.firsts] * window_ns,
         "matched": groups.counts(),
         "on_time": groups.sums(fates.is_on_time[order]),
         "late": groups.sums(fates.is_late[order]),
@@ -146,6 +147,13 @@ def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table
         "difference_sketch": sketches(kept[groups.order][difference.known[groups.order]], counts),
     }
     return table_of(columns, PARTIAL_PAIRS)
+
+
+def _by_lane(fates: FateRows, lane: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The order by lane, and in each by event; fates of a partition are by event already, as a rule."""
+    events = packed(fates.publisher.codes, fates.chunk, fates.sequence)
+    is_by_event = bool((events[1:] >= events[:-1]).all())
+    return stable_order(lane if is_by_event else packed(lane, fates.sequence))
 
 
 def followed(lane: npt.NDArray[Any], delay: Values, delivered: Values) -> tuple[Values, npt.NDArray[np.bool_]]:

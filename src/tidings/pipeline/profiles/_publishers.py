@@ -34,6 +34,7 @@ from tidings.pipeline.rows import (
     grouped_value,
     over_partitions,
     packed,
+    stable_order,
     table_of,
 )
 from tidings.statistics import events_interval, ratio
@@ -61,7 +62,7 @@ def partial_publishers(facts: Facts) -> DataFrame:
 def publishers_of(events: EventRows) -> pa.Table:
     """The partials (PARTIAL_PUBLISHERS) of these events."""
     unit = packed(events.publisher.codes, events.chunk)
-    order = np.lexsort((events.sequence, unit))
+    order = stable_order(packed(unit, events.sequence))
     ordered = unit[order]
     sequence, departure = events.sequence[order], events.departure_ns.at(order)
     follows = np.zeros(len(order), np.bool_)

@@ -24,6 +24,7 @@ from tidings.pipeline.rows._groups import (
     grouped_products,
     grouped_value,
     packed,
+    stable_order,
     truncated_quotient,
     turns,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "over_partitions",
     "packed",
     "sketches",
+    "stable_order",
     "table_of",
     "truncated_quotient",
     "turns",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.compiled import compiled
 from tidings.pipeline.rows._columns import Values
 from tidings.pipeline.rows._sketches import sketches
 
@@ -28,6 +29,7 @@ __all__ = [
     "grouped_products",
     "grouped_value",
     "packed",
+    "stable_order",
     "truncated_quotient",
     "turns",
 ]
@@ -38,6 +40,7 @@ LOW_BITS: Final = 22
 HALVES: Final = ("hh", "hl", "ll")
 LONGEST: Final = (1 << 48) - 1
 _ROOM: Final = 1 << 62
+_DIGIT: Final = 16
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -111,9 +114,27 @@ def _from_zero(column: Array) -> tuple[Array, int]:
 def grouped(*columns: Array) -> Groups:
     """Rows by equal values in all columns, groups in the columns' order and rows as they came."""
     key = packed(*columns)
-    order = np.argsort(key, kind="stable")
+    order = stable_order(key)
     ordered = key[order]
     return Groups(order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]))
+
+
+def stable_order(key: Array) -> Array:
+    """The order of whole numbers that are not negative, equal ones as they come.
+
+    Sixteen bits at a time, since NumPy sorts numbers of so many bits by counting, in a tenth of the time.
+    """
+    if not len(key):
+        return np.zeros(0, np.int64)
+    order = np.argsort(key.astype(np.uint16), kind="stable")  # the lowest bits
+    left = int(key.max()) >> _DIGIT
+    shift = _DIGIT
+    while left:
+        digit = (key >> shift).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+        left >>= _DIGIT
+        shift += _DIGIT
+    return order
 
 
 def turns(*columns: Array) -> Array:
@@ -132,29 +153,65 @@ def truncated_quotient(values: Array, divisor: int) -> Array:
 
 def grouped_products(name: str, groups: Groups, x: Values, y: Values) -> dict[str, Array]:
     """The sums of x y over the rows where both are known, in halves."""
-    known = x.known & y.known
-    (x_high, x_low), (y_high, y_low) = _halves(x, known), _halves(y, known)
-    crossed = x_high * y_low + x_low * y_high
-    products = ((x_high * y_high).astype(np.float64), crossed.astype(np.float64), x_low * y_low)
-    return {f"{name}_{half}": groups.sums(product) for half, product in zip(HALVES, products, strict=True)}
+    sums = product_sums(groups.order, groups.starts, x.values, x.known, y.values, y.known)
+    return {f"{name}_{half}": each for half, each in zip(HALVES, sums, strict=True)}
 
 
 def grouped_value(name: str, groups: Groups, column: Values, *, sketch: bool = True) -> dict[str, Any]:
     """Count, sum, squares, extremes and sketch of a value, over the rows where it is known."""
-    kept = Values(np.clip(column.values, -LONGEST, LONGEST), column.known)
-    counts = groups.sums(kept.known)
+    counts, total, least, greatest, kept = value_sums(groups.order, groups.starts, column.values, column.known)
     columns = {
         f"{name}_count": counts,
-        f"{name}_sum": groups.sums(kept.values),
-        **grouped_products(f"{name}_squares", groups, kept, kept),
-        f"{name}_min": groups.least(kept),
-        f"{name}_max": groups.greatest(kept),
+        f"{name}_sum": total,
+        **grouped_products(f"{name}_squares", groups, column, column),
+        f"{name}_min": Values(least, counts > 0),
+        f"{name}_max": Values(greatest, counts > 0),
     }
-    if not sketch:
-        return columns
-    return {**columns, f"{name}_sketch": sketches(kept.values[groups.order][kept.known[groups.order]], counts)}
+    return {**columns, f"{name}_sketch": sketches(kept, counts)} if sketch else columns
 
 
-def _halves(column: Values, known: Array) -> tuple[Array, Array]:
-    kept = np.where(known, np.clip(column.values, -LONGEST, LONGEST), 0)
-    return kept >> LOW_BITS, kept & ((1 << LOW_BITS) - 1)
+@compiled
+def value_sums(order: Array, starts: Array, values: Array, known: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """By group: how many values are known, their sum, the least and the greatest (0 for none); and the values known, in
+    the order of the groups."""
+    count, total = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+    least, greatest = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+    kept = np.empty(len(order), np.int64)
+    taken = 0
+    for group in range(len(starts)):
+        end = starts[group + 1] if group + 1 < len(starts) else len(order)
+        before = taken
+        for place in range(starts[group], end):
+            row = order[place]
+            if known[row]:
+                value = min(max(values[row], -LONGEST), LONGEST)
+                if taken == before or value < least[group]:
+                    least[group] = value
+                if taken == before or value > greatest[group]:
+                    greatest[group] = value
+                total[group] += value
+                kept[taken] = value
+                taken += 1
+        count[group] = taken - before
+    return count, total, least, greatest, kept[:taken]
+
+
+@compiled
+def product_sums(
+    order: Array, starts: Array, x: Array, x_known: Array, y: Array, y_known: Array
+) -> tuple[Array, Array, Array]:
+    """By group, over the rows where both are known: the sums of high x high, of the two crossed, and of low x low."""
+    high, crossed = np.zeros(len(starts), np.float64), np.zeros(len(starts), np.float64)
+    low = np.zeros(len(starts), np.int64)
+    mask = (1 << LOW_BITS) - 1
+    for group in range(len(starts)):
+        end = starts[group + 1] if group + 1 < len(starts) else len(order)
+        for place in range(starts[group], end):
+            row = order[place]
+            if x_known[row] and y_known[row]:
+                one = min(max(x[row], -LONGEST), LONGEST)
+                other = min(max(y[row], -LONGEST), LONGEST)
+                high[group] += float((one >> LOW_BITS) * (other >> LOW_BITS))
+                crossed[group] += float((one >> LOW_BITS) * (other & mask) + (one & mask) * (other >> LOW_BITS))
+                low[group] += (one & mask) * (other & mask)
+    return high, crossed, low

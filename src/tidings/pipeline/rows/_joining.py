@@ -35,7 +35,7 @@ from tidings.pipeline.rows._gathered import (
     gathered_rows,
     one_array,
 )
-from tidings.pipeline.rows._groups import grouped, turns
+from tidings.pipeline.rows._groups import grouped, stable_order, turns
 
 __all__ = ["QUARANTINED", "ROWS", "Counting", "JoinedRows", "join_rows"]
 
@@ -109,7 +109,7 @@ def _found(known: Array, wanted: Array) -> Array:
 
 def _events(rows: GatheredRows, audience: Audience, faults: Faults) -> _Events:
     mine = rows.good(PUBLICATIONS)
-    mine = mine[np.argsort(rows.event[mine], kind="stable")]
+    mine = mine[stable_order(rows.event[mine])]
     is_again = np.zeros(len(mine), np.bool_)
     is_again[1:] = rows.event[mine[1:]] == rows.event[mine[:-1]]
     kept = _least_publications(rows, mine, is_again, faults) if is_again.any() else mine
@@ -295,9 +295,10 @@ def _repeated(rows: GatheredRows, mine: Array, faults: Faults) -> Array:
     for column in rows.identity(mine):
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    order = np.argsort(mixed, kind="stable")
-    is_equal = mixed[order][1:] == mixed[order][:-1]
-    if is_equal.any():
+    hashes = np.sort(mixed)
+    if (hashes[1:] == hashes[:-1]).any():
+        order = np.argsort(mixed, kind="stable")
+        is_equal = mixed[order][1:] == mixed[order][:-1]
         suspect = np.zeros(len(mine), np.bool_)
         suspect[order[1:][is_equal]] = True
         suspect[order[:-1][is_equal]] = True
