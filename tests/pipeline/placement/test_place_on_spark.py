@@ -12,9 +12,9 @@ import pytest
 
 from tidings.errors import InputError
 from tidings.model.scenario import Network
-from tidings.pipeline.ingest import find_files
+from tidings.pipeline.ingest import find_files, warmup_of
 from tidings.pipeline.placement import Placement, PlaceOptions, place_on_spark
-from tidings.pipeline.placement._network import read_network, warmup_of
+from tidings.pipeline.placement._network import read_network
 from tidings.pipeline.placement._place import _Job
 from tidings.placement import (
     Aim,
