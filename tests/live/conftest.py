@@ -92,9 +92,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @contextlib.asynccontextmanager
 async def running(network: Network, *names: str) -> AsyncIterator[dict[str, BrokerNode]]:
     """Brokers in this process, all connected; stopped afterwards."""
-    nodes = {name: BrokerNode(network, name, Log(name, stream=io.StringIO())) for name in names or network.brokers}
+    logs = {name: io.StringIO() for name in names or network.brokers}
+    nodes = {name: BrokerNode(network, name, Log(name, stream=log)) for name, log in logs.items()}
     tasks = {name: asyncio.create_task(node.run()) for name, node in nodes.items()}
     try:
+        # One that is ready may not listen yet.
+        await until(lambda: all("serving" in log.getvalue() for log in logs.values()), tasks)
         await until(lambda: all(is_joined(node, nodes) for node in nodes.values()), tasks)
         yield nodes
     finally:
