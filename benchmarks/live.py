@@ -36,7 +36,7 @@ import uvloop
 
 from tidings.live._admission import Preamble
 from tidings.live._framing import Splitter, joined, tag_of
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 
 SUBSCRIBERS = 100
 SYMBOLS = 6

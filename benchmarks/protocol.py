@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidings.matching import MatchingIndex
-from tidings.protocol import Broker, BrokerSettings, Send, Sync
-from tidings.protocol import _messages as wire
+from tidings.protocol import Broker, BrokerSettings, Send, Sync, wire
 
 SUBSCRIPTIONS = (100, 1_000, 10_000)
 EVENTS = 2_000

@@ -13,7 +13,7 @@ from tests.protocol.test_hostile_frames import damaged, messages
 
 from tidings.live import connect
 from tidings.live._framing import joined
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 
 
 async def still_serves(place: Place) -> None:

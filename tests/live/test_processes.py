@@ -18,7 +18,7 @@ from tests.live.conftest import Place, all_up, run, until
 from tidings.live import Network, connect
 from tidings.live._asking import ask_network
 from tidings.live._store import Store
-from tidings.protocol._custody import Custody
+from tidings.protocol.broker._custody import Custody
 
 
 def pid_of(place: Place, broker: str) -> int:

@@ -13,7 +13,7 @@ from tidings.live._admission import Answer, Preamble
 from tidings.live._asking import ask_network
 from tidings.live._certificates import make_certificates
 from tidings.live._framing import Splitter, joined
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 
 TOKENS = """
 [[token]]

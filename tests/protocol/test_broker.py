@@ -231,9 +231,9 @@ def test_covered_subscriptions_are_not_told(wire: Any) -> None:
 
 def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     """Two brokers whose maps differ hand an event to each other; each acknowledges, and one still answers for it."""
-    from tidings.protocol._custody import Custody
-    from tidings.protocol._outbox import Parcel
-    from tidings.protocol._peers import Peer
+    from tidings.protocol.broker._custody import Custody
+    from tidings.protocol.links._outbox import Parcel
+    from tidings.protocol.links._peers import Peer
 
     machine = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", machine._outbox(10))
@@ -311,7 +311,7 @@ def test_neighbours_whose_knowledge_differs_tell_each_other_everything(row: Any)
 
 def test_an_obligation_that_is_over_does_not_end_a_later_one(row: Any) -> None:
     """An old copy is acknowledged after the event has come back: the broker still answers for it."""
-    from tidings.protocol._custody import Custody
+    from tidings.protocol.broker._custody import Custody
 
     carrier = row.machines["a"].carrier
     figures = {"root": "a", "departure_ns": 0, "since_ns": row.now_ns, "lifetime_ns": SECOND, "size_bytes": 1}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from tidings.protocol import MOVE_STEPS, PEER_STEPS, TRANSFER_STEPS, BrokerSettings, ClientSettings, diagram
-from tidings.protocol._messages import Message
+from tidings.protocol.wire import Message
 from tidings.storm import CHECKS
 
 REFERENCE = Path(__file__).parent.parent.parent / "docs" / "reference"

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidings.protocol import MAX_FRAME_BYTES, Broker, BrokerSettings, Client, ClientSettings, Close, Effect, Send
-from tidings.protocol import _messages as wire
+from tidings.protocol import MAX_FRAME_BYTES, Broker, BrokerSettings, Client, ClientSettings, Close, Effect, Send, wire
 
 SECOND = 10**9
 NOW = 100 * SECOND

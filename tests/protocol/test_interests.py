@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.protocol import PeerError
-from tidings.protocol._interests import Interests, LocalInterests, uncovered
-from tidings.protocol._messages import Entry, Interest
+from tidings.protocol.broker._interests import Interests, LocalInterests, uncovered
+from tidings.protocol.wire import Entry, Interest
 
 SECOND = 10**9
 

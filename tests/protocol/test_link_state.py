@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.protocol import LinkStateMap, breadth_first
-from tidings.protocol._messages import LinkState
+from tidings.protocol.wire import LinkState
 from tidings.routing import overlay_of_links, shortest_path_tree
 
 SECOND = 10**9

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tidings.ordering import Policy
-from tidings.protocol import Broker, Client, ClientSettings, Failed, Moved, PeerError, RequestError
-from tidings.protocol import _messages as wire
+from tidings.protocol import Broker, Client, ClientSettings, Failed, Moved, PeerError, RequestError, wire
 
 SECOND = 10**9
 MS = 10**6

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
 from tidings.protocol._agenda import Agenda
-from tidings.protocol._carrier import terms_of
-from tidings.protocol._custody import Custody, Seen, decode_record
-from tidings.protocol._measuring import LinkMeter
-from tidings.protocol._messages import MAX_TERMS, Entry
-from tidings.protocol._outbox import Parcel
-from tidings.protocol._peers import MAX_RANGE, Inbox, Peer
+from tidings.protocol._seen import Seen
+from tidings.protocol.broker._carrier import terms_of
+from tidings.protocol.broker._custody import Custody, decode_record
+from tidings.protocol.links._measuring import LinkMeter
+from tidings.protocol.links._outbox import Parcel
+from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
+from tidings.protocol.wire import MAX_TERMS, Entry
 
 SECOND = 10**9
 MS = 10**6

@@ -7,8 +7,8 @@ import pytest
 from tidings.errors import ConfigurationError
 from tidings.placement import ProfileTable, walk
 from tidings.protocol import Broker, BrokerSettings, Moved, breadth_first
-from tidings.protocol import _messages as messages
-from tidings.protocol._surveying import decide
+from tidings.protocol import wire as messages
+from tidings.protocol.relocation._surveying import decide
 
 SECOND = 10**9
 MS = 10**6

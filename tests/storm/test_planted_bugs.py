@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, EventId
-from tidings.protocol._outbox import Outbox
+from tidings.protocol.links._outbox import Outbox
 from tidings.storm import Storm, StormSettings, run_storm
 
 SETTINGS = StormSettings()

@@ -24,9 +24,7 @@ from tidings.live._driver import HELLO, WELCOME
 from tidings.live._errors import DeniedError
 from tidings.live._schema import Name
 from tidings.model.filters import Filter
-from tidings.protocol import PeerError
-from tidings.protocol import _messages as wire
-from tidings.protocol._interests import parsed
+from tidings.protocol import PeerError, parsed, wire
 
 __all__ = ["GRACE_S", "Admitted", "Answer", "Preamble", "admit", "read_answer", "read_preamble"]
 

@@ -21,8 +21,7 @@ from tidings.live._clock import Clock
 from tidings.live._committer import Committer
 from tidings.live._connection import Connection
 from tidings.live._framing import tag_of
-from tidings.protocol import Close, Effect, Erase, Machine, Note, PeerError, Send, SetTimer, Store, Sync
-from tidings.protocol import _messages as wire
+from tidings.protocol import Close, Effect, Erase, Machine, Note, PeerError, Send, SetTimer, Store, Sync, wire
 
 __all__ = ["Driver", "Guard", "Tracer"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tidings.live._node import BrokerNode
-    from tidings.protocol._peers import Peer
+    from tidings.protocol import Peer
 
 __all__ = ["Load", "snapshot"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tidings.live._trace_files import write_rows
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 
 __all__ = ["SubscriptionRows"]
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidings.live._subscription_rows import SubscriptionRows
 from tidings.live._trace_files import write_rows
-from tidings.protocol import EventId, Note, PeerError
-from tidings.protocol import _messages as wire
+from tidings.protocol import EventId, Note, PeerError, wire
 
 if TYPE_CHECKING:
     from tidings.live._node import BrokerNode

@@ -7,8 +7,7 @@ queue of the strategy, send both.
 
 import msgspec
 
-from tidings.protocol import Broker, BrokerSettings, Effect, Send, Sync
-from tidings.protocol import _messages as wire
+from tidings.protocol import Broker, BrokerSettings, Effect, Send, Sync, wire
 
 __all__ = ["warm_up"]
 

@@ -5,9 +5,8 @@ to wake it. A driver moves the bytes: `tidings.storm` does it in virtual time wi
 docs/reference/protocol.md has the messages, the states, the bounds and the guarantees.
 """
 
+from tidings.protocol import wire
 from tidings.protocol._addresses import is_address
-from tidings.protocol._broker import Broker
-from tidings.protocol._client import Client
 from tidings.protocol._effects import (
     Close,
     Confirmed,
@@ -26,9 +25,8 @@ from tidings.protocol._effects import (
     Sync,
 )
 from tidings.protocol._errors import PeerError, RequestError
-from tidings.protocol._link_state import LinkStateMap, breadth_first
+from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
-from tidings.protocol._messages import MAX_FRAME_BYTES, VERSION
 from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
 from tidings.protocol._states import (
     MOVE_STEPS,
@@ -42,7 +40,12 @@ from tidings.protocol._states import (
     TransferStep,
     diagram,
 )
-from tidings.protocol._view import View
+from tidings.protocol.broker._broker import Broker
+from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
+from tidings.protocol.broker._view import View
+from tidings.protocol.client._client import Client
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import MAX_FRAME_BYTES, VERSION
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -70,6 +73,7 @@ __all__ = [
     "MoveStep",
     "Moved",
     "Note",
+    "Peer",
     "PeerError",
     "PeerState",
     "PeerStep",
@@ -85,4 +89,6 @@ __all__ = [
     "breadth_first",
     "diagram",
     "is_address",
+    "parsed",
+    "wire",
 ]

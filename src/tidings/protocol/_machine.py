@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
-from tidings.protocol._messages import Error, Message, encode
-from tidings.protocol._peers import Peer
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import Error, Message, encode
 
 __all__ = ["Bound", "Machine"]
 

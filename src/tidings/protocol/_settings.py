@@ -25,7 +25,7 @@ import msgspec
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
 from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT_WINDOW_NS, Metric
-from tidings.protocol._messages import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
+from tidings.protocol.wire import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
 from tidings.scheduling import Strategy
 
 __all__ = ["MS", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]

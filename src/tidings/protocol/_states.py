@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 
 __all__ = [
     "ALLOWED",

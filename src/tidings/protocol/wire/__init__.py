@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from tidings.protocol._errors import PeerError
-from tidings.protocol._fields import (
+from tidings.protocol.wire._fields import (
     LONGEST_NS,
     MAX_ATTRIBUTES,
     MAX_CREDIT,
@@ -43,7 +43,7 @@ from tidings.protocol._fields import (
     Window,
     WireMessage,
 )
-from tidings.protocol._relocation_messages import (
+from tidings.protocol.wire._relocation import (
     Answer,
     MigrationComplete,
     MigrationUpdate,

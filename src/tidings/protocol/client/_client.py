@@ -12,19 +12,19 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from tidings.ordering import Policy, Stamper
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._effects import Effect
 from tidings.protocol._errors import PeerError, RequestError
-from tidings.protocol._interests import parsed
+from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
-from tidings.protocol._moving import Mover
-from tidings.protocol._outbox import Outbox
-from tidings.protocol._peers import Peer
-from tidings.protocol._publishing import Publishing
-from tidings.protocol._receiving import Receiving
-from tidings.protocol._requests import Requests
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
+from tidings.protocol.client._moving import Mover
+from tidings.protocol.client._publishing import Publishing
+from tidings.protocol.client._receiving import Receiving
+from tidings.protocol.client._requests import Requests
+from tidings.protocol.links._outbox import Outbox
+from tidings.protocol.links._peers import Peer
 from tidings.scheduling import Strategy
 
 __all__ = ["Client"]

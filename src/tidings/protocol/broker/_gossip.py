@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tidings.protocol._interests import Interests, LocalInterests, differences
-from tidings.protocol._link_state import LinkStateMap
-from tidings.protocol._messages import Ask, Done, Entry, Interest, LinkState, Message, encode, encode_plain
-from tidings.protocol._peers import Peer
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._interests import Interests, LocalInterests, differences
+from tidings.protocol.broker._link_state import LinkStateMap
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import Ask, Done, Entry, Interest, LinkState, Message, encode, encode_plain
 
 __all__ = ["MAX_ASKED", "MAX_DIFFERENT", "Gossip", "exchange_done"]
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidings.errors import InputError
-from tidings.protocol import _messages as wire
-from tidings.protocol._custody import Custody
+from tidings.protocol import wire
 from tidings.protocol._effects import EventId
-from tidings.protocol._peers import Peer
-from tidings.protocol._profiling import Profiling
 from tidings.protocol._settings import BrokerSettings
-from tidings.protocol._surveying import Surveying
+from tidings.protocol.broker._custody import Custody
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._profiling import Profiling
+from tidings.protocol.relocation._surveying import Surveying
 
 __all__ = ["Relocating", "RelocationMessage"]
 

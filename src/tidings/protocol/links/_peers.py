@@ -8,8 +8,8 @@ number more than MAX_RANGE above it is refused.
 from typing import Final, Literal
 
 from tidings.protocol._errors import PeerError
-from tidings.protocol._outbox import Outbox
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
+from tidings.protocol.links._outbox import Outbox
 
 __all__ = ["MAX_RANGE", "Inbox", "Peer"]
 

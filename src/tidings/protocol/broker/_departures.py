@@ -22,14 +22,14 @@ from typing import Final
 import msgspec
 
 from tidings.protocol._addresses import address, require_plain
-from tidings.protocol._carrier import Carrier
 from tidings.protocol._errors import PeerError
-from tidings.protocol._gossip import Gossip
-from tidings.protocol._journal import Journal
-from tidings.protocol._messages import Entry, MigrationUpdate
-from tidings.protocol._peers import Peer
-from tidings.protocol._registry import Registry
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._journal import Journal
+from tidings.protocol.broker._registry import Registry
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import Entry, MigrationUpdate
 
 __all__ = ["Departures"]
 

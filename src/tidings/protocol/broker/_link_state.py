@@ -12,7 +12,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tidings.protocol._messages import LinkState
+from tidings.protocol.wire import LinkState
 
 __all__ = ["LinkStateMap", "Path", "breadth_first"]
 

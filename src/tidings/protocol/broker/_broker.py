@@ -14,22 +14,22 @@ events are not acknowledged, and publishers send them again.
 from collections.abc import Hashable, Mapping
 from typing import Any, Final, get_args
 
-from tidings.protocol import _messages as wire
-from tidings.protocol._accepting import Accepting
-from tidings.protocol._carrier import Carrier
-from tidings.protocol._departures import Departures
-from tidings.protocol._doorway import Doorway
+from tidings.protocol import wire
 from tidings.protocol._effects import Effect
 from tidings.protocol._errors import PeerError
-from tidings.protocol._gossip import Gossip
-from tidings.protocol._journal import Journal
 from tidings.protocol._machine import Bound
-from tidings.protocol._peers import Peer
-from tidings.protocol._registry import Registry
-from tidings.protocol._relocating import Relocating, RelocationMessage
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
-from tidings.protocol._view import View, view_of
+from tidings.protocol.broker._accepting import Accepting
+from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._departures import Departures
+from tidings.protocol.broker._doorway import Doorway
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._journal import Journal
+from tidings.protocol.broker._registry import Registry
+from tidings.protocol.broker._view import View, view_of
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
 __all__ = ["Broker"]
 

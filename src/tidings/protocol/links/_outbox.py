@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tidings.protocol._link_state import Path
-from tidings.protocol._measuring import LinkMeter
-from tidings.protocol._messages import Term
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
+from tidings.protocol.broker._link_state import Path
+from tidings.protocol.links._measuring import LinkMeter
+from tidings.protocol.wire import Term
 from tidings.scheduling import OutputQueue, Reason, ScanQueue, Strategy, Waiting, queue_for
 
 if TYPE_CHECKING:
-    from tidings.protocol._custody import Custody
-    from tidings.protocol._peers import Peer
+    from tidings.protocol.broker._custody import Custody
+    from tidings.protocol.links._peers import Peer
 
 __all__ = ["Outbox", "Parcel"]
 

@@ -9,39 +9,21 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Final, Literal, cast
 
-from tidings.errors import FilterError
 from tidings.matching import MatchingIndex, PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
-from tidings.protocol._messages import Entry, Interest
+from tidings.protocol._filters import parsed
+from tidings.protocol.wire import Entry, Interest
 
-__all__ = ["Interests", "LocalInterests", "Verdict", "parsed", "uncovered"]
+__all__ = ["Interests", "LocalInterests", "Verdict", "uncovered"]
 
 Verdict = Literal["old", "refreshed", "changed", "behind"]
 
-_PARSED: Final = 65_536
 _MANY: Final = 128
 """From here on a kernel over arrays is quicker than filters one by one (benchmarks/protocol.py)."""
 _Key = tuple[str, str]
-
-
-@lru_cache(maxsize=_PARSED)
-def _parsed(text: str) -> Filter | FilterError:
-    try:
-        return Filter.parse(text)
-    except FilterError as error:
-        return error
-
-
-def parsed(text: str) -> Filter:
-    """The filter that a text says; PeerError if it says none."""
-    found = _parsed(text)
-    if isinstance(found, FilterError):
-        raise PeerError("filter", str(found))
-    return found
 
 
 class _Matcher:

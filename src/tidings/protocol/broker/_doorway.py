@@ -9,15 +9,15 @@
 from abc import abstractmethod
 from typing import Final
 
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._addresses import require_plain
 from tidings.protocol._effects import Close
 from tidings.protocol._errors import PeerError
 from tidings.protocol._machine import Machine
-from tidings.protocol._outbox import Outbox
-from tidings.protocol._peers import Peer
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import ALLOWED, PeerState, PeerStep
+from tidings.protocol.links._outbox import Outbox
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Doorway"]
 

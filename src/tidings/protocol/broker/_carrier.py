@@ -20,15 +20,16 @@ from typing import Final
 
 from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address, split_address
-from tidings.protocol._custody import Custody, Seen, decode_record, event_key, latest_ns
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
-from tidings.protocol._interests import LocalInterests
-from tidings.protocol._link_state import LinkStateMap, Path
-from tidings.protocol._messages import MAX_TERMS, Entry, Message, Publish, Term, Trace, Transfer, decode_content
-from tidings.protocol._outbox import Parcel
-from tidings.protocol._peers import Peer
+from tidings.protocol._seen import Seen
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._custody import Custody, decode_record, event_key, latest_ns
+from tidings.protocol.broker._interests import LocalInterests
+from tidings.protocol.broker._link_state import LinkStateMap, Path
+from tidings.protocol.links._outbox import Parcel
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import MAX_TERMS, Entry, Message, Publish, Term, Trace, Transfer, decode_content
 from tidings.scheduling import Reason
 
 __all__ = ["Carrier", "terms_of"]

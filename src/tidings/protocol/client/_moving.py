@@ -16,15 +16,15 @@ told in the same way where the client is at home. So in the end it is at exactly
 
 from collections.abc import Callable, Iterator
 
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._addresses import require_plain
 from tidings.protocol._effects import Connect, Disconnect, Effect, Failed, Moved
 from tidings.protocol._errors import RequestError
-from tidings.protocol._peers import Peer
-from tidings.protocol._publishing import Publishing
-from tidings.protocol._requests import Requests
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import MOVE_STEPS, MoveState, MoveStep
+from tidings.protocol.client._publishing import Publishing
+from tidings.protocol.client._requests import Requests
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Mover"]
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from tidings.protocol._gossip import Gossip
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._gossip import Gossip
 
 __all__ = ["View", "view_of"]
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidings.placement import Decision, SessionLog, TraceSession, bit_words, evaluate, select
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.routing import overlay_of_links, shortest_path_tree

@@ -11,10 +11,10 @@ identity, so subscribers get it once.
 from collections import deque
 from collections.abc import Callable
 
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
-from tidings.protocol._peers import Peer
 from tidings.protocol._settings import ClientSettings
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Publishing"]
 

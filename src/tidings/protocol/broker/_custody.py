@@ -1,26 +1,20 @@
-"""The events that a broker answers for, and those that it has already given to its clients.
+"""The events that a broker answers for.
 
 - Custody of an event is custody of targets: the home brokers that others have not yet taken on, and this broker's own
   clients who have not yet acknowledged. It is durable before it is acknowledged, and ends when nothing is left of it or
   the event has expired. `since_ns` is the departure on this broker's own clock, so the event's age is always at hand.
-- `Seen` is the duplicate suppression at the last hop: an event that was given to local clients is known until no copy
-  of it can be alive any more. It is durable too. At `max_seen` entries the one that expires first is forgotten.
 """
 
-import heapq
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Mapping
 
 import msgspec
 
 from tidings.protocol._effects import EventId
-from tidings.protocol._messages import Term, Trace
-from tidings.protocol._outbox import Parcel
 from tidings.protocol._states import TransferState
+from tidings.protocol.links._outbox import Parcel
+from tidings.protocol.wire import Term, Trace
 
-__all__ = ["Custody", "Record", "Seen", "decode_record", "event_key", "latest_ns"]
-
-Key = TypeVar("Key", bound=Hashable)
+__all__ = ["Custody", "Record", "decode_record", "event_key", "latest_ns"]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -182,41 +176,3 @@ def event_key(prefix: str, id: EventId) -> str:
     """The key of an event in the durable store: one event, one key."""
     publisher, epoch, sequence = id
     return f"{prefix}/{epoch}/{sequence}/{publisher}"
-
-
-class Seen(Generic[Key]):
-    """What was delivered, until no copy can come any more; keys of one table can be put in order."""
-
-    def __init__(self, max_seen: int) -> None:
-        self._max = max_seen
-        self._expires_ns: dict[Key, int] = {}
-        self._heap: list[tuple[int, Key]] = []
-
-    def __len__(self) -> int:
-        return len(self._expires_ns)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._expires_ns
-
-    def add(self, key: Key, expires_ns: int) -> Key | None:
-        """Remember an event; another one that had to be forgotten for it."""
-        if key in self._expires_ns:
-            return None
-        self._expires_ns[key] = expires_ns
-        heapq.heappush(self._heap, (expires_ns, key))
-        return self._pop() if len(self._expires_ns) > self._max else None
-
-    @property
-    def next_expiry_ns(self) -> int | None:
-        """When something can be forgotten."""
-        return self._heap[0][0] if self._heap else None
-
-    def forget_old(self, now_ns: int) -> Iterator[Key]:
-        """The events of which no copy can come any more."""
-        while self._heap and self._heap[0][0] <= now_ns:
-            yield self._pop()
-
-    def _pop(self) -> Key:
-        key = heapq.heappop(self._heap)[1]
-        del self._expires_ns[key]
-        return key

@@ -6,13 +6,13 @@ from typing import Final
 import msgspec
 
 from tidings.model.filters import Filter
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._errors import PeerError
-from tidings.protocol._gossip import Gossip
-from tidings.protocol._interests import parsed
-from tidings.protocol._journal import Journal
-from tidings.protocol._peers import Peer
+from tidings.protocol._filters import parsed
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._journal import Journal
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Registry"]
 

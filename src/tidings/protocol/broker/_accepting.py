@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidings.errors import EventError
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._addresses import broker_of, is_address
-from tidings.protocol._carrier import Carrier
 from tidings.protocol._errors import PeerError
-from tidings.protocol._gossip import Gossip
-from tidings.protocol._peers import Peer
-from tidings.protocol._registry import Registry
-from tidings.protocol._relocating import Relocating
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._registry import Registry
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._relocating import Relocating
 
 __all__ = ["Accepting"]
 

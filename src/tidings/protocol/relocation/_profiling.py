@@ -19,7 +19,7 @@ from typing import Final
 
 from tidings import placement
 from tidings.placement import ProfileTable, TagWindow, next_broker
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 

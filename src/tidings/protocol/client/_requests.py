@@ -9,9 +9,9 @@ brokers to ask, each confirms for itself, and the application is told when its h
 from collections.abc import Callable
 from typing import Any, Final
 
-from tidings.protocol import _messages as wire
+from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
-from tidings.protocol._peers import Peer
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Requests"]
 

@@ -14,13 +14,13 @@ import msgspec
 
 from tidings.errors import InputError
 from tidings.ordering import DEFAULT_IDLE_NS, Policy, Receiver, Stamp, SummaryMatcher
-from tidings.protocol import _messages as wire
-from tidings.protocol._custody import Seen
+from tidings.protocol import wire
 from tidings.protocol._effects import Deliver, Effect, EventId
 from tidings.protocol._errors import PeerError
-from tidings.protocol._interests import parsed
-from tidings.protocol._peers import Peer
+from tidings.protocol._filters import parsed
+from tidings.protocol._seen import Seen
 from tidings.protocol._settings import ClientSettings
+from tidings.protocol.links._peers import Peer
 
 __all__ = ["Arrival", "Receiving", "Subscription"]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tidings.protocol._fields import (
+from tidings.protocol.wire._fields import (
     MAX_NAME,
     MAX_NEIGHBOURS,
     MAX_PATH,

@@ -1,0 +1,1 @@
+"""A broker: what comes in, what it answers for, what it tells the others, what its clients asked for."""

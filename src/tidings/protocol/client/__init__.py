@@ -1,0 +1,1 @@
+"""A client: what it publishes, what it receives, what it asks for, and how it moves to another home."""

@@ -1,0 +1,1 @@
+"""Where publishers should be, found out by the brokers themselves (paper E)."""
