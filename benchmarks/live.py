@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from tidings.live._admission import Preamble
-from tidings.live._framing import Splitter, joined, tag_of
+from tidings.live.broker._admission import Preamble
+from tidings.live.transport._framing import Splitter, joined, tag_of
 from tidings.protocol import wire
 
 SUBSCRIBERS = 100

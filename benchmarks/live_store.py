@@ -9,7 +9,7 @@ groups, as group commit makes them, and each commit is on disk before the next b
   costs.
 
 `load` is how long it takes to read a store of 100,000 events, as at a restart. The store is the live broker's own
-(`tidings.live._store`, checksums included); SQLite's is the best of several layouts that were tried (a table with row
+(`tidings.live.storage`, checksums included); SQLite's is the best of several layouts that were tried (a table with row
 numbers, statements of 256 rows).
 """
 
@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidings.live._serving import SWITCH_S
-from tidings.live._store import Store
+from tidings.live.broker._serving import SWITCH_S
+from tidings.live.storage._store import Store
 
 GROUPS = (16, 128, 1_024)
 EVENTS = {16: 1_600, 128: 6_400, 1_024: 20_480}

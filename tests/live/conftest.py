@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from tidings.live import BrokerNode, Network, read_network
-from tidings.live._asking import ask_network
-from tidings.live._logs import Log
+from tidings.live.operations._asking import ask_network
+from tidings.live.operations._logs import Log
 
 RUN = [sys.executable, "-c", "from tidings.cli import main; main()"]
 QUICK = 'ping = "100 ms"\nsilence = "600 ms"\nrefresh = "500 ms"\ntimeout = "5 s"\ndrain = "1 s"\n'

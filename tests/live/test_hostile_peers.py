@@ -12,7 +12,7 @@ from tests.live.test_security import preamble, talk
 from tests.protocol.test_hostile_frames import damaged, messages
 
 from tidings.live import connect
-from tidings.live._framing import joined
+from tidings.live.transport._framing import joined
 from tidings.protocol import wire
 
 
@@ -112,7 +112,7 @@ def test_a_peer_that_sends_and_never_reads_is_given_up(place: Place) -> None:
 
 
 def test_a_stranger_that_says_nothing_is_shown_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.live._node.GRACE_S", 0.2)
+    monkeypatch.setattr("tidings.live.broker._node.GRACE_S", 0.2)
 
     async def work() -> None:
         network = place.write("a", more="[limits]\nconnections = 3\n")

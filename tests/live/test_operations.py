@@ -11,8 +11,8 @@ from tests.live.conftest import RUN, Place, free_ports, run, running
 from typer.testing import CliRunner
 
 from tidings.live import connect, read_network
-from tidings.live._asking import ask_network
-from tidings.live._logs import Log
+from tidings.live.operations._asking import ask_network
+from tidings.live.operations._logs import Log
 
 
 def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.live.conftest import Place, all_up, run, until
 
 from tidings.live import Network, connect
-from tidings.live._asking import ask_network
-from tidings.live._store import Store
+from tidings.live.operations._asking import ask_network
+from tidings.live.storage._store import Store
 from tidings.protocol.broker._custody import Custody
 
 

@@ -9,10 +9,10 @@ import pytest
 from tests.live.conftest import Place, run, running, until
 
 from tidings.live import DeniedError, Network, connect
-from tidings.live._admission import Answer, Preamble
-from tidings.live._asking import ask_network
-from tidings.live._certificates import make_certificates
-from tidings.live._framing import Splitter, joined
+from tidings.live.broker._admission import Answer, Preamble
+from tidings.live.operations._asking import ask_network
+from tidings.live.security._certificates import make_certificates
+from tidings.live.transport._framing import Splitter, joined
 from tidings.protocol import wire
 
 TOKENS = """

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidings.live import StoreError, StoreFullError
-from tidings.live._clock import Clock
-from tidings.live._committer import Committer
-from tidings.live._store import Store
+from tidings.live.storage._committer import Committer
+from tidings.live.storage._store import Store
+from tidings.live.transport._clock import Clock
 
 KEYS = st.one_of(st.text(max_size=20), st.text(min_size=450, max_size=600))
 WRITES = st.lists(st.dictionaries(KEYS, st.one_of(st.none(), st.binary(max_size=50)), max_size=6), max_size=6)
@@ -44,7 +44,9 @@ def test_a_store_is_a_table_that_lasts(tmp_path: Path, batches: list[dict[str, b
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
-    code = f"from pathlib import Path; from tidings.live._store import Store; Store.open(Path({str(tmp_path)!r}))"
+    code = (
+        f"from pathlib import Path; from tidings.live.storage._store import Store; Store.open(Path({str(tmp_path)!r}))"
+    )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "is in use by another process: stop that one first" in other.stderr
     store.close()

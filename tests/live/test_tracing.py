@@ -10,8 +10,8 @@ import pytest
 from tests.live.conftest import RUN, Place, run, running, until
 
 from tidings.live import connect
-from tidings.live._trace_files import attribute_kinds, write_rows
-from tidings.live._tracing import is_sampled
+from tidings.live.traces._trace_files import attribute_kinds, write_rows
+from tidings.live.traces._tracing import is_sampled
 from tidings.model.trace import TABLES, check_schema
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'

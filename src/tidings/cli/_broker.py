@@ -42,8 +42,8 @@ def broker(
                     f"{network} has several brokers: choose one with --name, of {', '.join(read.brokers)}"
                 )
             name = next(iter(read.brokers))
-        from tidings.live._logs import Log
-        from tidings.live._serving import serve
+        from tidings.live.broker._serving import serve
+        from tidings.live.operations._logs import Log
 
         read.broker(name)
         serve(read, name, Log(name))
@@ -58,15 +58,15 @@ def up(network: _File, check: _Check = False, json: Json = False) -> None:
         if check:
             _show(read, json=json)
             return
-        from tidings.live._logs import Log
-        from tidings.live._serving import Supervisor
+        from tidings.live.broker._serving import Supervisor
+        from tidings.live.operations._logs import Log
 
         Supervisor(read, Log("up")).run()
 
 
 def _show(network: "Network", *, json: bool) -> None:
     """What the file says; certificates are read too."""
-    from tidings.live._tls import dialling_context, listening_context
+    from tidings.live.security._tls import dialling_context, listening_context
 
     for name in network.brokers:
         tls = network.tls_of(name)

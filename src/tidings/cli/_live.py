@@ -22,7 +22,7 @@ def status(
         import asyncio
 
         from tidings.live import read_network
-        from tidings.live._asking import ask_network
+        from tidings.live.operations._asking import ask_network
 
         found = asyncio.run(ask_network(read_network(network)))
         if json:
@@ -72,7 +72,7 @@ def certificates(
 ) -> None:
     """Make an authority and certificates for trying TLS locally; not for production."""
     with reporting(json=json):
-        from tidings.live._certificates import make_certificates
+        from tidings.live.security._certificates import make_certificates
 
         written = make_certificates(directory, tuple(names), days=days)
         if json:

@@ -4,13 +4,13 @@ A broker process (`BrokerNode`) drives the protocol's machine over TCP and an LM
 `connect_blocking` are its clients. docs/reference/live.md has the configuration, the promises and the commands.
 """
 
-from tidings.live._blocking import BlockingSubscription, BlockingTidings, connect_blocking
-from tidings.live._client import Tidings
-from tidings.live._config import Address, Network, read_network
-from tidings.live._connecting import connect
 from tidings.live._errors import ConnectionLostError, DeniedError, StoreError, StoreFullError
-from tidings.live._node import BrokerNode
-from tidings.live._subscription import Delivery, Subscription
+from tidings.live.broker._node import BrokerNode
+from tidings.live.client._blocking import BlockingSubscription, BlockingTidings, connect_blocking
+from tidings.live.client._client import Tidings
+from tidings.live.client._connecting import connect
+from tidings.live.client._subscription import Delivery, Subscription
+from tidings.live.configuration._config import Address, Network, read_network
 
 __all__ = [
     "Address",

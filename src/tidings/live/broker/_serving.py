@@ -19,8 +19,8 @@ from types import FrameType
 from typing import Final
 
 from tidings.errors import TidingsError
-from tidings.live._config import Network, read_network
-from tidings.live._logs import Log
+from tidings.live.configuration._config import Network, read_network
+from tidings.live.operations._logs import Log
 
 __all__ = ["Supervisor", "serve"]
 
@@ -40,7 +40,7 @@ def serve(network: Network, name: str, log: Log, *, ends_with: int | None = None
     """Run one broker in this process until a signal ends it, or until this descriptor can be read."""
     import uvloop
 
-    from tidings.live._node import BrokerNode
+    from tidings.live.broker._node import BrokerNode
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Supervisor:
         self._network = network
         self._log = log
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tidings.live._preload", "uvloop"])
+        self._context.set_forkserver_preload(["tidings.live.broker._preload", "uvloop"])
         self._children = [_Child(name) for name in network.brokers]
         self._stopping = False
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from tidings.live._admission import Answer, Preamble
-from tidings.live._connection import Connection
-from tidings.live._dialling import backoff_s, dial
 from tidings.live._errors import ConnectionLostError, DeniedError
-from tidings.live._schema import Address
+from tidings.live.broker._admission import Answer, Preamble
+from tidings.live.configuration._schema import Address
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._dialling import backoff_s, dial
 
 __all__ = ["Directory", "Keeper"]
 

@@ -17,10 +17,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from tidings.live._clock import Clock
-from tidings.live._committer import Committer
-from tidings.live._connection import Connection
-from tidings.live._framing import tag_of
+from tidings.live.storage._committer import Committer
+from tidings.live.transport._clock import Clock
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._framing import tag_of
 from tidings.protocol import Close, Effect, Erase, Machine, Note, PeerError, Send, SetTimer, Store, Sync, wire
 
 __all__ = ["Driver", "Guard", "Tracer"]

@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 from tidings.errors import ConfigurationError
-from tidings.live._config import Tls
+from tidings.live.configuration._config import Tls
 
 __all__ = ["client_context", "dialling_context", "listening_context"]
 

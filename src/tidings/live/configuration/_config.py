@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from tidings.errors import ConfigurationError, FilterError, ScenarioError
-from tidings.live import _schema as written
-from tidings.live._schema import Address
+from tidings.live.configuration import _schema as written
+from tidings.live.configuration._schema import Address
 from tidings.model.filters import Filter
 from tidings.model.scenario._decoding import decode, suggestion
 from tidings.model.scenario._source import Place, Source

@@ -15,11 +15,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidings.errors import TidingsError
-from tidings.live._schema import Address
-from tidings.live._status import snapshot
+from tidings.live.configuration._schema import Address
+from tidings.live.operations._status import snapshot
 
 if TYPE_CHECKING:
-    from tidings.live._node import BrokerNode
+    from tidings.live.broker._node import BrokerNode
 
 __all__ = ["MetricsServer", "serve_metrics"]
 

@@ -22,12 +22,12 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidings.live._subscription_rows import SubscriptionRows
-from tidings.live._trace_files import write_rows
+from tidings.live.traces._subscription_rows import SubscriptionRows
+from tidings.live.traces._trace_files import write_rows
 from tidings.protocol import EventId, Note, PeerError, wire
 
 if TYPE_CHECKING:
-    from tidings.live._node import BrokerNode
+    from tidings.live.broker._node import BrokerNode
 
 __all__ = ["TraceWriter", "is_sampled"]
 

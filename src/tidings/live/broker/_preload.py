@@ -4,7 +4,7 @@ The one module here whose import does something: it is imported for that, by the
 nobody else.
 """
 
-from tidings.live import _node, _warming
+from tidings.live.broker import _node, _warming
 from tidings.protocol import BrokerSettings
 
 __all__: list[str] = []

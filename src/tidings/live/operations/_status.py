@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tidings.live._node import BrokerNode
+    from tidings.live.broker._node import BrokerNode
     from tidings.protocol import Peer
 
 __all__ = ["Load", "snapshot"]

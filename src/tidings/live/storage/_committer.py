@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tidings.live._clock import Clock
 from tidings.live._errors import StoreError, StoreFullError
-from tidings.live._store import Prepared, Store
+from tidings.live.storage._store import Prepared, Store
+from tidings.live.transport._clock import Clock
 
 __all__ = ["Committer"]
 

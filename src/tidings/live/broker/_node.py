@@ -21,21 +21,21 @@ from typing import Any, Final
 import msgspec
 
 from tidings.errors import TidingsError
-from tidings.live._admission import GRACE_S, Answer, Preamble, admit, read_preamble
-from tidings.live._clock import Clock
-from tidings.live._committer import Committer
-from tidings.live._config import Network
-from tidings.live._connection import Connection
-from tidings.live._dialling import backoff_s, dial
-from tidings.live._driver import Driver
 from tidings.live._errors import DeniedError, StoreError, StoreFullError
-from tidings.live._keeping import Directory
-from tidings.live._logs import Log
-from tidings.live._metrics import MetricsServer, serve_metrics
-from tidings.live._status import Load, snapshot
-from tidings.live._store import Store
-from tidings.live._tls import dialling_context, listening_context
-from tidings.live._warming import warm_up
+from tidings.live.broker._admission import GRACE_S, Answer, Preamble, admit, read_preamble
+from tidings.live.broker._warming import warm_up
+from tidings.live.client._keeping import Directory
+from tidings.live.configuration._config import Network
+from tidings.live.operations._logs import Log
+from tidings.live.operations._metrics import MetricsServer, serve_metrics
+from tidings.live.operations._status import Load, snapshot
+from tidings.live.security._tls import dialling_context, listening_context
+from tidings.live.storage._committer import Committer
+from tidings.live.storage._store import Store
+from tidings.live.transport._clock import Clock
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._dialling import backoff_s, dial
+from tidings.live.transport._driver import Driver
 from tidings.protocol import Broker, BrokerSettings, Effect
 
 __all__ = ["BrokerNode"]
@@ -143,7 +143,7 @@ class BrokerNode:
         )
         self.driver.committer = self.committer
         if self.network.document.trace is not None:
-            from tidings.live._tracing import TraceWriter
+            from tidings.live.traces._tracing import TraceWriter
 
             self.driver.tracer = TraceWriter(self, clock_ns)
         self.driver.start()

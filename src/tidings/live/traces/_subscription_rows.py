@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidings.live._trace_files import write_rows
+from tidings.live.traces._trace_files import write_rows
 from tidings.protocol import wire
 
 __all__ = ["SubscriptionRows"]

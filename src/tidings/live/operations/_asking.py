@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from tidings.errors import TidingsError
-from tidings.live._admission import Answer, Preamble
-from tidings.live._config import Network
-from tidings.live._connection import Connection
-from tidings.live._dialling import dial
-from tidings.live._tls import dialling_context
+from tidings.live.broker._admission import Answer, Preamble
+from tidings.live.configuration._config import Network
+from tidings.live.security._tls import dialling_context
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._dialling import dial
 
 __all__ = ["ask_network"]
 

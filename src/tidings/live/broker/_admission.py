@@ -18,11 +18,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tidings.live._config import Network, Rule
-from tidings.live._connection import Connection
-from tidings.live._driver import HELLO, WELCOME
 from tidings.live._errors import DeniedError
-from tidings.live._schema import Name
+from tidings.live.configuration._config import Network, Rule
+from tidings.live.configuration._schema import Name
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._driver import HELLO, WELCOME
 from tidings.model.filters import Filter
 from tidings.protocol import PeerError, parsed, wire
 

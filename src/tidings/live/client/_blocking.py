@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tidings.live._client import Tidings
-from tidings.live._connecting import connect
-from tidings.live._subscription import Attributes, Delivery, Subscription
+from tidings.live.client._client import Tidings
+from tidings.live.client._connecting import connect
+from tidings.live.client._subscription import Attributes, Delivery, Subscription
 
 __all__ = ["BlockingSubscription", "BlockingTidings", "connect_blocking"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from tidings.errors import ConfigurationError
-from tidings.live._client import Tidings
-from tidings.live._schema import Address
-from tidings.live._tls import client_context
+from tidings.live.client._client import Tidings
+from tidings.live.configuration._schema import Address
+from tidings.live.security._tls import client_context
 from tidings.protocol import ClientSettings
 
 __all__ = ["connect"]

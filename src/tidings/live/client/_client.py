@@ -23,14 +23,14 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from tidings.errors import InputError, TidingsError
-from tidings.live._admission import Preamble
-from tidings.live._clock import Clock
-from tidings.live._connection import Connection
-from tidings.live._driver import Driver
 from tidings.live._errors import ConnectionLostError, DeniedError
-from tidings.live._keeping import Keeper
-from tidings.live._schema import Address
-from tidings.live._subscription import Attributes, Delivery, Subscription
+from tidings.live.broker._admission import Preamble
+from tidings.live.client._keeping import Keeper
+from tidings.live.client._subscription import Attributes, Delivery, Subscription
+from tidings.live.configuration._schema import Address
+from tidings.live.transport._clock import Clock
+from tidings.live.transport._connection import Connection
+from tidings.live.transport._driver import Driver
 from tidings.ordering import Policy
 from tidings.protocol import Client as Machine
 from tidings.protocol import ClientSettings, Confirmed, Connect, Deliver, Disconnect, Effect, Failed, Moved

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from tidings.live._admission import GRACE_S, Answer, Preamble, read_answer
-from tidings.live._config import Address
-from tidings.live._connection import Connection
 from tidings.live._errors import ConnectionLostError, DeniedError
+from tidings.live.broker._admission import GRACE_S, Answer, Preamble, read_answer
+from tidings.live.configuration._config import Address
+from tidings.live.transport._connection import Connection
 
 __all__ = ["CLIENT_SEND_BUFFER_BYTES", "MAX_UNSENT_BYTES", "backoff_s", "dial"]
 

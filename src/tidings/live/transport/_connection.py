@@ -13,7 +13,7 @@ import contextlib
 import socket
 from typing import Final, Protocol, cast
 
-from tidings.live._framing import FramingError, Splitter, joined, tag_of
+from tidings.live.transport._framing import FramingError, Splitter, joined, tag_of
 
 __all__ = ["Connection", "Host"]
 

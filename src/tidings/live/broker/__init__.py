@@ -1,0 +1,1 @@
+"""One broker process: its start, its guests, its end; and all processes of a network."""

@@ -1,0 +1,1 @@
+"""The client library: asynchronous, and its blocking twin."""

@@ -1,0 +1,1 @@
+"""What `network.toml` may say, and how it is read."""

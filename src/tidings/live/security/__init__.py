@@ -1,0 +1,1 @@
+"""TLS, and certificates for trying it locally."""

@@ -1,0 +1,1 @@
+"""The durable store and its group commit."""

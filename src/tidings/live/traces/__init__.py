@@ -1,0 +1,1 @@
+"""What happened, as Parquet files in the format of the trace contract."""

@@ -1,0 +1,1 @@
+"""Sockets: frames, connections, and the driver that carries out what a machine wants."""
