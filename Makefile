@@ -1,6 +1,6 @@
 # Everything a newcomer types. Each target does its own set-up; nothing but Python 3.11+ has to be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full lint bench clean
+.PHONY: help setup java chromium demo test test-full lint bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,10 +31,13 @@ demo: setup
 	@echo "The matching engine against engines that are simpler (a minute; make bench runs all of it):"
 	@BENCH_WORKLOADS=W20 BENCH_SIZES=10000,100000 $(BIN)/python -m benchmarks matching
 
-test: setup lint
+chromium:
+	@sh scripts/setup-chromium
+
+test: setup chromium lint
 	@$(PYTEST) -m "not full"
 
-test-full: setup lint
+test-full: setup chromium lint
 	@$(PYTEST)
 
 lint: $(STAMP)

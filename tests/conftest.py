@@ -1,8 +1,13 @@
-"""What all tests share: one Spark session, started only if a test asks for it."""
+"""What all tests share: one Spark session and one browser, started only if a test asks for them."""
 
+import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +24,30 @@ def spark() -> Iterator[object]:
     }
     with open_session(master="local[1]", app_name="tidings-tests", memory="2g", extra=single) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def chromium() -> "Iterator[Browser]":
+    """The system's Chromium, without a window."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium on the PATH: sh scripts/setup-chromium installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: "Browser") -> "Iterator[Page]":
+    """A page without a network but this machine's; whatever it complains of in its console fails the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    complaints: list[str] = []
+    page = context.new_page()
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    assert not complaints
