@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session and one browser, started only if a test asks for them."""
+"""What all tests share: one Spark session, and a browser, started only if a test asks for them."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,16 +19,14 @@ def spark() -> Iterator[object]:
     single = {
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
-        # Jobs of tests are small: the JVM's second compiler would cost more than it saves.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     with open_session(master="local[1]", app_name="tidings-tests", memory="2g", extra=single) as session:
         yield session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> "Iterator[Browser]":
-    """The system's Chromium, without a window."""
+    """The system's Chromium, without a window; closed after each module, as Playwright's event loop bars all others."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("no Chromium on the PATH: sh scripts/setup-chromium installs it")

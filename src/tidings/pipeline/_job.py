@@ -264,7 +264,7 @@ class _Job:
                 partials = self._laid_down(measure.name, measure.prepare(partials))
             return [(name, merge(partials)) for name, merge in measure.tables.items()]
 
-        with ThreadPoolExecutor(TABLES_AT_A_TIME) as pool:
+        with _settings(self._spark, INTERPRETED), ThreadPoolExecutor(TABLES_AT_A_TIME) as pool:
             tables = [each for some in pool.map(merged, MEASURES) for each in some]
             list(pool.map(lambda each: each[1].write.parquet(_local(places[each[0]])), tables))
         return places

@@ -12,33 +12,46 @@ from pyspark.sql import functions as fn
 
 from tidings.pipeline.profiles._sums import merged_sum, merged_value
 
-__all__ = ["SETS", "merged_pairs", "of_set"]
+__all__ = ["SETS", "merged_pairs", "of_set", "sums_by"]
 
-SETS: Final = (
-    ("subscription", "subscriber"),
-    ("publisher",),
-    ("topic",),
-    ("window_ns",),
-    ("publisher", "subscription"),
-)
-"""What sums are made by. What belongs to none (a NULL in one of the columns) has no row."""
+SETS: Final = (("publisher", "subscription", "subscriber"), ("topic", "window_ns"))
+"""What partials are put together by at first: everything else is put together of these, which are far fewer."""
 
 
 def merged_pairs(partials: DataFrame) -> DataFrame:
-    """Sums by each of SETS; `of_set` chooses one of them."""
-    columns = _columns(SETS)
+    """Sums by each of SETS; `sums_by` makes others of them, `of_set` chooses one."""
+    counts = [fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")]
+    earned = (fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")
     return (
         _with_violations(partials)
-        .groupingSets([[*keys] for keys in SETS], *columns)
+        .groupingSets([[*keys] for keys in SETS], *_columns(SETS))
         .agg(
             fn.grouping_id().cast("int").alias("grouping"),
-            *(fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")),
+            *counts,
             fn.sum("violations").alias("fifo_violations"),
-            fn.sum((fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")).cast("double").alias("earnings"),
+            fn.sum(earned).alias("earnings"),
             *merged_value("delay"),
             fn.sum("difference_count").alias("difference_count"),
             merged_sum("difference_absolute_sum"),
             fn.kll_merge_agg_bigint("difference_sketch").alias("difference_sketch"),
+        )
+    )
+
+
+def sums_by(merged: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """What scores are made of, by some columns of one of SETS. What belongs to none (a NULL in one) has no row."""
+    (chosen,) = (each for each in SETS if {*keys} <= {*each})
+    return (
+        of_set(merged, chosen, SETS)
+        .dropna(subset=[*keys])
+        .groupBy(*keys)
+        .agg(
+            *(fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates", "fifo_violations")),
+            fn.sum("earnings").cast("double").alias("earnings"),
+            merged_sum("delay_sum"),
+            fn.min("delay_min").alias("delay_min"),
+            fn.max("delay_max").alias("delay_max"),
+            fn.kll_merge_agg_bigint("delay_sketch").alias("delay_sketch"),
         )
     )
 

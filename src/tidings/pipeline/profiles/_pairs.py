@@ -204,7 +204,7 @@ def pairs_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
     """The table of `merged_pairs`."""
     keys = ("publisher", "subscription")
     sketched = (
-        of_set(merged, keys, SETS)
+        of_set(merged, SETS[0], SETS)
         .dropna(subset=[*keys])
         .select(
             *keys,

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from tidings.pipeline.profiles._finishing import finished, floats
-from tidings.pipeline.profiles._pair_sums import SETS, merged_pairs, of_set
+from tidings.pipeline.profiles._pair_sums import merged_pairs, sums_by
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.statistics import ratio, wilson_interval
 
@@ -45,8 +45,8 @@ def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
 
 
 def scores_table(merged: DataFrame, *, keys: Sequence[str]) -> DataFrame:
-    """The table by these columns, one of the SETS of `merged_pairs`, without what belongs to none."""
-    mine = of_set(merged, keys, SETS).dropna(subset=[*keys])
+    """The table by these columns, of `merged_pairs`."""
+    mine = sums_by(merged, keys)
     sums = ("matched", "on_time", "late", "duplicates", "fifo_violations", "earnings", "delay_sum", "delay_sketch")
     extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
     kinds = dict(mine.dtypes)
