@@ -15,6 +15,7 @@ from tidings.model.distributions import Deterministic, Exponential, LogNormal, S
 from tidings.model.scenario import Scenario
 from tidings.prediction import (
     PROFILE_TABLES,
+    LinkKnowledge,
     from_network,
     from_profiles,
     law_of_duration,
@@ -22,7 +23,7 @@ from tidings.prediction import (
     predict_intervals,
     read_profiles,
 )
-from tidings.prediction._profiles import QUANTILES, _interval, _link, _size, lifetime_law
+from tidings.prediction._profiles import QUANTILES, _interval, _link, _size, _trees, lifetime_law
 from tidings.simulation import simulate
 
 
@@ -100,6 +101,20 @@ def test_equal_sizes_are_explained_by_the_wait() -> None:
     assert found.slowness.mean() * 2.0 == pytest.approx(0.1)
     assert found.propagation.mean() == pytest.approx(0.02)
     assert _link(None, 0, 1).propagation == Deterministic(value=0.0)
+
+
+def test_trees_are_of_links_that_were_used() -> None:
+    """In a triangle nothing went from 0 straight to 2: that link is not free, it is in nobody's tree. What no used link
+    leads to is still reached."""
+    way = Deterministic(value=0.01)
+    links = [
+        LinkKnowledge(source=0, target=1, propagation=way, observed=50),
+        LinkKnowledge(source=1, target=2, propagation=way, observed=50),
+        LinkKnowledge(source=0, target=2, propagation=Deterministic(value=0.0)),
+        LinkKnowledge(source=2, target=3, propagation=Deterministic(value=0.0)),
+    ]
+    (tree,) = _trees(["a", "b", "c", "d"], links, np.array([0.3, 0.4, 0.0, 0.0]), [0])
+    assert tree.parent.tolist()[1:] == [0, 1, 2]
 
 
 def test_missing_tables_are_named(tmp_path) -> None:

@@ -126,7 +126,8 @@ def outline_of_profiles(tables: Mapping[str, pa.Table], lifetimes: Mapping[str, 
     ends = [(row["source"], row["target"]) for row in tables["topology"].to_pylist() if row["kind"] == "link"]
     links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]]) for pair in ends]
     publishers = tables["publishers"].to_pylist()
-    trees = _trees(names, links, [numbers[_home(row)] for row in publishers])
+    slowness = [_slowness(measured.get(pair), link) for pair, link in zip(ends, links, strict=True)]
+    trees = _trees(names, links, np.array(slowness), [numbers[_home(row)] for row in publishers])
     dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
     return Knowledge(
         brokers=tuple(_broker(name, brokers.get(name)) for name in names),
@@ -305,12 +306,27 @@ def _signatures(content: Sequence[Row], subscriptions: Mapping[str, int]) -> Sig
     )
 
 
-def _trees(names: Sequence[str], links: Sequence[LinkKnowledge], roots: Sequence[int]) -> tuple[Tree, ...]:
+def _slowness(row: Row | None, link: LinkKnowledge) -> float:
+    """Of a link as routes go by it, seconds per kB: also where nobody ever waited, and so no queue is modelled."""
+    if row is not None and (row["slowness_mean_s_per_kb"] or 0.0) > 0.0:
+        return float(row["slowness_mean_s_per_kb"])
+    return 0.0 if link.slowness is None else link.slowness.mean()
+
+
+def _trees(
+    names: Sequence[str], links: Sequence[LinkKnowledge], slowness_s_per_kb: FloatArray, roots: Sequence[int]
+) -> tuple[Tree, ...]:
+    """Of links that events went over, as far as these reach: nothing is known of the others, but that no way took them.
+
+    So each of those weighs more than all that were used.
+    """
+    is_used = np.array([bool(link.observed) for link in links], np.bool_)
+    weights = np.where(is_used, slowness_s_per_kb, 1.0 + slowness_s_per_kb[is_used].sum())
     overlay = Overlay(
         brokers=tuple(names),
         source=np.array([link.source for link in links], np.int32),
         target=np.array([link.target for link in links], np.int32),
-        slowness_mean_s_per_kb=np.array([0.0 if k.slowness is None else k.slowness.mean() for k in links]),
+        slowness_mean_s_per_kb=weights,
         slowness_variance_s2_per_kb2=np.array([0.0 if k.slowness is None else k.slowness.variance() for k in links]),
         propagation_mean_s=np.array([link.propagation.mean() for link in links]),
     )
