@@ -1,8 +1,51 @@
-"""Reports: what people look at. Tables for the terminal and pictures of the overlay."""
+"""Reports: what people look at. Tables for the terminal, pictures of the overlay, and a page in HTML.
 
-from tidings.report._demo import print_demo
-from tidings.report._overlay import draw_placement
-from tidings.report._picture import check_format, draw
-from tidings.report._tables import print_summary
+`terminal` prints, `pictures` draws, `figures` works out what a pipeline run says as one value, the `Report`, and `page`
+makes HTML of it (docs/reference/report.md). Names load on first use: who prints a table needs no prediction.
+"""
 
-__all__ = ["check_format", "draw", "draw_placement", "print_demo", "print_summary"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidings.report.figures import Report, read_report
+    from tidings.report.page import render_report, write_report
+    from tidings.report.pictures import check_format, draw, draw_placement
+    from tidings.report.terminal import print_demo, print_summary
+
+__all__ = [
+    "Report",
+    "check_format",
+    "draw",
+    "draw_placement",
+    "print_demo",
+    "print_summary",
+    "read_report",
+    "render_report",
+    "write_report",
+]
+
+_HOMES = {
+    "Report": "figures",
+    "check_format": "pictures",
+    "draw": "pictures",
+    "draw_placement": "pictures",
+    "print_demo": "terminal",
+    "print_summary": "terminal",
+    "read_report": "figures",
+    "render_report": "page",
+    "write_report": "page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

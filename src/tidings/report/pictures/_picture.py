@@ -16,11 +16,11 @@ from tidings.model.topology import Link, Topology
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["check_format", "draw"]
+__all__ = ["INK", "LABELS_MAX", "PUBLISHER", "Positions", "check_format", "draw", "plain", "positions_of"]
 
 FORMATS = (".svg", ".png")
 LABELS_MAX = 70
-_PUBLISHER, _BROKER, _INK = "#e07a1f", "#2f6f9f", "#26323b"
+PUBLISHER, _BROKER, INK = "#e07a1f", "#2f6f9f", "#26323b"
 _QUICK_TO_SLOW = ("#a9c8dc", "#4b8ab8", "#6a4c93", "#8f1d46")
 _LAYOUT_SEED = 1
 
@@ -43,10 +43,10 @@ def draw(network: Network, path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "tidings", "font.family": "DejaVu Sans", "font.size": 8}):
         figure = Figure(figsize=(10, 7), layout="constrained")
         axes = figure.add_subplot()
-        positions, is_map = _positions(network.topology)
+        positions, is_map = positions_of(network.topology)
         _draw_links(axes, network, positions)
         _draw_brokers(axes, network, positions)
-        axes.set_title(_title(network), loc="left", color=_INK, fontsize=11)
+        axes.set_title(_title(network), loc="left", color=INK, fontsize=11)
         axes.set_axis_off()
         axes.margins(0.06)
         if is_map:
@@ -101,7 +101,7 @@ def _draw_brokers(axes: "Axes", network: Network, positions: Positions) -> None:
     area = {name: base * (0.5 + 1.5 * listening[name] / most) for name in names}
     for label, colour, members in (
         ("broker", _BROKER, [name for name in names if name not in publishing]),
-        ("broker with publishers", _PUBLISHER, [name for name in names if name in publishing]),
+        ("broker with publishers", PUBLISHER, [name for name in names if name in publishing]),
     ):
         if members:
             x, y = zip(*(positions[name] for name in members), strict=True)
@@ -110,8 +110,8 @@ def _draw_brokers(axes: "Axes", network: Network, positions: Positions) -> None:
     if len(names) <= LABELS_MAX:
         for name in names:
             offset = (0, 3 + math.sqrt(area[name]) / 2)
-            style: dict[str, Any] = {"ha": "center", "va": "bottom", "color": _INK, "fontsize": 7, "zorder": 4}
-            text = axes.annotate(_plain(name), positions[name], offset, textcoords="offset points", **style)
+            style: dict[str, Any] = {"ha": "center", "va": "bottom", "color": INK, "fontsize": 7, "zorder": 4}
+            text = axes.annotate(plain(name), positions[name], offset, textcoords="offset points", **style)
             text.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
     if publishing or listening:
         axes.scatter([], [], c="none", label="(the larger, the more subscriptions)")
@@ -121,7 +121,7 @@ def _draw_brokers(axes: "Axes", network: Network, positions: Positions) -> None:
                 handle.set_sizes([45.0])
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     return text.replace("$", r"\$")  # matplotlib would take a pair of dollars for mathematics
 
 
@@ -136,7 +136,7 @@ def _transit_s(link: Link, size_kb: float) -> float:
     return link.propagation.mean() + transfer_s
 
 
-def _positions(topology: Topology) -> tuple[Positions, bool]:
+def positions_of(topology: Topology) -> tuple[Positions, bool]:
     """Where each broker is drawn, and whether that is on a map."""
     mapped = {broker.name: broker.position for broker in topology.brokers if broker.position is not None}
     if len(mapped) == len(topology.brokers):

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from tidings.errors import InputError
 from tidings.model.distributions import Deterministic
 from tidings.model.topology import Broker, Link, Topology
-from tidings.report._picture import _INK, _PUBLISHER, LABELS_MAX, Positions, _plain, _positions, check_format
+from tidings.report.pictures._picture import (
+    INK,
+    LABELS_MAX,
+    PUBLISHER,
+    Positions,
+    check_format,
+    plain,
+    positions_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +43,7 @@ def draw_placement(placement: "Placement", path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    positions, is_map = _positions(_topology(placement))
+    positions, is_map = positions_of(_topology(placement))
     most = max(float(placement.utilisation_now.max()), float(placement.utilisation_then.max()), 1e-9)
     colours = ScalarMappable(Normalize(0.0, most), LinearSegmentedColormap.from_list("utilisation", _COLOURS))
     with mpl.rc_context({"svg.hashsalt": "tidings", "font.family": "DejaVu Sans", "font.size": 8}):
@@ -50,7 +58,7 @@ def draw_placement(placement: "Placement", path: Path) -> None:
             _draw_publishers(axes, placement, positions, side)
             if side:
                 _draw_moves(axes, placement, positions, moves)
-            axes.set_title(title, loc="left", color=_INK, fontsize=11)
+            axes.set_title(title, loc="left", color=INK, fontsize=11)
             axes.set_axis_off()
             axes.margins(0.08)
             latitude = sum(y for _, y in positions.values()) / len(positions)
@@ -110,12 +118,12 @@ def _draw_brokers(axes: "Axes", placement: "Placement", positions: Positions, co
     names = placement.overlay.brokers
     x, y = zip(*(positions[name] for name in names), strict=True)
     is_small = len(names) > LABELS_MAX
-    axes.scatter(x, y, s=16 if is_small else 110, c=colours, edgecolors=_INK, linewidths=0.5, zorder=3)
+    axes.scatter(x, y, s=16 if is_small else 110, c=colours, edgecolors=INK, linewidths=0.5, zorder=3)
     if is_small:
         return
     for name in names:
-        style: dict[str, Any] = {"ha": "center", "va": "top", "color": _INK, "fontsize": 6.5, "zorder": 6}
-        text = axes.annotate(_plain(name), positions[name], (0, -7), textcoords="offset points", **style)
+        style: dict[str, Any] = {"ha": "center", "va": "top", "color": INK, "fontsize": 6.5, "zorder": 6}
+        text = axes.annotate(plain(name), positions[name], (0, -7), textcoords="offset points", **style)
         text.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
 
 
@@ -127,14 +135,14 @@ def _draw_publishers(axes: "Axes", placement: "Placement", positions: Positions,
     for broker, count in sorted(counts.items()):
         at = positions[placement.overlay.brokers[broker]]
         if count > DOTS_MAX:
-            box = {"boxstyle": "round,pad=0.2", "fc": _PUBLISHER, "ec": "white"}
+            box = {"boxstyle": "round,pad=0.2", "fc": PUBLISHER, "ec": "white"}
             style: dict[str, Any] = {"ha": "center", "va": "bottom", "color": "white", "zorder": 5, "bbox": box}
             axes.annotate(f"{count:,}", at, (0, 8), textcoords="offset points", fontsize=7, **style)
             continue
         for place in range(count):
             angle = math.pi / 2 + (place - (count - 1) / 2) * math.radians(38)
             offset = (10.5 * math.cos(angle), 10.5 * math.sin(angle))
-            centred: dict[str, Any] = {"ha": "center", "va": "center", "color": _PUBLISHER, "zorder": 5}
+            centred: dict[str, Any] = {"ha": "center", "va": "center", "color": PUBLISHER, "zorder": 5}
             axes.annotate("●", at, offset, textcoords="offset points", fontsize=7, **centred)
 
 
@@ -144,7 +152,7 @@ def _draw_moves(axes: "Axes", placement: "Placement", positions: Positions, move
     for (home, target), count in sorted(moves.items()):
         arrow = {
             "arrowstyle": "-|>",
-            "color": _PUBLISHER,
+            "color": PUBLISHER,
             "alpha": 0.75,
             "linewidth": 1.0 + 2.0 * (count - 1) / max(1, most - 1),
             "shrinkA": 7,

@@ -1,0 +1,90 @@
+"""`tidings report`: one HTML page of a pipeline run, to look at and to pass on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+
+if TYPE_CHECKING:
+    from tidings.report import Report
+
+__all__ = ["EPILOG", "report"]
+
+EPILOG = (
+    "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
+    "tidings pipeline run trace --out scores\n\n"
+    "tidings report scores --scenario examples/quickstart.toml --out report.html"
+)
+
+
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory of a pipeline run.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the page goes.")] = Path("report.html"),
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            "--scenario",
+            metavar="FILE",
+            help="The scenario that the trace is of: its title, its map, its failures.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="A plan of `tidings place`; as often as wanted.", show_default=False
+        ),
+    ] = None,
+    orders: Annotated[
+        Path | None,
+        typer.Option(
+            "--orders", metavar="DIR", help="What `tidings order replay --out DIR` wrote.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write one HTML page about a pipeline run: who is late and why, predicted against measured, what would help.
+
+    The page is a single file that needs no network. With --json the figures are printed as well.
+    """
+    with reporting(json=json):
+        _check(out)
+        from tidings.report import read_report, write_report
+
+        made = read_report(directory, scenario=scenario, plan=plan or None, orders=orders)
+        write_report(made, out)
+        if json:
+            print_json({"page": str(out), "report": made})
+        else:
+            _print(made, out)
+        typer.echo(f"wrote {out} ({out.stat().st_size / 1000:,.0f} kB)", err=True)
+
+
+def _check(out: Path) -> None:
+    """What could not be written is refused before any work is done."""
+    from tidings.errors import InputError
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{out}: a page ends in .html; write for example {out.stem or 'report'}.html")
+    if not out.parent.is_dir():
+        raise InputError(f"{out}: there is no directory {out.parent}; make it, or write the page elsewhere")
+
+
+def _print(made: "Report", out: Path) -> None:
+    head = made.headline
+    share = "nothing matched" if head.reliability is None else f"{head.reliability:.2%} of {head.matched:,} deliveries"
+    typer.echo(head.title)
+    typer.echo(f"on time     {share}")
+    if head.worst is not None:
+        typer.echo(f"worst       {head.worst}, {head.worst_reliability:.2%}")
+        typer.echo(f"            {made.subscriptions[0].reason.words}")
+    if made.comparison is not None:
+        typer.echo(
+            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes {made.comparison.noise:.4f}"
+        )
+    typer.echo(f"quarantine  {head.bad:,} of {head.rows:,} rows")
+    typer.echo(f"page        {out}")

@@ -1,0 +1,144 @@
+"""Why a subscription is not on time, in words: the one cause that takes most of its events.
+
+Of the journey that costs a subscription most of its on-time share, what did not come on time is split by what was
+measured:
+
+- losses: what its links lose;
+- failures: what else did not arrive, where something on the way was down at times. If links also drop what expires, no
+  more than the time that something was down;
+- delay: the rest, late or dropped as too late.
+
+If delay is the most of it, the stations of the way are compared. Waiting for what is down is a failure too. A way that
+takes longer than is allowed even when it is empty is a slow station if one takes most of that and the rest would fit,
+otherwise a deadline that cannot be met. Where no station takes a third of the time, the way is long.
+"""
+
+import math
+from collections.abc import Sequence
+
+from tidings.report.figures._journeys import Part, parts_of
+from tidings.report.figures._report import Cause, Journey, Reason, Station
+from tidings.report.figures._words import shown_share, shown_time
+
+__all__ = ["reason_of"]
+
+ALL = 0.9995
+"""From this share on nothing is missing that a reader would look for."""
+BUSY = 0.9  # what is busier than this makes wait by itself, failures or not
+MOST = 1 / 3  # a station that takes less than this of the time is not worth naming
+
+
+def reason_of(reliability: float | None, journeys: Sequence[Journey], stations: Sequence[Station]) -> Reason:
+    """`reliability` is None where nothing matched."""
+    if reliability is None:
+        return Reason(cause="none", words="Nothing that was published matches it.")
+    if reliability >= ALL:
+        return Reason(cause="none", words="Its events come on time.")
+    known = [journey for journey in journeys if journey.stations]
+    if not known:
+        return Reason(cause="none", words="Which way its events took is not known.")
+    worst = max(known, key=lambda journey: journey.share * (1.0 - journey.on_time))
+    costs = _costs(worst, stations)
+    cause = max(costs, key=lambda name: costs[name])
+    if cause == "losses":
+        return _losses(worst, stations)
+    if cause == "failures":
+        return _failures(worst, stations, costs[cause])
+    return _delay(worst, stations)
+
+
+def _costs(journey: Journey, stations: Sequence[Station]) -> dict[str, float]:
+    """The shares of its events that delay, failures and losses cost; the first named wins where they are equal."""
+    way = [stations[number] for number in journey.stations]
+    gone = 1.0 - journey.arrived
+    losses = min(gone, 1.0 - math.prod(1.0 - station.loss for station in way))
+    rest = gone - losses
+    down = 1.0 - math.prod(station.availability for station in way)
+    failures = 0.0 if down <= 0.0 else min(rest, down) if any(station.shed for station in way) else rest
+    return {"delay": journey.arrived - journey.on_time + rest - failures, "failures": failures, "losses": losses}
+
+
+def _losses(journey: Journey, stations: Sequence[Station]) -> Reason:
+    worst = max((stations[number] for number in journey.stations), key=lambda station: station.loss)
+    return Reason(cause="losses", words=f"{shown_share(worst.loss)} of what is sent over {worst.name} is lost.")
+
+
+def _failures(journey: Journey, stations: Sequence[Station], cost: float) -> Reason:
+    failing = [stations[number] for number in journey.stations if stations[number].availability < 1.0]
+    worst = min(failing, key=lambda station: station.availability)
+    named, most = _named(worst), ", most of all on the way" if len(failing) > 1 else ""
+    return Reason(
+        cause="failures",
+        words=f"{named[0].upper()}{named[1:]} was down {shown_share(1.0 - worst.availability)} of the time{most}; "
+        f"{shown_share(cost)} of the events from {journey.publisher} are lost in outages.",
+    )
+
+
+def _delay(journey: Journey, stations: Sequence[Station]) -> Reason:
+    parts = parts_of(journey, stations)
+    total_s, empty_s = sum(part.total_s for part in parts), sum(part.empty_s for part in parts)
+    waits, works = max(parts, key=lambda part: part.waiting_s), max(parts, key=lambda part: part.empty_s)
+    allowed_s = journey.allowed_s
+    if allowed_s is not None and empty_s >= allowed_s:
+        is_alone = works.empty_s >= 0.5 * empty_s and empty_s - works.empty_s < allowed_s
+        if not is_alone or len(parts) == 1:
+            return Reason(
+                cause="deadline",
+                words=f"Its deadline of {shown_time(allowed_s)} is shorter than the empty way from "
+                f"{journey.publisher}, {shown_time(empty_s)} over {_links(parts, stations)} before anything waits.",
+            )
+        return _slow(works, total_s, allowed_s, stations[works.station])
+    if max(waits.waiting_s, works.empty_s) < MOST * total_s:
+        links = _links(parts, stations)
+        return Reason(
+            cause="long way",
+            words=f"The way from {journey.publisher} takes {shown_time(total_s)} on average over {links}, "
+            f"{shown_time(total_s - empty_s)} of it waiting{_allowed(allowed_s)}.",
+        )
+    if waits.waiting_s >= works.empty_s:
+        return _waits(waits, total_s, allowed_s, stations)
+    return _slow(works, total_s, allowed_s, stations[works.station])
+
+
+def _waits(part: Part, total_s: float, allowed_s: float | None, stations: Sequence[Station]) -> Reason:
+    station = stations[part.station]
+    behind = [station, stations[station.target]]
+    down = min(behind, key=lambda each: each.availability)
+    spent = f"An event waits {_of(part.waiting_s, total_s)} {'at' if station.kind == 'broker' else 'for'} "
+    spent += _named(station)
+    if down.availability < 1.0 and station.utilisation < BUSY:
+        which = "which" if down is station else f"while {_named(down)}"
+        words = f"{spent}, {which} was down {shown_share(1.0 - down.availability)} of the time{_allowed(allowed_s)}."
+        return Reason(cause="failures", words=words)
+    cause: Cause = "busy broker" if station.kind == "broker" else "busy link"
+    return Reason(cause=cause, words=f"{spent}, which is {shown_share(station.utilisation)} busy{_allowed(allowed_s)}.")
+
+
+def _slow(part: Part, total_s: float, allowed_s: float | None, station: Station) -> Reason:
+    spent = _of(part.empty_s, total_s)
+    if station.kind == "broker":
+        words = f"Matching takes {spent} at {_named(station)}{_allowed(allowed_s)}."
+        return Reason(cause="slow broker", words=words)
+    what = "sending" if part.transmission_s >= part.propagation_s else "propagation"
+    words = f"An event spends {spent} on {_named(station)}, most of it {what}{_allowed(allowed_s)}."
+    return Reason(cause="slow link", words=words)
+
+
+def _links(parts: Sequence[Part], stations: Sequence[Station]) -> str:
+    count = sum(stations[part.station].kind == "link" for part in parts)
+    return "1 link" if count == 1 else f"{count} links"
+
+
+def _named(station: Station) -> str:
+    return f"{station.kind} {station.name}"
+
+
+def _allowed(allowed_s: float | None) -> str:
+    return "" if allowed_s is None else f"; {shown_time(allowed_s)} are allowed"
+
+
+def _of(part_s: float, total_s: float) -> str:
+    """The part of a whole in the whole's unit: "380 of its 520 ms" if they have the same."""
+    whole, part = shown_time(total_s), shown_time(part_s)
+    unit = whole.rpartition(" ")[2]
+    return f"{part.removesuffix(f' {unit}')} of its {whole}"

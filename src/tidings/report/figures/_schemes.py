@@ -1,0 +1,85 @@
+"""What each way to live with failures would leave of R (paper D), where something fails.
+
+Failures are those that were measured; if none was seen and a scenario is given that has some, the scenario's. The
+scheme `static` is left out: after the first crash of each broker it delivers nothing.
+
+A trace does not say which scheme was in force. If a scenario does, and outages were measured, its R' is what the
+measured R is to be compared with (`InForce`).
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidings.errors import TidingsError
+from tidings.faults import Scheme
+from tidings.model.scenario import Network
+from tidings.prediction import (
+    Failing,
+    Prediction,
+    SchemePrediction,
+    failing_network,
+    failing_profiles,
+    from_network,
+    predict,
+    predict_schemes,
+)
+from tidings.report.figures._report import SchemeFigures, Schemes
+
+__all__ = ["SCHEMES_SHOWN", "InForce", "schemes_of"]
+
+Source = Literal["measured", "scenario"]
+SCHEMES_SHOWN: Final[tuple[Scheme, ...]] = ("periodic", "buffer", "bypass", "bypass+buffer")
+
+
+class InForce(NamedTuple):
+    """The scheme that the run had, and R' by subscription with outages counted in."""
+
+    scheme: Scheme
+    reliability: NDArray[np.float64]
+
+
+def schemes_of(
+    prediction: Prediction, tables: Mapping[str, pa.Table], network: Network | None, names: Collection[str]
+) -> tuple[Schemes | None, InForce | None]:
+    """Nothing if nothing is known to fail."""
+    if any(row["failures"] for row in tables["components"].to_pylist()):
+        # A trace does not say how often subscriptions are refreshed; a scenario does.
+        known = {} if network is None else {"refresh_s": network.policies.faults.refresh_s}
+        schemes, answers = _predicted(prediction, failing_profiles(tables, **known), "measured", names)
+        answer = None if network is None else answers.get(network.policies.faults.scheme)
+        return schemes, None if answer is None else InForce(answer.scheme, answer.reliability)
+    if network is not None and any(each is not None for each in (*network.broker_failures, *network.link_failures)):
+        return _predicted(predict(from_network(network)), failing_network(network), "scenario", names)[0], None
+    return None, None
+
+
+def _predicted(
+    prediction: Prediction, failing: Failing, source: Source, names: Collection[str]
+) -> tuple[Schemes, dict[Scheme, SchemePrediction]]:
+    found, left_out = dict[Scheme, SchemePrediction](), dict[str, str]()
+    for scheme in SCHEMES_SHOWN:
+        try:
+            found |= predict_schemes(prediction, failing, schemes=(scheme,))
+        except TidingsError as error:
+            left_out[scheme] = str(error)
+    schemes = tuple(_figures(prediction, answer, names) for answer in found.values())
+    return Schemes(source=source, refresh_s=failing.refresh_s, schemes=schemes, left_out=left_out), found
+
+
+def _figures(prediction: Prediction, answer: SchemePrediction, names: Collection[str]) -> SchemeFigures:
+    rate, known = prediction.matched_per_s, ~np.isnan(answer.reliability)
+    total = float(rate[known].sum())
+    wanted = set(names)
+    shares = zip(prediction.knowledge.subscriptions, answer.reliability.tolist(), strict=True)
+    return SchemeFigures(
+        scheme=answer.scheme,
+        reliability=float((rate * answer.reliability)[known].sum()) / total if total > 0.0 else 0.0,
+        messages_per_event=answer.overhead.messages,
+        stored_events=answer.overhead.stored_mean_events,
+        by_subscription={name: share for name, share in shares if name in wanted and not math.isnan(share)},
+    )

@@ -1,0 +1,123 @@
+"""The tables of a pipeline run that a report needs, read without Spark; sketches stay on the disk.
+
+What grows with subscriptions is read as columns; `content`, which may be as long as the trace, only up to a bound
+(beyond it a report has no prediction, and says so).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tidings.errors import InputError
+
+__all__ = ["CONTENT_ROWS_MAX", "Tables", "read_tables"]
+
+CONTENT_ROWS_MAX: Final = 2_000_000
+
+Row = Mapping[str, Any]
+
+_WHOLE: Final = ("brokers", "links", "publishers", "components", "window_scores", "rows")
+_SETTING: Final = ("subscriptions", "topology", "transitions")
+_SCORES: Final = (
+    "subscription",
+    "matched",
+    "on_time",
+    "late",
+    "lost",
+    "on_time_reliability",
+    "reliability_low",
+    "reliability_high",
+    "fifo_violations",
+    "delay_p50_ns",
+    "delay_p99_ns",
+)
+_PAIRS: Final = (
+    "publisher",
+    "subscription",
+    "matched",
+    "arrived",
+    "delay_count",
+    "delay_mean_s",
+    "delay_min_ns",
+    "delay_max_ns",
+    "delay_quantiles_ns",
+    "two_laplace_scale_s",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tables:
+    """By name as in docs/reference/pipeline.md and profiles.md; `content` is None if it is too long to be read here."""
+
+    scores: pa.Table
+    pairs: pa.Table
+    content: pa.Table | None
+    content_rows: int
+    whole: Mapping[str, pa.Table]
+    bad: int
+    quarantined: Mapping[str, int]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.whole[name].to_pylist()
+        return found
+
+    @property
+    def profiles(self) -> dict[str, pa.Table] | None:
+        """As `tidings.prediction.from_profiles` takes them."""
+        return None if self.content is None else {**self.whole, "content": self.content}
+
+
+def read_tables(directory: Path) -> Tables:
+    """InputError if it is not the directory of a complete pipeline run."""
+    if not directory.is_dir():
+        raise InputError(f"{directory}: there is no such directory; `tidings pipeline run TRACE --out DIR` makes one")
+    whole = {name: _read(directory, name) for name in _WHOLE}
+    whole |= {name: _read(directory, name, folder="current/setting") for name in _SETTING}
+    content = _dataset(directory, "content")
+    rows = content.count_rows()
+    bad, quarantined = _by_reason(_dataset(directory, "quarantine"))
+    return Tables(
+        scores=_read(directory, "subscriber_scores", _SCORES),
+        pairs=_read(directory, "pairs", _PAIRS),
+        content=content.to_table() if rows <= CONTENT_ROWS_MAX else None,
+        content_rows=rows,
+        whole=whole,
+        bad=bad,
+        quarantined=quarantined,
+    )
+
+
+def _dataset(directory: Path, name: str, folder: str = ".") -> ds.Dataset:
+    place = directory / folder / name
+    if not place.exists():
+        raise InputError(
+            f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
+        )
+    return ds.dataset(place, format="parquet")
+
+
+def _read(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> pa.Table:
+    found = _dataset(directory, name, folder)
+    wanted = [column for column in found.schema.names if not column.endswith("_sketch")]
+    missing = [column for column in columns or () if column not in wanted]
+    if missing:
+        raise InputError(
+            f"{directory}: table {name!r} has no column {missing[0]!r}, it is of another version; "
+            "run the pipeline again with --from-scratch"
+        )
+    return found.to_table(list(columns) if columns else wanted)
+
+
+def _by_reason(quarantine: ds.Dataset) -> tuple[int, dict[str, int]]:
+    """How many rows are bad, and how many for each reason, a batch at a time."""
+    bad, found = 0, dict[str, int]()
+    for batch in quarantine.to_batches(columns=["reasons"]):
+        bad += batch.num_rows
+        for each in pc.value_counts(pc.list_flatten(batch.column("reasons"))).to_pylist():
+            found[each["values"]] = found.get(each["values"], 0) + each["counts"]
+    return bad, dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

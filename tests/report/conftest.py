@@ -1,0 +1,124 @@
+"""Two networks that were simulated and went through the pipeline, once for all tests of reports."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidings.model.scenario import Scenario
+from tidings.simulation import simulate
+
+ROOT = Path(__file__).parent.parent.parent
+
+HOSTILE_BROKER = "<script>alert(1)</script>"
+HOSTILE_SUBSCRIBER = "\"><img src=x onerror='alert(2)'>&amp;"
+
+STAR = f"""
+title = "One cause for each arm </title><script>alert(3)</script>"
+duration = "400 s"
+seed = 4
+[topology]
+kind = "explicit"
+brokers = ["hub", "busy", "behind", "one", "two", "far", "fails", '{HOSTILE_BROKER}', "fine"]
+links = [["hub", "busy"], ["hub", "behind"], ["hub", "one"], ["one", "two"], ["two", "far"], ["hub", "fails"],
+         ["hub", '{HOSTILE_BROKER}'], ["hub", "fine"]]
+[links]
+propagation = "1 ms"
+[[link]]
+source = "hub"
+target = "behind"
+bandwidth = "40 kbit/s"
+[[link]]
+source = "hub"
+target = "one"
+propagation = "20 ms"
+[[link]]
+source = "one"
+target = "two"
+propagation = "20 ms"
+[[link]]
+source = "two"
+target = "far"
+propagation = "20 ms"
+[[link]]
+source = "hub"
+target = '{HOSTILE_BROKER}'
+loss = 0.2
+[[broker]]
+name = "busy"
+service = {{ law = "exponential", mean = "180 ms" }}
+[[broker]]
+name = "fails"
+failures = {{ availability = 0.8, period = "20 s" }}
+[[publishers]]
+name = "p"
+at = "hub"
+rate = "5 /s"
+size = {{ law = "uniform", low = "200 B", high = "800 B" }}
+attributes = {{ x = 1 }}
+[[subscribers]]
+name = "waits"
+at = "busy"
+filter = "x = 1"
+max_delay = "800 ms"
+[[subscribers]]
+name = "creeps"
+at = "behind"
+filter = "x = 1"
+max_delay = "150 ms"
+[[subscribers]]
+name = "hurries"
+at = "far"
+filter = "x = 1"
+max_delay = "45 ms"
+[[subscribers]]
+name = "misses"
+at = "fails"
+filter = "x = 1"
+max_delay = "1 s"
+[[subscribers]]
+name = '''{HOSTILE_SUBSCRIBER}'''
+at = '{HOSTILE_BROKER}'
+filter = "x = 1"
+max_delay = "1 s"
+[[subscribers]]
+name = "happy"
+at = "fine"
+filter = "x = 1"
+max_delay = "1 s"
+[[subscribers]]
+name = "deaf"
+at = "fine"
+filter = "x = 2"
+[policies]
+expired = "forward"
+scheduling = "fifo"
+faults = {{ scheme = "periodic", refresh = "1 s" }}
+"""
+
+
+def profiled(spark: Any, text: str, place: Path) -> Path:
+    """Simulate a scenario and run the pipeline over its trace; the directory of the run."""
+    from tidings.pipeline import run_pipeline
+
+    simulate(Scenario.parse(text).expand(), out=place / "trace")
+    run_pipeline(spark, [place / "trace"], place / "scores")
+    return place / "scores"
+
+
+@pytest.fixture(scope="session")
+def quick_text() -> str:
+    text = (ROOT / "examples" / "quickstart.toml").read_text("utf-8")
+    return text.replace('duration = "10 min"', 'duration = "60 s"').replace('warmup = "30 s"', 'warmup = "5 s"')
+
+
+@pytest.fixture(scope="session")
+def quick(spark: Any, quick_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart, a minute of it."""
+    return profiled(spark, quick_text, tmp_path_factory.mktemp("quick"))
+
+
+@pytest.fixture(scope="session")
+def star(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hub whose arms have one fault each, and names that would like to be markup."""
+    return profiled(spark, STAR, tmp_path_factory.mktemp("star"))
