@@ -1,0 +1,306 @@
+"""`tidings plan`: the cheapest changes with which every subscriber has its events on time, verified by simulation."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+
+if TYPE_CHECKING:
+    from tidings.model.scenario import Network
+    from tidings.planning import Costs, Kind, Plan
+
+__all__ = ["EPILOG", "plan"]
+
+EPILOG = (
+    "Try:\n\ntidings plan examples/plan/mixed.toml --slo 0.99\n\n"
+    "tidings plan examples/plan/overload.toml --without move --apply better.toml\n\n"
+    "tidings plan examples/quickstart.toml --slo 0.9 --share 0.8 --cost capacity=5 --json"
+)
+ROWS_MAX = 20
+FORMAT = "tidings.slo-plan"
+
+StrategyNamed = Literal["fifo", "rl", "eb", "pc", "lookahead"]
+SchemeNamed = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
+
+
+def plan(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO|PROFILES",
+            help="A scenario in TOML, or the directory of a pipeline run.",
+            show_default=False,
+        ),
+    ],
+    slo: Annotated[
+        float, typer.Option("--slo", metavar="R", help="The share of its events that a subscriber gets on time.")
+    ] = 0.99,
+    share: Annotated[
+        float, typer.Option("--share", metavar="SHARE", help="The share of subscribers that this has to hold for.")
+    ] = 1.0,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="KIND",
+            help="Allow this too: lifetime asks users for longer deadlines.",
+            show_default=False,
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="KIND", help="Leave this out: scheduling, scheme, move, capacity.", show_default=False
+        ),
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option("--cost", metavar="KIND=NUMBER", help="What a kind of change costs.", show_default=False),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option("--costs", metavar="FILE", help="A TOML file with a table [costs].", show_default=False),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=0, help="Simulations that verify a plan; 0 for a prediction alone.")
+    ] = 5,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+    ] = None,
+    strategy: Annotated[
+        StrategyNamed | None,
+        typer.Option("--strategy", help="With profiles: the strategy in force (fifo).", show_default=False),
+    ] = None,
+    scheme: Annotated[
+        SchemeNamed | None,
+        typer.Option("--scheme", help="With profiles: the scheme in force (bypass+buffer).", show_default=False),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Write the changed scenario.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find the cheapest changes with which subscribers have their events on time, and verify them by simulation.
+
+    Where nothing helps, say what stands in the way and what would be needed, and leave with exit code 1.
+    """
+    with reporting(json=json):
+        from tidings import planning as room
+
+        objective = room.Objective(reliability=slo, share=share)
+        prices = _costs(costs, cost or [])
+        network = _network(scenario, seed, strategy, scheme)
+        allowed = _kinds(allow or [], without or [])
+        found = room.plan(
+            network,
+            objective,
+            costs=prices,
+            allowed=allowed,
+            runs=runs,
+            say=lambda text: typer.echo(text, err=True),
+        )
+        document = _document(str(scenario), found)
+        if out is not None:
+            _write(document, out)
+        if apply is not None and found.is_possible:
+            room.write_toml(found.network, apply, comments=_comments(scenario, found))
+        if json:
+            print_json(document)
+        else:
+            _print(network.title or str(scenario), found)
+        for path in (out, apply if found.is_possible else None):
+            if path is not None:
+                typer.echo(f"wrote {path}", err=True)
+        if not found.is_possible:
+            raise typer.Exit(1)
+
+
+def _network(place: Path, seed: int | None, strategy: StrategyNamed | None, scheme: SchemeNamed | None) -> "Network":
+    from tidings.errors import InputError
+    from tidings.model.scenario import Scenario
+    from tidings.planning import network_of_profiles
+
+    if place.is_dir():
+        return network_of_profiles(
+            place, strategy=strategy or "fifo", scheme=scheme or "bypass+buffer", seed=0 if seed is None else seed
+        )
+    for name, value in (("strategy", strategy), ("scheme", scheme)):
+        if value is not None:
+            raise InputError(f"--{name} is for profiles, which do not tell: the scenario says it under [policies]")
+    return Scenario.load(place).expand(seed)
+
+
+def _kinds(allow: list[str], without: list[str]) -> "list[Kind]":
+    from tidings.errors import InputError
+    from tidings.planning import KINDS, USUAL_KINDS
+
+    for kind in (*allow, *without):
+        if kind not in KINDS:
+            raise InputError(f"there is no kind of change {kind!r}; there are {', '.join(KINDS)}")
+    return [kind for kind in KINDS if (kind in USUAL_KINDS or kind in allow) and kind not in without]
+
+
+def _costs(path: Path | None, written: list[str]) -> "Costs":
+    from tidings.errors import InputError
+    from tidings.planning import Costs
+
+    prices: dict[str, float] = {}
+    for each in written:
+        name, equals, number = each.partition("=")
+        try:
+            prices[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--cost {each!r}: write a kind and what it costs, such as --cost capacity=20")
+    return (Costs() if path is None else Costs.load(path)).changed(prices, place="--cost")
+
+
+def _document(source: str, found: "Plan") -> dict[str, Any]:
+    import msgspec
+    import numpy as np
+
+    def number(value: float) -> float | None:
+        return None if np.isnan(value) else float(value)
+
+    shown = found.verification
+    verification = None
+    if shown is not None:
+        verification = {
+            "seeds": list(shown.seeds),
+            "duration_s": shown.duration_s,
+            "met": list(shown.met),
+            "proven": shown.is_proven,
+        }
+    rows = {}
+    for place, name in enumerate(found.subscribers):
+        row: dict[str, Any] = {"now": number(found.now[place]), "then": number(found.then[place])}
+        if shown is not None:
+            row["simulated"] = number(shown.reliability[place])
+            row["interval"] = [number(shown.low[place]), number(shown.high[place])]
+        rows[name] = row
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "scenario": source,
+        "objective": {"reliability": found.objective.reliability, "share": found.objective.share},
+        "possible": found.is_possible,
+        "cost": found.cost if found.is_possible else None,
+        "changes": [
+            msgspec.to_builtins(planned.change) | {"cost": planned.cost, "words": planned.words}
+            for planned in found.changes
+        ],
+        "means": found.means,
+        "unpredicted": found.unpredicted,
+        "margin": found.has_margin,
+        "cheapest": found.is_cheapest,
+        "verification": verification,
+        "rejected": [[change.words for change in changes] for changes in found.rejected],
+        "obstacles": [
+            {
+                "kind": obstacle.kind,
+                "place": obstacle.place,
+                "subscribers": list(obstacle.subscribers),
+                "needed_s": obstacle.needed_s,
+                "words": obstacle.words,
+            }
+            for obstacle in found.obstacles
+        ],
+        "subscribers": rows,
+    }
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
+    import msgspec
+
+    from tidings.errors import InputError
+
+    temporary = path.with_name(f"_{path.name}")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _comments(source: Path, found: "Plan") -> tuple[str, ...]:
+    wanted = f"{found.objective.reliability:.4g} on time for {found.objective.share:.4g} of the subscribers"
+    return (f"{source.name} with a plan for {wanted}:", *(f"- {planned.words}" for planned in found.changes), "")
+
+
+def _print(title: str, found: "Plan") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(title, style="bold"))
+    for name, words in _facts(found):
+        console.print(Text(f"{name:<10}{words}"))
+    for planned in found.changes:
+        console.print(Text(f"  {planned.words} ({planned.cost:g})"))
+    for obstacle in found.obstacles[:ROWS_MAX]:
+        console.print(Text(f"  {obstacle.words}"))
+    if len(found.obstacles) > ROWS_MAX:
+        console.print(f"  and {len(found.obstacles) - ROWS_MAX:,} more; --json shows all", style="dim")
+    console.print(_table(found))
+    if len(found.subscribers) > ROWS_MAX:
+        console.print(f"and {len(found.subscribers) - ROWS_MAX:,} more; --json shows all", style="dim")
+
+
+def _facts(found: "Plan") -> list[tuple[str, str]]:
+    import numpy as np
+
+    objective = found.objective
+    who = "every subscriber" if objective.share == 1.0 else f"{objective.share:.4g} of the subscribers"
+    facts = [("objective", f"{objective.reliability:.2%} of the events on time for {who}")]
+    known = found.now[~np.isnan(found.now)]
+    facts.append(("now", f"{int((known >= objective.reliability).sum()):,} of {len(known):,} have that"))
+    if not found.is_possible and found.obstacles:
+        return [*facts, ("plan", "impossible with the changes allowed; in the way, with all that helps done:")]
+    if not found.is_possible:
+        told = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"
+        return [*facts, ("plan", f"{told}; try --runs 0 for the prediction alone, or a lower --slo")]
+    by = "predicted" if found.unpredicted is None else f"simulated, since no prediction knows {found.unpredicted}"
+    cheapest = "the cheapest" if found.is_cheapest else "the cheapest found"
+    cost = "nothing has to change" if not found.changes else f"cost {found.cost:g}, {cheapest}; {by}"
+    return [*facts, ("verified", _verified(found)), ("plan", cost)]
+
+
+def _verified(found: "Plan") -> str:
+    shown = found.verification
+    if shown is None:
+        return (
+            "predicted, not simulated" if found.means == "predicted" else "not verified: estimated by a simulation only"
+        )
+    runs = f"{sum(shown.met)} of {len(shown.met)} simulations with fresh seeds meet it"
+    if shown.is_proven:
+        return f"{runs}; proven within the intervals"
+    if not found.has_margin:
+        return f"{runs}; not proven: too close to the objective for a run of this length"
+    return f"{runs}; not proven: the runs are too short for intervals that narrow"
+
+
+def _table(found: "Plan") -> Any:
+    import numpy as np
+    from rich.table import Table
+    from rich.text import Text
+
+    after = found.then if found.verification is None else found.verification.reliability
+    heading = "then" if found.verification is None else "then (simulated)"
+    if not found.is_possible:
+        heading = "with all that helps"
+    table = Table(title="subscribers, the least reliable now first", title_justify="left", box=None, pad_edge=False)
+    table.add_column("subscriber")
+    table.add_column("now", justify="right")
+    table.add_column(heading, justify="right")
+    for place in np.argsort(np.where(np.isnan(found.now), 2.0, found.now), kind="stable")[:ROWS_MAX].tolist():
+        figures = ("-" if np.isnan(value) else f"{value:.2%}" for value in (found.now[place], after[place]))
+        table.add_row(Text(found.subscribers[place]), *figures)
+    return table

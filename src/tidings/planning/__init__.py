@@ -1,0 +1,64 @@
+"""Planning: the cheapest changes with which every subscriber has its events on time, verified by simulation.
+
+`plan(network, Objective(reliability=0.99))` searches; `what_if(network)` shows single remedies side by side;
+`apply(network, changes)` makes changes. docs/reference/plan.md shows them at work.
+"""
+
+from tidings.planning._candidates import FACTORS
+from tidings.planning._changes import (
+    KINDS,
+    AllowLonger,
+    Change,
+    Kind,
+    LiveLonger,
+    MovePublisher,
+    SpeedUpBroker,
+    SpeedUpLink,
+    UseOrdering,
+    UseScheme,
+    UseStrategy,
+    apply,
+)
+from tidings.planning._costs import Costs
+from tidings.planning._estimating import Estimator
+from tidings.planning._measured import network_of, network_of_profiles
+from tidings.planning._objective import Objective
+from tidings.planning._obstacles import Obstacle
+from tidings.planning._plan import USUAL_KINDS, Plan, Planned, plan
+from tidings.planning._verifying import Verification, verify
+from tidings.planning._what_if import ChangeOutcome, WhatIf, single_changes, what_if
+from tidings.planning._writing import to_toml, write_toml
+
+__all__ = [
+    "FACTORS",
+    "KINDS",
+    "USUAL_KINDS",
+    "AllowLonger",
+    "Change",
+    "ChangeOutcome",
+    "Costs",
+    "Estimator",
+    "Kind",
+    "LiveLonger",
+    "MovePublisher",
+    "Objective",
+    "Obstacle",
+    "Plan",
+    "Planned",
+    "SpeedUpBroker",
+    "SpeedUpLink",
+    "UseOrdering",
+    "UseScheme",
+    "UseStrategy",
+    "Verification",
+    "WhatIf",
+    "apply",
+    "network_of",
+    "network_of_profiles",
+    "plan",
+    "single_changes",
+    "to_toml",
+    "verify",
+    "what_if",
+    "write_toml",
+]

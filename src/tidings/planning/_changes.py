@@ -1,0 +1,281 @@
+"""What may be changed about a network, as values, and the network with the changes made.
+
+Each change fills one slot (the strategy of all links, the place of one publisher, the speed of one broker): a set of
+changes has at most one of each, so the order in which they are made does not matter. A link is made faster in both
+directions, as lines are bought; its way does not get shorter by that.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tidings.errors import ConfigurationError
+from tidings.model.scenario import Network, Publisher, Scheduling, Scheme
+from tidings.model.subscription import Subscription
+from tidings.model.topology import Broker, Link, Topology
+from tidings.planning._scaling import scaled
+
+__all__ = [
+    "KINDS",
+    "AllowLonger",
+    "Change",
+    "Kind",
+    "LiveLonger",
+    "MovePublisher",
+    "SpeedUpBroker",
+    "SpeedUpLink",
+    "UseOrdering",
+    "UseScheme",
+    "UseStrategy",
+    "apply",
+]
+
+Kind = Literal["scheduling", "scheme", "ordering", "move", "capacity", "lifetime"]
+KINDS: tuple[Kind, ...] = ("scheduling", "scheme", "move", "capacity", "lifetime")
+"""The kinds that a plan may be made of; ordering is for receivers that need it, and brings nobody an event sooner."""
+
+Slot = tuple[str, ...]
+StrategyName = Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead"]
+
+
+class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="change"):
+    pass
+
+
+class UseStrategy(_Change, frozen=True, kw_only=True, tag="scheduling"):
+    """All links send by this strategy; `r` is the weight of EB, for "ebpc" alone."""
+
+    strategy: StrategyName
+    r: float | None = None
+
+    kind = "scheduling"
+
+    @property
+    def slot(self) -> Slot:
+        return ("scheduling",)
+
+    @property
+    def words(self) -> str:
+        return f'schedule links by "{self.strategy}"' + ("" if self.r is None else f" with r = {self.r:g}")
+
+
+class UseScheme(_Change, frozen=True, kw_only=True, tag="scheme"):
+    """Brokers live with failures by this scheme."""
+
+    scheme: Scheme
+
+    kind = "scheme"
+
+    @property
+    def slot(self) -> Slot:
+        return ("scheme",)
+
+    @property
+    def words(self) -> str:
+        return f'live with failures by "{self.scheme}"'
+
+
+class UseOrdering(_Change, frozen=True, kw_only=True, tag="ordering"):
+    """Receivers put events in order by this policy."""
+
+    policy: str
+
+    kind = "ordering"
+
+    @property
+    def slot(self) -> Slot:
+        return ("ordering",)
+
+    @property
+    def words(self) -> str:
+        return f'put events in order at the receivers by "{self.policy}"'
+
+
+class MovePublisher(_Change, frozen=True, kw_only=True, tag="move"):
+    """The publisher is a client of another broker."""
+
+    publisher: str
+    broker: str
+
+    kind = "move"
+
+    @property
+    def slot(self) -> Slot:
+        return ("publisher", self.publisher)
+
+    @property
+    def words(self) -> str:
+        return f"move publisher {self.publisher} to {self.broker}"
+
+
+class SpeedUpBroker(_Change, frozen=True, kw_only=True, tag="broker-capacity"):
+    """The broker serves `factor` times as many events in the same time."""
+
+    broker: str
+    factor: float
+
+    kind = "capacity"
+
+    @property
+    def slot(self) -> Slot:
+        return ("broker", self.broker)
+
+    @property
+    def words(self) -> str:
+        return f"make broker {self.broker} {self.factor:g} times as fast"
+
+
+class SpeedUpLink(_Change, frozen=True, kw_only=True, tag="link-capacity"):
+    """The line between two brokers carries `factor` times as much in the same time, either way."""
+
+    source: str
+    target: str
+    factor: float
+
+    kind = "capacity"
+
+    @property
+    def slot(self) -> Slot:
+        return ("link", *sorted((self.source, self.target)))
+
+    @property
+    def words(self) -> str:
+        return f"give {self.source} - {self.target} {self.factor:g} times the bandwidth"
+
+
+class AllowLonger(_Change, frozen=True, kw_only=True, tag="deadline"):
+    """The subscriber puts up with `factor` times the delay."""
+
+    subscription: str
+    factor: float
+
+    kind = "lifetime"
+
+    @property
+    def slot(self) -> Slot:
+        return ("subscription", self.subscription)
+
+    @property
+    def words(self) -> str:
+        return f"let subscriber {self.subscription} allow {self.factor:g} times the delay"
+
+
+class LiveLonger(_Change, frozen=True, kw_only=True, tag="lifetime"):
+    """The publisher's events are of use for `factor` times as long."""
+
+    publisher: str
+    factor: float
+
+    kind = "lifetime"
+
+    @property
+    def slot(self) -> Slot:
+        return ("lifetime", self.publisher)
+
+    @property
+    def words(self) -> str:
+        return f"let events of publisher {self.publisher} live {self.factor:g} times as long"
+
+
+Change = UseStrategy | UseScheme | UseOrdering | MovePublisher | SpeedUpBroker | SpeedUpLink | AllowLonger | LiveLonger
+
+
+def apply(network: Network, changes: Iterable[Change]) -> Network:
+    """The network with all of the changes made; a ConfigurationError names what it does not have, or is there twice."""
+    taken: set[Slot] = set()
+    for change in changes:
+        if change.slot in taken:
+            raise ConfigurationError(f"two changes of the same thing, {' '.join(change.slot)}: keep one of them")
+        taken.add(change.slot)
+        network = _applied(network, change)
+    return network
+
+
+def _applied(network: Network, change: Change) -> Network:
+    replace, policies = msgspec.structs.replace, network.policies
+    match change:
+        case UseStrategy():
+            wanted = Scheduling(name=change.strategy, r=change.r)
+            return replace(network, policies=replace(policies, scheduling=wanted))
+        case UseScheme():
+            faults = replace(policies.faults, scheme=change.scheme)
+            if not faults.is_buffering:
+                faults = replace(faults, ack="late", queues="durable")
+            return replace(network, policies=replace(policies, faults=faults))
+        case UseOrdering():
+            return replace(network, policies=replace(policies, ordering=change.policy))
+        case MovePublisher():
+            _known(change.broker, network.topology.index, "broker")
+            return _with_publisher(network, change.publisher, lambda one: replace(one, broker=change.broker))
+        case LiveLonger():
+            return _with_publisher(network, change.publisher, lambda one: _longer_lived(one, change.factor))
+        case AllowLonger():
+            return _with_longer_deadline(network, change)
+        case SpeedUpBroker() | SpeedUpLink():
+            return replace(network, topology=_faster(network.topology, change))
+
+
+def _faster(topology: Topology, change: SpeedUpBroker | SpeedUpLink) -> Topology:
+    _check_factor(change.factor, change.words)
+    if isinstance(change, SpeedUpBroker):
+        _known(change.broker, topology.index, "broker")
+
+        def serve(broker: Broker) -> Broker:
+            if broker.name != change.broker or broker.service is None:
+                return broker
+            return msgspec.structs.replace(broker, service=scaled(broker.service, 1.0 / change.factor))
+
+        return topology.map(brokers=serve)
+    ends = {change.source, change.target}
+    if not (topology.has_link(change.source, change.target) or topology.has_link(change.target, change.source)):
+        raise ConfigurationError(f"there is no link between {change.source!r} and {change.target!r}: name two ends")
+
+    def carry(link: Link) -> Link:
+        if {link.source, link.target} != ends or link.slowness is None:
+            return link
+        return msgspec.structs.replace(link, slowness=scaled(link.slowness, 1.0 / change.factor))
+
+    return topology.map(links=carry)
+
+
+def _with_publisher(network: Network, name: str, change: Callable[[Publisher], Publisher]) -> Network:
+    _known(name, [publisher.name for publisher in network.publishers], "publisher")
+    publishers = tuple(change(one) if one.name == name else one for one in network.publishers)
+    return msgspec.structs.replace(network, publishers=publishers)
+
+
+def _longer_lived(publisher: Publisher, factor: float) -> Publisher:
+    _check_factor(factor, f"lifetime of publisher {publisher.name!r}")
+    if publisher.lifetime is None:
+        raise ConfigurationError(f"events of publisher {publisher.name!r} live for ever: nothing can be longer")
+    return msgspec.structs.replace(publisher, lifetime=scaled(publisher.lifetime, factor))
+
+
+def _with_longer_deadline(network: Network, change: AllowLonger) -> Network:
+    _check_factor(change.factor, change.words)
+    _known(change.subscription, [each.id for each in network.subscriptions], "subscription")
+
+    def relaxed(each: Subscription) -> Subscription:
+        if each.id != change.subscription:
+            return each
+        if each.max_delay_s is None:
+            raise ConfigurationError(f"subscription {each.id!r} has no deadline: there is nothing to make longer")
+        return msgspec.structs.replace(each, max_delay_s=each.max_delay_s * change.factor)
+
+    return msgspec.structs.replace(network, subscriptions=tuple(relaxed(each) for each in network.subscriptions))
+
+
+def _check_factor(factor: float, what: str) -> None:
+    if not 1.0 <= factor < 1e9:
+        raise ConfigurationError(f"{what}: the factor must be 1 or more, not {factor!r}")
+
+
+def _known(name: str, names: Iterable[str], what: str) -> None:
+    held: Sequence[str] = list(names)
+    if name not in held:
+        import difflib
+
+        close = difflib.get_close_matches(name, held, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {len(held)} others"
+        raise ConfigurationError(f"there is no {what} {name!r}; {hint}")

@@ -1,0 +1,199 @@
+"""R of every subscription of a network: predicted where the model covers it, simulated where it does not.
+
+The prediction knows queues that are first in, first out, one path for each publisher and subscriber, and every scheme
+against failures. It knows nothing of other strategies at links that have queues, of several paths, or of receivers that
+hold events back to put them in order: `gap` says what is missing, and such networks are simulated.
+
+Differences are told better than values: `difference` asks the same instrument about both networks, and simulations of
+both see the same events (the same seed), so what the model is off by, and most of the noise, is off on both sides.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.errors import ConfigurationError
+from tidings.model.scenario import Network, Scheduling, Scheme
+from tidings.prediction import (
+    ContentMatcher,
+    Prediction,
+    failing_network,
+    from_network,
+    predict,
+    predict_schemes,
+)
+from tidings.simulation import Result, simulate
+
+__all__ = ["EVENTS_MAX", "Estimator", "Means", "Say", "gap", "has_queues", "shares", "without_failures"]
+
+EVENTS_MAX: Final = 40_000
+"""Publications of a simulation that stands in for a prediction."""
+
+EVENTS_PER_PREDICTION: Final = 4_000
+"""Publications that take about as long to simulate as a network takes to predict."""
+
+Means = Literal["predicted", "simulated"]
+FloatArray = NDArray[np.float64]
+Say = Callable[[str], None]
+
+
+def has_queues(network: Network) -> bool:
+    """Whether events wait for links: without that, all strategies are the same."""
+    return any(link.slowness is not None and link.slowness.mean() > 0.0 for link in network.topology.links)
+
+
+def gap(network: Network) -> str | None:
+    """What of this network the prediction does not know, in words; None if it knows all."""
+    policies = network.policies
+    if policies.routing not in ("single-path", "balanced"):
+        return f'"{policies.routing}" routing, where the first of several copies counts'
+    if policies.ordering is not None:
+        return f'receivers that put events in order by "{policies.ordering}"'
+    if policies.scheduling.name != "fifo" and has_queues(network):
+        return f'links that send by "{policies.scheduling.name}"'
+    if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
+        return "detours where the directions of a link fail apart, or one is missing"
+    return None
+
+
+def without_failures(network: Network) -> Network:
+    """The same network, in which nothing ever fails."""
+    return msgspec.structs.replace(network, broker_failures=(), link_failures=(), link_components=())
+
+
+class Estimator:
+    """Answers for networks that differ from the first one in anything but filters and publishers' content."""
+
+    def __init__(self, network: Network, *, events_max: int = EVENTS_MAX, say: Say | None = None) -> None:
+        self._matcher = ContentMatcher([each.filter for each in network.subscriptions], seed=network.seed)
+        self._events_max = events_max
+        self._say = say or (lambda _: None)
+        self._predicted: dict[bytes, tuple[FloatArray, float]] = {}
+        self._simulated: dict[bytes, FloatArray] = {}
+        self.predictions = self.simulations = 0
+
+    def reliability(self, network: Network) -> tuple[FloatArray, Means]:
+        """R by subscription (NaN: no publisher can match it, or none did), and how it was found."""
+        if gap(network) is None:
+            return self.predicted(network), "predicted"
+        return self.simulated(network), "simulated"
+
+    def difference(self, before: Network, after: Network) -> tuple[FloatArray, Means]:
+        """How much R changes from one network to the other, both asked by the same means."""
+        if gap(before) is None and gap(after) is None:
+            return self.predicted(after) - self.predicted(before), "predicted"
+        if before.has_failures and has_queues(before) and after.policies.scheduling.name != "fifo":
+            # The simulator's queues are first in, first out where things fail. What strategies gain there is what they
+            # gain in the same network without failures, in the share that failures leave.
+            calm = without_failures(before)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                left = np.nan_to_num(np.clip(self.predicted(before) / self.predicted(calm), 0.0, 1.0))
+            fresh = self.simulated(without_failures(after)) - self.simulated(calm)
+            return left * fresh, "simulated"
+        return self.simulated(after) - self.simulated(before), "simulated"
+
+    def predicted(self, network: Network) -> FloatArray:
+        """R as the model has it: as if links were first in, first out, on one path, whatever the policies say."""
+        return self._known(network)[0]
+
+    def overload(self, network: Network) -> float:
+        """How much more than all of their time brokers and links would need, added up; 0 if all can keep up."""
+        return self._known(network)[1]
+
+    def prediction(self, network: Network) -> Prediction:
+        """All that the model says about queues; failures are not in it."""
+        self.predictions += 1
+        with np.errstate(all="ignore"):  # where next to nothing passes a link that sheds, shares of it are 0 / 0
+            return predict(from_network(_as_modelled(network), matcher=self._matcher))
+
+    def simulated(self, network: Network) -> FloatArray:
+        """R in a run of at most so many events, with the network's own seed."""
+        key = _key(network)
+        if key not in self._simulated:
+            self.simulations += 1
+            self._say(f"simulating ({self.simulations})")
+            self._simulated[key] = shares(simulate(self._shortened(network)))
+        return self._simulated[key]
+
+    def _known(self, network: Network) -> tuple[FloatArray, float]:
+        modelled = _as_modelled(network)
+        key = _key(modelled)
+        if key not in self._predicted:
+            prediction = self.prediction(modelled)
+            overload = float(np.maximum(0.0, prediction.stations.utilisation - 1.0).sum())
+            found = np.nan_to_num(_with_failures(prediction, modelled))
+            self._predicted[key] = np.where(prediction.matched_per_s > 0.0, found, np.nan), overload
+        return self._predicted[key]
+
+    def work(self, network: Network) -> int:
+        """What an estimate of this network costs, in predictions, roughly."""
+        if gap(network) is None:
+            return 1
+        rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
+        return 1 + round(rate_per_s * self._shortened(network).duration_s / EVENTS_PER_PREDICTION)
+
+    def _shortened(self, network: Network) -> Network:
+        rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
+        if rate_per_s <= 0.0:
+            raise ConfigurationError("the network has no publishers: there is nothing to be on time")
+        enough_s = network.warmup_s + self._events_max / rate_per_s
+        return msgspec.structs.replace(network, duration_s=min(network.duration_s, enough_s))
+
+
+def shares(result: Result) -> FloatArray:
+    """R by subscription as a run had it, NaN where nothing matched."""
+    found = (each.on_time_reliability for each in result.subscribers.values())
+    return np.array([np.nan if share is None else share for share in found], np.float64)
+
+
+def _as_modelled(network: Network) -> Network:
+    """The nearest network that the model covers: first in, first out, events delivered as they come, one path, and no
+    detours where it has no answer for them."""
+    replace = msgspec.structs.replace
+    policies = replace(network.policies, scheduling=Scheduling(name="fifo"), ordering=None)
+    if policies.routing not in ("single-path", "balanced"):
+        policies = replace(policies, routing="single-path")
+    if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
+        plain: Scheme = "buffer" if policies.faults.is_buffering else "periodic"
+        policies = replace(policies, faults=replace(policies.faults, scheme=plain))
+    return replace(network, policies=policies)
+
+
+def _with_failures(prediction: Prediction, network: Network) -> FloatArray:
+    if not network.has_failures:
+        return prediction.reliability
+    scheme = network.policies.faults.scheme
+    return predict_schemes(prediction, failing_network(network), schemes=(scheme,))[scheme].reliability
+
+
+def _key(network: Network) -> bytes:
+    """The same for networks in which the same happens; filters and content are those of the estimator."""
+    parts = (
+        network.topology,
+        [(publisher.broker, publisher.lifetime) for publisher in network.publishers],
+        [subscription.max_delay_s for subscription in network.subscriptions],
+        network.policies,
+        network.broker_failures,
+        network.link_failures,
+        (network.seed, network.duration_s, network.warmup_s),
+    )
+    return msgspec.json.encode(parts)
+
+
+def _fails_both_ways(network: Network) -> bool:
+    """Whether every link has a way back that fails together with it, as predictions of detours need."""
+    links = network.topology.links
+    numbers = {(link.source, link.target): number for number, link in enumerate(links)}
+    for number, link in enumerate(links):
+        back = numbers.get((link.target, link.source))
+        if back is None:
+            return False
+        if (
+            network.link_failures[number] is not None
+            and network.link_components[back] != network.link_components[number]
+        ):
+            return False
+    return True

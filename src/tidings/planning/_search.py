@@ -1,0 +1,287 @@
+"""The cheapest set of changes whose estimate meets the objective.
+
+Theory of operation. Greedy first: for each choice of a strategy or scheme (and none), the change that takes off most of
+what is missing per unit of cost is added until nothing is missing; then whatever can be taken back, or taken in a
+smaller step, is. That gives a set and a bound on the cost. Then all sets of changes below the bound are gone through by
+rising cost, as far as the budget of estimates goes; the first that meets the objective is the cheapest. Where changes
+come in steps (capacities, deadlines), more never harms: if all steps at their greatest do not help a choice of the
+other changes, no smaller ones are tried with it.
+
+What meets the objective is judged by the estimate (predicted where the model covers the network, else simulated); in
+which direction to go, by the prediction, which costs less.
+"""
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.model.scenario import Network
+from tidings.planning._candidates import Candidates, Options, milder_steps
+from tidings.planning._changes import AllowLonger, Change, Slot, UseScheme, UseStrategy, apply
+from tidings.planning._costs import Costs
+from tidings.planning._estimating import Estimator, Means
+from tidings.planning._objective import Objective
+
+__all__ = ["ESTIMATES_MAX", "Found", "Judge", "search"]
+
+ESTIMATES_MAX: Final = 400
+"""Sets that the search by rising cost tries; beyond that the answer is the cheapest found, not the cheapest."""
+
+HOPELESS: Final = 10
+"""Times the budget: with more sets than that below the bound, a quarter of the budget is tried, the cheapest sets."""
+
+STEPS_MAX: Final = 40
+HEAP_MAX: Final = 200_000
+SLOTS_PER_STEP: Final = 8
+AT_ONCE: Final = 2
+USELESS: Final = 0.02
+"""Of what is missing: where the greatest step gains no more, smaller ones are not tried."""
+
+LEAST_LATE: Final = 1e-4
+"""An estimate that has fewer late events than this is not taken at its word when it was wrong."""
+
+_TINY: Final = 1e-9
+
+FloatArray = NDArray[np.float64]
+Set = tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A set of changes, and whether no cheaper set of the candidates meets the objective."""
+
+    changes: Set
+    is_cheapest: bool
+
+
+@dataclass(kw_only=True)
+class Judge:
+    """Whether a set of changes meets the objective, by the estimate and by what simulations have taught about it.
+
+    `lessons` are by strategy and scheme: the R that an estimate has to show there before it is believed.
+    """
+
+    network: Network
+    objective: Objective
+    needed: FloatArray
+    estimator: Estimator
+    excluded: set[frozenset[Change]] = field(default_factory=set)
+    lessons: dict[Set, FloatArray] = field(default_factory=dict)
+
+    def estimate(self, changes: Iterable[Change]) -> tuple[FloatArray, Means]:
+        return self.estimator.reliability(apply(self.network, changes))
+
+    def is_met(self, changes: Iterable[Change]) -> bool:
+        chosen = tuple(changes)
+        if frozenset(chosen) in self.excluded:
+            return False
+        return self.objective.is_met(self.estimate(chosen)[0], self.needed_for(chosen))
+
+    def lack(self, changes: Iterable[Change]) -> float:
+        """What is missing, by the prediction; an overload counts by its size, since all behind one is late alike."""
+        chosen = tuple(changes)
+        overload = self.estimator.overload(apply(self.network, chosen))
+        return self.objective.shortfall(self.predicted(chosen), self.needed_for(chosen)) + overload
+
+    def predicted(self, changes: Iterable[Change]) -> FloatArray:
+        """R by the prediction, whether or not it covers the policies."""
+        return self.estimator.predicted(apply(self.network, changes))
+
+    def needed_for(self, changes: Iterable[Change]) -> FloatArray:
+        """The R that each subscription has to have in the estimate of this set."""
+        return np.maximum(self.needed, self.lessons.get(_policies(changes), self.needed))
+
+    def learn(self, changes: Set, simulated: FloatArray) -> None:
+        """Simulations contradicted this set: leave it out. If k times as many events were late as estimated, of the
+        like only such sets are believed that show k times fewer than would do."""
+        self.excluded.add(frozenset(changes))
+        late = np.maximum(1.0 - self.estimate(changes)[0], LEAST_LATE)
+        times = np.maximum(1.0, np.nan_to_num((1.0 - simulated) / late, nan=1.0))
+        stricter = np.where(simulated < self.needed, 1.0 - np.maximum(1.0 - self.needed, LEAST_LATE) / times, 0.0)
+        self.lessons[_policies(changes)] = np.maximum(self.needed_for(changes), stricter)
+
+    def counts(self, changes: Iterable[Change]) -> int:
+        return self.estimator.work(apply(self.network, changes))
+
+
+def search(
+    judge: Judge,
+    costs: Costs,
+    find: Callable[[Sequence[Change]], Candidates],
+    *,
+    is_hopeful: bool = True,
+    estimates_max: int = ESTIMATES_MAX,
+    say: Callable[[str], None] | None = None,
+) -> Found | None:
+    """The cheapest set found, None if there seems to be none; `find` says what could be changed after some changes.
+
+    Without hope the greedy search, which would run into nothing, is left out.
+    """
+    report = say or (lambda _: None)
+    first = find(())
+    policies = _policies(option for options in first.choices for option in options)
+    best: Set | None = None
+    for start in ((), *((option,) for option in policies)) if is_hopeful else ():
+        named = start[0].words if start else "no change of policy"
+        report(f"looking for changes with {named}")
+        bound = math.inf if best is None else costs.total(best)
+        found = _greedy(judge, costs, find, start, bound)
+        if found is not None and costs.total(found) < bound - _TINY:
+            best = found
+    bound = math.inf if best is None else costs.total(best)
+    report("going through cheaper sets" if best else "going through all sets")
+    cheaper, is_complete = _by_rising_cost(judge, costs, first, bound, estimates_max)
+    if cheaper is not None:
+        return Found(changes=cheaper, is_cheapest=is_complete)
+    return None if best is None else Found(changes=best, is_cheapest=is_complete)
+
+
+def _greedy(
+    judge: Judge, costs: Costs, find: Callable[[Sequence[Change]], Candidates], start: Set, bound: float
+) -> Set | None:
+    """A set that is good, grown from the start; None if there is none, or none that could end up below the bound."""
+    chosen: dict[Slot, Change] = {change.slot: change for change in start}
+    complete: list[dict[Slot, Change]] = []
+    for _ in range(STEPS_MAX):
+        if judge.is_met(chosen.values()):
+            complete.append(chosen)
+            break
+        offered = find(tuple(chosen.values()))
+        relaxed = _with_deadlines(judge, offered, chosen)
+        if relaxed is not None:
+            complete.append(relaxed)
+        following = _best_steps(judge, costs, offered, chosen)
+        if not following:
+            break
+        chosen = chosen | {change.slot: change for change in following}
+        if (
+            sum(costs.of(milder_steps(change)[0] if milder_steps(change) else change) for change in chosen.values())
+            >= bound
+        ):
+            break  # even with every step taken back as far as it goes
+    if not complete:
+        return None
+    cheapest = min(complete, key=lambda each: costs.total(each.values()))
+    return _reduced(judge, costs, cheapest)
+
+
+def _with_deadlines(judge: Judge, offered: Candidates, chosen: dict[Slot, Change]) -> dict[Slot, Change] | None:
+    """The rest done by deadlines alone, if users may be asked: for each who falls short the least step that does."""
+    asked = [options for options in offered.levels if isinstance(options[0], AllowLonger)]
+    numbers = {subscription.id: number for number, subscription in enumerate(judge.network.subscriptions)}
+    settled: dict[Slot, Change] = {}
+    for step in range(max((len(options) for options in asked), default=0)):
+        tried = {options[step].slot: options[step] for options in asked}
+        together = tuple((chosen | tried).values())
+        enough = judge.predicted(together) >= judge.needed_for(together)
+        for change in tried.values():
+            if isinstance(change, AllowLonger) and enough[numbers[change.subscription]]:
+                settled.setdefault(change.slot, change)
+    relaxed = chosen | settled
+    return relaxed if settled and judge.is_met(relaxed.values()) else None
+
+
+def _best_steps(judge: Judge, costs: Costs, offered: Candidates, chosen: dict[Slot, Change]) -> list[Change]:
+    """The changes of different things that take off most of what is missing for their cost, as long as they are half as
+    good as the best; what turns out to be too much is taken back in the end."""
+    lacking = judge.lack(chosen.values())
+    moves = [options for options in offered.choices if not isinstance(options[0], UseStrategy | UseScheme)]
+    levels = [options for options in offered.levels if not isinstance(options[0], AllowLonger)]
+    found: list[tuple[float, Change]] = []
+    for options in (*moves[:SLOTS_PER_STEP], *levels[:SLOTS_PER_STEP]):
+        present = chosen.get(options[0].slot)
+        paid = 0.0 if present is None else costs.of(present)
+        own: list[tuple[float, Change]] = []
+        for option in options if options in moves else _coarse(options, present):
+            if option == present:
+                continue
+            gain = lacking - judge.lack((chosen | {option.slot: option}).values())
+            if gain > _TINY:
+                own.append((gain / max(costs.of(option) - paid, _TINY), option))
+            if gain <= USELESS * lacking and options in levels:  # the greatest step first: smaller ones gain no more
+                break
+        found += sorted(own, key=lambda rated: rated[0])[-1:]
+    found.sort(key=lambda rated: -rated[0])
+    best = [option for ratio, option in found if ratio >= 0.5 * found[0][0]][:AT_ONCE]
+    if not best and lacking <= _TINY:  # the prediction is content, the estimate is not: go on with what is busiest
+        following = (options[_place(options, chosen.get(options[0].slot)) + 1 :] for options in levels)
+        best = [steps[0] for steps in following if steps][:1]
+    return best
+
+
+def _reduced(judge: Judge, costs: Costs, chosen: dict[Slot, Change]) -> Set:
+    """Take back what is not needed, the dearest first, or as much of it as is not."""
+    for change in sorted(chosen.values(), key=costs.of, reverse=True):
+        rest = {slot: other for slot, other in chosen.items() if slot != change.slot}
+        if judge.is_met(rest.values()):
+            chosen = rest
+            continue
+        steps = (*milder_steps(change), change)
+        enough = bisect_left(steps, True, key=lambda step: judge.is_met((rest | {step.slot: step}).values()))
+        chosen = rest | {change.slot: steps[min(enough, len(steps) - 1)]}
+    return tuple(chosen.values())
+
+
+def _coarse(options: Options, present: Change | None) -> Options:
+    """Every other step above the present one, the greatest first; what is too much of it is taken back in the end."""
+    return options[_place(options, present) + 1 :][::-1][::2]
+
+
+def _place(options: Options, present: Change | None) -> int:
+    """Where the present step is among the options; -1 if it is none of them."""
+    return options.index(present) if present in options else -1
+
+
+def _by_rising_cost(
+    judge: Judge, costs: Costs, offered: Candidates, bound: float, estimates_max: int
+) -> tuple[Set | None, bool]:
+    """The cheapest set below the bound that is good, and whether all cheaper ones were gone through."""
+    slots, left = offered.slots, estimates_max
+    if _more_sets_than(
+        HOPELESS * estimates_max, [[costs.of(option) for option in options] for options in slots], bound
+    ):
+        left //= 4
+    helpless: dict[Set, bool] = {}
+    strongest: Set = tuple(options[-1] for options in offered.levels)
+    heap: list[tuple[float, int, tuple[tuple[int, int], ...]]] = [(0.0, 0, ())]
+    while heap:
+        cost, _, chosen = heapq.heappop(heap)
+        changes = tuple(slots[slot][option] for slot, option in chosen)
+        choice = tuple(changes[n] for n, (slot, _) in enumerate(chosen) if slot < len(offered.choices))
+        if choice not in helpless:
+            left -= judge.counts(choice)
+            helpless[choice] = bool(strongest) and not judge.is_met((*choice, *strongest))
+        if not helpless[choice]:
+            left -= judge.counts(changes)
+            if judge.is_met(changes):
+                return changes, True
+        if left <= 0 or len(heap) > HEAP_MAX:
+            return None, False
+        begin = chosen[-1][0] + 1 if chosen else 0
+        end = len(offered.choices) if helpless[choice] else len(slots)
+        for slot in range(begin, end):
+            for option, change in enumerate(slots[slot]):
+                more = cost + costs.of(change)
+                if more < bound - _TINY:
+                    heapq.heappush(heap, (more, len(chosen) + 1, (*chosen, (slot, option))))
+    return None, True
+
+
+def _more_sets_than(count: int, prices: Sequence[Sequence[float]], bound: float) -> bool:
+    """Whether there are more sets than this, one price of each slot at most, that cost less than the bound."""
+    totals = [0.0]
+    for slot in prices:
+        totals += [total + price for total in totals for price in slot if total + price < bound - _TINY]
+        if len(totals) > count:
+            return True
+    return False
+
+
+def _policies(changes: Iterable[Change]) -> Set:
+    return tuple(change for change in changes if isinstance(change, UseStrategy | UseScheme))

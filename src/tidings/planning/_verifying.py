@@ -1,0 +1,102 @@
+"""The proof of the pudding: runs of the changed network under seeds that no estimate has seen.
+
+A plan holds if every run meets the objective as it shows it, and if the next run is expected to: under heavy load late
+events come in long bursts, runs differ by more than chance would have it, and how much is seen by comparing them. So
+the lower ends of the interval for a further run, mean - t s sqrt(1 + 1 / runs), s from these runs, have to meet it too.
+
+It is proven if besides, over all runs together, the lower ends of the subscriptions' intervals (Wilson, late events
+taken as pairs) meet it; if they do not, the runs are too short to tell, and that is said.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from tidings.model.scenario import Network
+from tidings.planning._estimating import Say
+from tidings.planning._objective import DISPERSION, Objective
+from tidings.simulation import simulate
+from tidings.statistics import wilson_interval
+
+__all__ = ["EVENTS_PER_RUN_MAX", "LEVEL", "RUNS", "Verification", "verify"]
+
+RUNS: Final = 5
+LEVEL: Final = 0.95
+EVENTS_PER_RUN_MAX: Final = 1_000_000
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verification:
+    """What the runs showed: `reliability` and its interval over all of them, `met` of each run by itself, and
+    `next_low`, what a further run is expected to be above."""
+
+    seeds: tuple[int, ...]
+    duration_s: float
+    met: tuple[bool, ...]
+    reliability: FloatArray
+    low: FloatArray
+    high: FloatArray
+    next_low: FloatArray
+    is_expected: bool
+    is_met_together: bool
+    is_proven: bool
+
+    @property
+    def is_met(self) -> bool:
+        """Whether every single run meets the objective, and a further one is expected to."""
+        return all(self.met) and self.is_expected
+
+
+def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say | None = None) -> Verification:
+    """Simulate the network under `runs` other seeds than its own, for as long as it says itself."""
+    rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
+    duration_s = min(network.duration_s, network.warmup_s + EVENTS_PER_RUN_MAX / rate_per_s)
+    seeds = tuple(network.seed + 1 + number for number in range(runs))
+    count = len(network.subscriptions)
+    matched, on_time, met, each = np.zeros(count), np.zeros(count), [], []
+    for number, seed in enumerate(seeds):
+        if say is not None:
+            say(f"verifying by simulation, run {number + 1} of {runs}")
+        result = simulate(msgspec.structs.replace(network, seed=seed, duration_s=duration_s))
+        rows = list(result.subscribers.values())
+        here = np.array([row.matched for row in rows], np.float64)
+        good = np.array([row.on_time for row in rows], np.float64)
+        each.append(_shares(good, here))
+        met.append(objective.is_met(each[-1]))
+        matched, on_time = matched + here, on_time + good
+    interval = wilson_interval(on_time / DISPERSION, matched / DISPERSION, level=LEVEL)
+    low, high = (np.where(matched > 0.0, ends, np.nan) for ends in interval)
+    together, next_low = _shares(on_time, matched), _next_low(np.array(each))
+    return Verification(
+        seeds=seeds,
+        duration_s=duration_s,
+        met=tuple(met),
+        reliability=together,
+        low=low,
+        high=high,
+        next_low=next_low,
+        is_expected=objective.is_met(next_low),
+        is_met_together=objective.is_met(together),
+        is_proven=all(met) and objective.is_met(low),
+    )
+
+
+def _next_low(shares: FloatArray) -> FloatArray:
+    """What a further run is above with the confidence of LEVEL, for each subscription, from the shares by run."""
+    runs = (~np.isnan(shares)).sum(axis=0)
+    filled = np.where(np.isnan(shares), 0.0, shares)
+    mean = filled.sum(axis=0) / np.maximum(runs, 1)
+    squares = np.where(np.isnan(shares), 0.0, (shares - mean) ** 2).sum(axis=0)
+    spread = np.sqrt(squares / np.maximum(runs - 1, 1) * (1.0 + 1.0 / np.maximum(runs, 1)))
+    factor = np.where(runs > 1, stdtrit(np.maximum(runs - 1, 1), LEVEL), 0.0)
+    return np.where(runs > 0, mean - factor * spread, np.nan)
+
+
+def _shares(on_time: FloatArray, matched: FloatArray) -> FloatArray:
+    return np.where(matched > 0.0, on_time / np.maximum(matched, 1.0), np.nan)

@@ -1,0 +1,141 @@
+"""What each remedy would change, by itself and all together: R of every subscription now and then.
+
+Four remedies are looked at, those of them that mean something in the network: deadline scheduling (where links have
+queues), buffering and bypassing (where something fails), moving publishers, and ordering at the receivers. Ordering
+brings nobody an event sooner, and costs what receivers hold back: it is shown for what it costs.
+
+`now` is predicted where the prediction covers the network and simulated otherwise. What a remedy changes is added to
+that as a difference, taken by the same means on both sides (`tidings.planning._estimating`). All together is the sum of
+such differences along the remedies, each from the network with those before it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.errors import ConfigurationError
+from tidings.model.scenario import Network, Scheme
+from tidings.planning._changes import Change, MovePublisher, StrategyName, UseOrdering, UseScheme, UseStrategy, apply
+from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, has_queues
+from tidings.planning._moving import best_moves, shortlist
+
+__all__ = ["ChangeOutcome", "WhatIf", "single_changes", "what_if"]
+
+BEST_STRATEGY: Final[StrategyName] = "lookahead"
+BEST_SCHEME: Final[Scheme] = "bypass+buffer"
+BEST_ORDERING: Final = "ours-record"
+
+FloatArray = NDArray[np.float64]
+Remedy = tuple[str, str, tuple[Change, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChangeOutcome:
+    """One remedy: the changes that it consists of, and R of every subscription with it."""
+
+    name: str
+    description: str
+    reliability: FloatArray
+    changes: tuple[Change, ...]
+    means: Means
+
+    @property
+    def mean_reliability(self) -> float:
+        return _mean(self.reliability)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WhatIf:
+    """R by subscription now, after each remedy, and after all of them; NaN where no publisher matches.
+
+    `best` is the remedy with the highest mean over the subscriptions, None where there is no remedy at all.
+    """
+
+    subscribers: tuple[str, ...]
+    now: FloatArray
+    means: Means
+    changes: tuple[ChangeOutcome, ...]
+    best: ChangeOutcome | None
+    all: FloatArray
+
+    @cached_property
+    def best_for_each(self) -> FloatArray:
+        """For each subscription R after the remedy that is best for it alone; `now`, where none is better."""
+        best: FloatArray = np.fmax.reduce([self.now, *(outcome.reliability for outcome in self.changes)])
+        return best
+
+
+def single_changes(network: Network, *, estimator: Estimator | None = None) -> list[Remedy]:
+    """The remedies that mean something here, as (name, description, changes), in the order in which they are made."""
+    asked = Estimator(network) if estimator is None else estimator
+    policies = network.policies
+    found: list[Remedy] = []
+    moves = _moves(network, asked)
+    if moves:
+        listed = ", ".join(f"{move.publisher} to {move.broker}" for move in moves[:3])
+        more = f" and {len(moves) - 3} more" if len(moves) > 3 else ""
+        found.append(("moving publishers", f"move {listed}{more}", moves))
+    if network.has_failures and policies.faults.scheme != BEST_SCHEME:
+        words = "store events until the next broker has them, and lead them around what is down"
+        found.append(("buffering and bypassing", words, (UseScheme(scheme=BEST_SCHEME),)))
+    if has_queues(network) and policies.scheduling.name != BEST_STRATEGY:
+        words = "send first what can still be on time and would be late if it waited"
+        found.append(("deadline scheduling", words, (UseStrategy(strategy=BEST_STRATEGY),)))
+    if policies.ordering is None:
+        words = "hold events back until those sent before them are there"
+        found.append(("ordering", words, (UseOrdering(policy=BEST_ORDERING),)))
+    return found
+
+
+def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[str], None] | None = None) -> WhatIf:
+    """R now, after each remedy and after all; `events_max` bounds the simulations, `say` is told what goes on."""
+    if not network.subscriptions:
+        raise ConfigurationError("the network has no subscribers: there is nobody to be on time for")
+    report = say or (lambda _: None)
+    asked = Estimator(network, events_max=events_max)
+    report("predicting the network as it is")
+    now, means = asked.reliability(network)
+    report("looking for better places for publishers")
+    remedies = single_changes(network, estimator=asked)
+    outcomes = []
+    for name, description, changes in remedies:
+        report(f"{name}: what it would change")
+        difference, by = asked.difference(network, apply(network, changes))
+        outcomes.append(
+            ChangeOutcome(
+                name=name, description=description, reliability=_added(now, difference), changes=changes, means=by
+            )
+        )
+    together, current = np.zeros_like(now), network
+    for name, _, changes in remedies:
+        report(f"all together: {name}")
+        following = apply(current, changes)
+        together = together + np.nan_to_num(asked.difference(current, following)[0])
+        current = following
+    return WhatIf(
+        subscribers=tuple(subscription.id for subscription in network.subscriptions),
+        now=now,
+        means=means,
+        changes=tuple(outcomes),
+        best=max(outcomes, key=lambda outcome: outcome.mean_reliability, default=None),
+        all=_added(now, together),
+    )
+
+
+def _moves(network: Network, asked: Estimator) -> tuple[MovePublisher, ...]:
+    places = shortlist(network, asked.prediction(network))
+    return best_moves(network, places, lambda changed: _mean(asked.predicted(changed)))
+
+
+def _added(now: FloatArray, difference: FloatArray) -> FloatArray:
+    """A difference that a run has nothing to say about, because nothing matched in it, is none."""
+    return np.clip(now + np.nan_to_num(difference), 0.0, 1.0)
+
+
+def _mean(reliability: FloatArray) -> float:
+    known = reliability[~np.isnan(reliability)]
+    return float(known.mean()) if len(known) else 0.0

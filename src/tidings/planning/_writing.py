@@ -1,0 +1,233 @@
+"""A network as a scenario file: what was drawn is written out, so the file describes this network under any seed.
+
+Every broker, link and client is listed by itself, in the order of the network, with quantities in base units to the
+last digit: reading the file gives the network back, and a simulation of it gives the same result.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tidings.errors import ConfigurationError, InputError
+from tidings.model.distributions import DelayDistribution, Deterministic
+from tidings.model.failures import Failures
+from tidings.model.scenario import Choice, Constant, Content, Network, Numeric, Publisher
+from tidings.model.topology import Broker
+
+__all__ = ["to_toml", "write_toml"]
+
+_LIKE_THE_VARIABLE: Final = frozenset({"value", "mean", "low", "high", "sd", "shift", "scale", "median", "quantiles"})
+_PER_VARIABLE: Final = frozenset({"rates", "sub_generator"})
+
+
+def to_toml(network: Network) -> str:
+    """The scenario file of this very network; ConfigurationError if it is one that no scenario describes."""
+    parts = [_table("", _head(network)), _table("[topology]", _topology(network))]
+    parts += [_table("[[broker]]", row) for row in _brokers(network)]
+    parts += [_table("[[link]]", row) for row in _links(network)]
+    parts += [_table("[[publishers]]", _publisher(publisher)) for publisher in network.publishers]
+    parts += [_table("[[subscribers]]", row) for row in _subscribers(network)]
+    parts.append(_table("[policies]", _policies(network)))
+    return "\n".join(parts)
+
+
+def write_toml(network: Network, path: Path, *, comments: tuple[str, ...] = ()) -> None:
+    """Write the file under a name beside it, and rename it when it is complete."""
+    text = "".join(f"# {line}\n" for line in comments) + to_toml(network)
+    temporary = path.with_name(f"_{path.name}")
+    try:
+        temporary.write_text(text, "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _head(network: Network) -> dict[str, Any]:
+    found = {"title": network.title, "seed": network.seed, "duration": _quantity(network.duration_s, "s")}
+    return found | ({"warmup": _quantity(network.warmup_s, "s")} if network.warmup_s else {})
+
+
+def _topology(network: Network) -> dict[str, Any]:
+    topology = network.topology
+    return {
+        "kind": "explicit",
+        "brokers": [broker.name for broker in topology.brokers],
+        "links": [[link.source, link.target] for link in topology.links],
+        "direction": "forward",
+    }
+
+
+def _brokers(network: Network) -> Iterator[dict[str, Any]]:
+    for broker, failures in zip(network.topology.brokers, network.broker_failures, strict=True):
+        row = _broker(broker) | ({} if failures is None else {"failures": _failures(failures)})
+        if row:
+            yield {"name": broker.name} | row
+
+
+def _broker(broker: Broker) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if broker.service is not None:
+        found["service"] = _law(broker.service, "s")
+    if broker.service_per != "event":
+        found["service_per"] = broker.service_per
+    if broker.processing is not None:
+        found["processing"] = _law(broker.processing, "s")
+    if broker.position is not None:
+        found["position"] = list(broker.position)
+    return found
+
+
+def _links(network: Network) -> Iterator[dict[str, Any]]:
+    topology = network.topology
+    numbers = {(link.source, link.target): number for number, link in enumerate(topology.links)}
+    members: dict[int, list[int]] = {}
+    for number, component in enumerate(network.link_components):
+        members.setdefault(component, []).append(number)
+    for number, link in enumerate(topology.links):
+        ends = {"source": link.source, "target": link.target, "direction": "forward"}
+        row: dict[str, Any] = {"propagation": _law(link.propagation, "s")}
+        if link.slowness is not None:
+            row["slowness"] = _law(link.slowness, "s/kB")
+        if link.loss:
+            row["loss"] = link.loss
+        yield ends | row
+        failures = network.link_failures[number]
+        together = members[network.link_components[number]]
+        if failures is None or number != together[0]:
+            continue
+        back = numbers.get((link.target, link.source))
+        if set(together) > {number, back}:
+            raise ConfigurationError(
+                f"link {link.source!r} -> {link.target!r} fails together with links of other pairs, which a scenario "
+                "cannot say; write the scenario by hand"
+            )
+        yield ends | {"direction": "both" if back in together else "forward", "failures": _failures(failures)}
+
+
+def _publisher(publisher: Publisher) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": publisher.name,
+        "at": publisher.broker,
+        "interval": _law(publisher.interval, "s"),
+        "size": _law(publisher.size_kb, "kB"),
+    }
+    if publisher.lifetime is not None:
+        found["lifetime"] = _law(publisher.lifetime, "s")
+    if publisher.advertisement is not None:
+        found["advertisement"] = _template(str(publisher.advertisement))
+    found["attributes"] = {name: _content(content) for name, content in publisher.attributes.items()}
+    return found
+
+
+def _subscribers(network: Network) -> Iterator[dict[str, Any]]:
+    names = [subscription.subscriber for subscription in network.subscriptions]
+    if len(set(names)) != len(names) or set(names) != {subscriber.name for subscriber in network.subscribers}:
+        raise ConfigurationError("a scenario has one subscription for each subscriber, and this network has not")
+    for subscription in network.subscriptions:
+        row: dict[str, Any] = {
+            "name": subscription.subscriber,
+            "at": network.homes[subscription.subscriber],
+            "filter": _template(str(subscription.filter)),
+        }
+        if subscription.max_delay_s is not None:
+            row["max_delay"] = _quantity(subscription.max_delay_s, "s")
+        if subscription.price != 1.0:
+            row["price"] = subscription.price
+        yield row
+
+
+def _policies(network: Network) -> dict[str, Any]:
+    policies = network.policies
+    faults = policies.faults
+    found: dict[str, Any] = {
+        "scheduling": _fields(policies.scheduling),
+        "routing": policies.routing,
+        "expired": policies.expired,
+        "faults": {
+            "scheme": faults.scheme,
+            "refresh": _quantity(faults.refresh_s, "s"),
+            "timeout": _quantity(faults.timeout_s, "s"),
+            "retry": _quantity(faults.retry_s, "s"),
+            "detection": _quantity(faults.detection_s, "s"),
+            "ack": faults.ack,
+            "queues": faults.queues,
+        },
+    }
+    return found | ({} if policies.ordering is None else {"ordering": policies.ordering})
+
+
+def _failures(failures: Failures) -> dict[str, Any]:
+    return {"up": _law(failures.up, "s"), "down": _law(failures.down, "s")}
+
+
+def _law(law: DelayDistribution, unit: str) -> Any:
+    if isinstance(law, Deterministic):
+        return _quantity(law.value, unit)
+    return {name: _parameter(name, value, unit) for name, value in _fields(law).items()}
+
+
+def _parameter(name: str, value: Any, unit: str) -> Any:
+    if isinstance(value, list | tuple):
+        return [_parameter(name, item, unit) for item in value]
+    if name in _LIKE_THE_VARIABLE:
+        return _quantity(value, unit)
+    if name in _PER_VARIABLE and unit == "s":
+        return _quantity(value, "/s")
+    return value
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: held for name, held in msgspec.to_builtins(value).items() if held is not None}
+
+
+def _content(content: Content) -> Any:
+    match content:
+        case Constant():
+            return content.value
+        case Choice():
+            weights = {"weights": list(content.probabilities)} if content.probabilities else {}
+            return {"values": list(content.values)} | weights
+        case Numeric():
+            decimals = {} if content.decimals is None else {"decimals": content.decimals}
+            return _fields(content.law) | {"offset": content.offset} | decimals
+
+
+def _quantity(value: float, unit: str) -> str:
+    return f"{float(value)!r} {unit}"
+
+
+def _template(filter_text: str) -> str:
+    """A filter text in which no brace begins a parameter."""
+    return filter_text.replace("{", "{{").replace("}", "}}")
+
+
+def _table(heading: str, rows: Mapping[str, Any]) -> str:
+    lines = [heading] if heading else []
+    return "\n".join([*lines, *(f"{_key(name)} = {_value(value)}" for name, value in rows.items())]) + "\n"
+
+
+def _key(name: str) -> str:
+    plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if plain else _text(name)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return _text(value)
+        case int() | float():
+            return repr(value)
+        case list():
+            return f"[{', '.join(_value(item) for item in value)}]"
+        case dict():
+            return f"{{{', '.join(f'{_key(name)} = {_value(item)}' for name, item in value.items())}}}"
+    raise AssertionError(f"{type(value).__name__} has no form in TOML")
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
