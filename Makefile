@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 help:
-	@echo "make demo       see Tidings at work: a real topology, real filters, matching and routing"
+	@echo "make demo       see Tidings at work: an hour of quotes over Europe, predicted, measured, put right"
 	@echo "make test       the tests and the lint checks (under 10 minutes)"
 	@echo "make test-full  the same, and the tests that take minutes each"
 	@echo "make bench      the benchmarks: ratios against named peers, over three sizes"
@@ -26,10 +26,7 @@ java:
 setup: $(STAMP) java
 
 demo: setup
-	@$(BIN)/tidings demo examples/quickstart.toml --out demo
-	@echo
-	@echo "The matching engine against engines that are simpler (a minute; make bench runs all of it):"
-	@BENCH_WORKLOADS=W20 BENCH_SIZES=10000,100000 $(BIN)/python -m benchmarks matching
+	@$(BIN)/tidings demo --out demo
 
 chromium:
 	@sh scripts/setup-chromium

@@ -36,7 +36,7 @@ def test_every_public_name_is_there_and_listed_in_order(package: str) -> None:
     public = {
         name
         for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", "").startswith(package + ".")
+        if not name.startswith("_") and (getattr(value, "__module__", None) or "").startswith(package + ".")
     }
     assert public <= set(names)
 

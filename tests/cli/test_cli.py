@@ -233,22 +233,6 @@ def test_help_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_demo_says_what_the_traffic_asks_of_the_overlay(run, tmp_path):
-    result = run("demo", example("factory.toml"), "--out", str(tmp_path / "out"), "--json")
-    assert result.exit_code == 0
-    document = json.loads(result.stdout)
-    assert (tmp_path / "out" / "overlay.svg").read_text("utf-8").startswith("<?xml")
-    assert document["links_per_event"] <= document["links_per_event_unicast"]
-    assert document["links_per_event"] <= document["links_per_event_flooding"]
-    matches = sum(subscriber["interest"] for subscriber in document["subscribers"])
-    assert document["matches_per_event"] == pytest.approx(matches)
-    for subscriber in document["subscribers"]:
-        assert (subscriber["least_delay_s"] is None) == (subscriber["interest"] == 0)
-    printed = run("demo", example("factory.toml"), "--out", str(tmp_path / "out"))
-    assert printed.exit_code == 0
-    assert "each once" in printed.stdout
-
-
 def test_demo_of_a_missing_file(run, tmp_path):
     result = run("demo", str(tmp_path / "nowhere.toml"), "--out", str(tmp_path / "out"))
     assert result.exit_code == 2

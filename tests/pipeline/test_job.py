@@ -348,3 +348,26 @@ def test_attributes_that_differ_only_in_case_are_two(spark: Any, tmp_path: Path)
     result = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
     assert counts(result.subscribers) == counts(truth.subscribers)
     assert 0 < result.subscribers["nobody"].matched < result.matched
+
+
+def test_foreign_events_known_by_their_ids(spark: Any, tmp_path: Path) -> None:
+    """The same logs with an id for each event instead of the publisher's sequence numbers give the same scores."""
+    numbered = Path(__file__).parents[2] / "examples" / "foreign"
+    by_id = tmp_path / "trace"
+    by_id.mkdir()
+    for name, key in (("sends.csv", 0), ("receives.csv", 1)):
+        rows = [line.split(",") for line in (numbered / name).read_text().splitlines()]
+        joined = [["id" if not n else "-".join(row[key : key + 2]), *row] for n, row in enumerate(rows)]
+        (by_id / name).write_text("".join(",".join(row) + "\n" for row in joined))
+    mapping = (numbered / "mapping.toml").read_text()
+    mapping = mapping.replace('sequence = "number", departure', 'event = "id", departure')
+    mapping = mapping.replace('publisher = "producer", sequence = "number", arrived', 'event = "id", arrived')
+    (tmp_path / "mapping.toml").write_text(mapping)
+    results = [
+        pipeline.run_pipeline(
+            spark, [trace], tmp_path / f"out-{number}", pipeline.PipelineOptions(mapping=place / "mapping.toml")
+        )
+        for number, (trace, place) in enumerate(((numbered, numbered), (by_id, tmp_path)))
+    ]
+    assert results[0].subscribers == results[1].subscribers
+    assert results[0].matched > 100

@@ -1,136 +1,91 @@
-"""`tidings demo`: a scenario seen from end to end, for a first look."""
+"""`tidings demo`: a scenario from end to end, for a first look."""
 
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._spark_options import Master, Verbose
 
-if TYPE_CHECKING:
-    from tidings.model.scenario import Network
+__all__ = ["EPILOG", "demo"]
 
-__all__ = ["demo"]
-
-EVENTS = 20_000  # sampled over all publishers, by their rates
-SHOWN = 12  # subscribers in the table
+EPILOG = "Try:\n\ntidings demo\n\ntidings demo examples/quickstart.toml --out mine --json"
+SCENARIO = Path("examples/europe.toml")
 
 
 def demo(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML.")] = Path(
-        "examples/quickstart.toml"
-    ),
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the picture goes.")] = Path("demo"),
+    file: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.")] = SCENARIO,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the trace, the tables and the report go.")
+    ] = Path("demo"),
+    open_report: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the report in a browser, where there is a display.")
+    ] = True,
+    master: Master = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Take a scenario, match its events with its subscriptions, route them, and show who can be reached in time.
+    """See all of Tidings at work: an hour of quotes with deadlines over Europe, in about two minutes.
 
-    Nothing is queued here: the delay shown is that of an empty network, the least that any event can take.
+    What every subscriber will get on time is predicted; then the hour is
+    simulated, a Spark pipeline counts from the trace what everybody got, and
+    prediction and truth are compared. Deadline scheduling, ordering, buffering
+    and moving publishers are tried, each by itself and all together. One HTML
+    file reports it all.
     """
     with reporting(json=json):
-        from tidings import report
-        from tidings.model.scenario import Scenario, summarise
+        from tidings.demo import STEPS, print_demo, run_demo
+        from tidings.errors import InputError
+        from tidings.pipeline import open_session
 
-        say = _Steps(4)
-        say(f"reading {file}")
-        network = Scenario.load(file).expand()
-        out.mkdir(parents=True, exist_ok=True)
-        picture = out / "overlay.svg"
-        say(f"drawing the overlay to {picture}")
-        report.draw(network, picture)
-        say(f"matching {EVENTS:,} events with {len(network.subscriptions):,} subscriptions")
-        journeys = _journeys(network)
-        say("routing them over the overlay")
-        result = {**journeys.pop("traffic"), "picture": str(picture), "subscribers": journeys.pop("subscribers")}
+        if file == SCENARIO and not file.exists():
+            raise InputError(f"{file}: is not here; run this where Tidings was unpacked, or name your own scenario")
+        steps = _Steps(STEPS)
+        with ExitStack() as stack, steps.showing() as stage:
+            session = open_session(master=master, verbose=verbose, app_name="tidings demo")
+            found = run_demo(file, out, session=lambda: stack.enter_context(session), say=steps, stage=stage)
         if json:
-            print_json({"file": str(file), **result})
-        else:
-            report.print_summary(summarise(network))
-            report.print_demo(result, shown=SHOWN)
+            print_json(found)
+            return
+        print_demo(found)
+        opened = open_report and _open(Path(found.report))
+        typer.echo(f"\nThe report{' is open in your browser' if opened else ''}: {found.report}")
 
 
 class _Steps:
-    """Numbered progress on standard error."""
+    """Numbered steps with the time since the beginning on standard error; on a terminal what goes on inside, too."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._done = 0
+        self._begun_s = time.monotonic()
 
     def __call__(self, text: str) -> None:
         self._done += 1
-        typer.echo(f"[{self._done}/{self._count}] {text}", err=True)
+        typer.echo(f"[{self._done}/{self._count}, {time.monotonic() - self._begun_s:.0f} s] {text}", err=True)
+
+    @contextmanager
+    def showing(self) -> Iterator[Callable[[str, float | None], None]]:
+        """One line that changes; where there is no terminal, nothing: steps are frequent enough."""
+        if not sys.stderr.isatty():
+            yield lambda *_: None
+            return
+        from rich.console import Console
+        from rich.status import Status
+
+        with Status("", console=Console(stderr=True)) as status:
+            yield lambda text, share: status.update(text if share is None else f"{text}: {share:.0%}")
 
 
-def _journeys(network: "Network") -> dict[str, Any]:
-    """What a sample of the traffic asks of the overlay, and what each subscriber can hope for."""
-    import numpy as np
+def _open(report: Path) -> bool:
+    """Open a page in the browser of whoever sits here; False where nobody can be expected to."""
+    import webbrowser
 
-    from tidings.matching import MatchingIndex
-    from tidings.routing import Overlay, forwarding_sets, shortest_path_tree
-
-    overlay = Overlay.of(network.topology)
-    number = network.topology.index
-    home = np.array([number[network.homes[s.subscriber]] for s in network.subscriptions])
-    index = MatchingIndex((i, s.filter) for i, s in enumerate(network.subscriptions))
-    generator = np.random.default_rng(network.seed)
-    rates = np.array([publisher.rate_per_s for publisher in network.publishers])
-    counts = generator.multinomial(EVENTS, rates / rates.sum())
-    matched = np.zeros(len(home), np.int64)
-    least = np.full(len(home), np.inf)
-    crossings = copies = 0
-    for publisher, count in zip(network.publishers, counts.tolist(), strict=True):
-        if not count:
-            continue
-        tree = shortest_path_tree(overlay, number[publisher.broker])
-        delay = _empty_network_delay(network, tree, publisher.size_kb.mean())
-        events = publisher.sample_attributes(generator, count)
-        offsets, ids = index.match_batch(_batch(events))
-        homes = home[ids]
-        crossings += len(forwarding_sets(tree, offsets, homes)[1])
-        copies += int(np.asarray(tree.depth)[homes].sum())
-        matched += np.bincount(ids, minlength=len(home))
-        reached = np.unique(ids)
-        least[reached] = np.minimum(least[reached], delay[home[reached]])
-    links = len(network.topology.links)
-    return {
-        "traffic": {
-            "events": EVENTS,
-            "matches_per_event": float(matched.sum() / EVENTS),
-            "links_per_event": crossings / EVENTS,
-            "links_per_event_unicast": copies / EVENTS,
-            "links_per_event_flooding": float(links),
-        },
-        "subscribers": [
-            {
-                "id": subscription.id,
-                "broker": network.homes[subscription.subscriber],
-                "filter": str(subscription.filter),
-                "interest": float(matched[i] / EVENTS),
-                "least_delay_s": float(least[i]) if matched[i] else None,
-                "max_delay_s": subscription.max_delay_s,
-            }
-            for i, subscription in enumerate(network.subscriptions)
-        ],
-    }
-
-
-def _empty_network_delay(network: "Network", tree: Any, size_kb: float) -> Any:
-    """Mean time from the publisher's broker to every broker when nothing waits: service, transfer, propagation."""
-    import numpy as np
-
-    def mean(law: Any) -> float:
-        return 0.0 if law is None else float(law.mean())
-
-    service = np.array([mean(b.service) + mean(b.processing) for b in network.topology.brokers])
-    link = np.array([mean(k.propagation) + size_kb * mean(k.slowness) for k in network.topology.links])
-    delay = np.zeros(len(service))
-    for broker in tree.order:
-        up = tree.parent[broker]
-        delay[broker] = service[broker] + (delay[up] + link[tree.parent_link[broker]] if broker != tree.root else 0.0)
-    return delay
-
-
-def _batch(events: list[dict[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pylist(events)
+    has_display = sys.platform in ("darwin", "win32") or any(os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return has_display and sys.stdout.isatty() and webbrowser.open(report.resolve().as_uri())

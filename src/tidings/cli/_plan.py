@@ -9,7 +9,7 @@ from tidings.cli._output import Json, print_json, reporting
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
-    from tidings.planning import Costs, Kind, Plan
+    from tidings.planning import Costs, Kind, Objective, Plan
 
 __all__ = ["EPILOG", "plan"]
 
@@ -61,7 +61,7 @@ def plan(
     ] = None,
     costs: Annotated[
         Path | None,
-        typer.Option("--costs", metavar="FILE", help="A TOML file with a table [costs].", show_default=False),
+        typer.Option("--costs", metavar="FILE", help="A TOML file with a table `costs`.", show_default=False),
     ] = None,
     runs: Annotated[
         int, typer.Option("--runs", min=0, help="Simulations that verify a plan; 0 for a prediction alone.")
@@ -231,7 +231,7 @@ def _write(document: dict[str, Any], path: Path) -> None:
 
 
 def _comments(source: Path, found: "Plan") -> tuple[str, ...]:
-    wanted = f"{found.objective.reliability:.4g} on time for {found.objective.share:.4g} of the subscribers"
+    wanted = f"{found.objective.reliability:.4g} on time for {_who(found.objective)}"
     return (f"{source.name} with a plan for {wanted}:", *(f"- {planned.words}" for planned in found.changes), "")
 
 
@@ -254,12 +254,15 @@ def _print(title: str, found: "Plan") -> None:
         console.print(f"and {len(found.subscribers) - ROWS_MAX:,} more; --json shows all", style="dim")
 
 
+def _who(objective: "Objective") -> str:
+    return "every subscriber" if objective.share == 1.0 else f"{objective.share:.4g} of the subscribers"
+
+
 def _facts(found: "Plan") -> list[tuple[str, str]]:
     import numpy as np
 
     objective = found.objective
-    who = "every subscriber" if objective.share == 1.0 else f"{objective.share:.4g} of the subscribers"
-    facts = [("objective", f"{objective.reliability:.2%} of the events on time for {who}")]
+    facts = [("objective", f"{objective.reliability:.2%} of the events on time for {_who(objective)}")]
     known = found.now[~np.isnan(found.now)]
     facts.append(("now", f"{int((known >= objective.reliability).sum()):,} of {len(known):,} have that"))
     if not found.is_possible and found.obstacles:

@@ -1,5 +1,7 @@
 """`tidings reproduce`: the papers' evaluations, run again."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,7 +10,7 @@ import typer
 from tidings.cli._output import Json, print_json, progress_bar, reporting
 
 if TYPE_CHECKING:
-    from tidings.experiments import Claim
+    from tidings.experiments import Claim, Evaluation
 
 __all__ = ["app"]
 
@@ -18,8 +20,8 @@ Figures = Annotated[
 ]
 
 app = typer.Typer(
-    help="Run a paper's evaluation again, and say what holds.",
-    epilog="Try:  tidings reproduce bounded-delay --json",
+    help="Run the papers' evaluations again, and say what holds.",
+    epilog="Try:\n\ntidings reproduce all --out papers.html\n\ntidings reproduce bounded-delay --json",
     no_args_is_help=True,
 )
 
@@ -27,6 +29,53 @@ app = typer.Typer(
 @app.callback()
 def _reproduce() -> None:
     pass
+
+
+@app.command(
+    name="all",
+    epilog=(
+        "Try:\n\ntidings reproduce all --out papers.html\n\n"
+        "tidings reproduce all --scale full --out papers.md --json > papers.json"
+    ),
+)
+def every(
+    scale: Annotated[
+        Literal["quick", "full"], typer.Option("--scale", help="Some minutes, or some hours, on two cores.")
+    ] = "quick",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="One page with everything: .html (with figures) or .md.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """All five papers: what each says, what came out here, whether it holds, and why not.
+
+    An experiment that fails is reported in its place and does not stop the
+    others; the exit code is then 1.
+    """
+    with reporting(json=json):
+        from tempfile import TemporaryDirectory
+
+        from tidings import experiments
+
+        if out is not None:
+            experiments.check_page(out)
+        with TemporaryDirectory() as folder, _steps() as progress:
+            drawn = Path(folder) if out is not None and out.suffix.lower() == ".html" else None
+            evaluations = experiments.reproduce_all(scale, figures=drawn, progress=progress)
+            if out is not None:
+                experiments.write_page(evaluations, out, scale=scale)
+        if json:
+            page = None if out is None else str(out)
+            print_json({"scale": scale, "page": page, "papers": evaluations})
+        else:
+            _print_all(evaluations)
+            if out is not None:
+                typer.echo(f"wrote {out}", err=True)
+        if any(each.error is not None for each in evaluations):
+            raise typer.Exit(1)
 
 
 @app.command(
@@ -138,6 +187,49 @@ def fault_tolerance(
             claims, outcomes = experiments.fault_tolerance(chosen, progress=progress)
         figures = [] if out is None else experiments.draw_fault_tolerance(outcomes, out)
         _show("fault-tolerance", scale, claims, figures, json=json)
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str, float], None]]:
+    """Which paper runs, and how far it is: a bar for each, or lines where there is no terminal."""
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[float], None]] = {}
+
+        def progress(what: str, share: float) -> None:
+            if what not in bars:
+                stack.close()  # the bar before is done
+                typer.echo(what, err=True)
+                bars[what] = stack.enter_context(progress_bar("running"))
+            bars[what](share)
+
+        yield progress
+
+
+def _print_all(evaluations: "list[Evaluation]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidings.experiments import verdicts
+
+    console = Console(highlight=False)
+    styles = {"holds": "green", "in part": "yellow", "does not hold": "red"}
+    for each in evaluations:
+        console.print(Text(f"{each.letter}. {each.title}", style="bold"))
+        if each.error is not None:
+            console.print(Text(f"could not be run: {each.error}", style="red"))
+            continue
+        table = Table(box=None, pad_edge=False)
+        for heading in ("the paper says", "its figure", "ours", "holds?"):
+            table.add_column(heading, overflow="fold")
+        for row in each.headlines:
+            verdict = Text(row.verdict, style=styles[row.verdict])
+            table.add_row(Text(row.says), Text(row.paper), Text(row.measured), verdict)
+        console.print(table)
+        for sentence in each.beyond:
+            console.print(Text(f"beyond the paper: {sentence}"))
+        console.print()
+    console.print(verdicts(evaluations))
 
 
 def _show(paper: str, scale: str, claims: "list[Claim]", figures: list[Path], *, json: bool) -> None:

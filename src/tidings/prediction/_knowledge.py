@@ -166,7 +166,8 @@ class Knowledge:
             return self._numbers[subscription]
         except KeyError:
             close = difflib.get_close_matches(subscription, self.subscriptions, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {len(self.subscriptions):,} others"
+            others = f"there are {len(self.subscriptions):,}, such as {', '.join(map(repr, self.subscriptions[:3]))}"
+            hint = f"did you mean {close[0]!r}?" if close else others
             raise InputError(f"there is no subscription {subscription!r}; {hint}") from None
 
     @cached_property

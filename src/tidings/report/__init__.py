@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from tidings.report.figures import Report, read_report
     from tidings.report.page import render_report, write_report
     from tidings.report.pictures import check_format, draw, draw_placement
-    from tidings.report.terminal import print_demo, print_summary
+    from tidings.report.terminal import print_summary
 
 __all__ = [
     "Report",
     "check_format",
     "draw",
     "draw_placement",
-    "print_demo",
     "print_summary",
     "read_report",
     "render_report",
@@ -30,7 +29,6 @@ _HOMES = {
     "check_format": "pictures",
     "draw": "pictures",
     "draw_placement": "pictures",
-    "print_demo": "terminal",
     "print_summary": "terminal",
     "read_report": "figures",
     "render_report": "page",

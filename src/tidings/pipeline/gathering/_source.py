@@ -50,7 +50,8 @@ class Source:
             direct += fit
             others = [file for file in own if file not in fit]
             if self.mapping is not None or any(file.fault is None for file in others):
-                rows = self._matched(table, self._checked(table, others))
+                # With a mapping all files: events that are known by their ids are numbered over the publications.
+                rows = self._matched(table, self._checked(table, others if self.mapping is None else self.files))
                 packed.append(pack_rows(with_faults(table, rows), partitions=partitions))
         if direct or not packed:
             packed.append(read_directly(self.spark, direct, self._judging(), partitions=partitions))

@@ -75,7 +75,8 @@ class Tables:
 def read_tables(directory: Path) -> Tables:
     """InputError if it is not the directory of a complete pipeline run."""
     if not directory.is_dir():
-        raise InputError(f"{directory}: there is no such directory; `tidings pipeline run TRACE --out DIR` makes one")
+        what = "is a file, not a directory" if directory.exists() else "there is no such directory"
+        raise InputError(f"{directory}: {what}; `tidings pipeline run TRACE --out DIR` makes one")
     whole = {name: _read(directory, name) for name in _WHOLE}
     whole |= {name: _read(directory, name, folder="current/setting") for name in _SETTING}
     content = _dataset(directory, "content")
