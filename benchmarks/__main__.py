@@ -17,6 +17,9 @@ NAMES = (
     "protocol",
     "live",
     "live_store",
+    "live_overload",
+    "live_peers",
+    "live_prediction",
 )
 
 

@@ -7,9 +7,10 @@ for a client of its own. Three roles, and three numbers of subscriptions where i
 - `way`: an event on its way is stored, acknowledged and sent on;
 - `last hop`: an event that has arrived is matched against the local subscriptions and given to a client.
 
-Every event is acknowledged by whoever gets it, and a sync is confirmed after every batch, as group commit would. `bare`
-is the limit measured in the same run: decoding the frame, the same matching (where the role matches), encoding one
-frame to send and one acknowledgement; no custody, no durability, no deadlines. The ratio is what the promises cost.
+Events come 16 in a frame. Every event is acknowledged by whoever gets it, and a sync is confirmed after every frame, as
+group commit would. `bare` is the limit measured in the same run: decoding the frame, matching each event (if the role
+matches), encoding one frame to send and one acknowledgement; no custody, no durability, no deadlines. The ratio is what
+the promises cost; it can be below 1, because the machine asks equal filters once.
 Seconds are those of the processor.
 """
 
@@ -26,7 +27,7 @@ BATCH = 16
 REPEATS = 3
 SECOND = 10**9
 PAYLOAD = bytes(1_000)
-TERMS = ((10 * SECOND, 1.0),)
+TERMS: tuple[wire.Term, ...] = ((10 * SECOND, 1.0),)
 
 
 def main() -> None:
@@ -55,21 +56,20 @@ def _content(number: int) -> bytes:
 
 
 def _frames(role: str) -> list[bytes]:
-    """What comes in, with numbers that count up."""
-    if role == "home":
-        return [
-            wire.encode(wire.Publish(1, n, n - n % BATCH, n, 0, 0, 20 * SECOND, 1_000, _content(n)))
-            for n in range(EVENTS)
-        ]
+    """What comes in, with numbers that count up: one event first, then frames of BATCH."""
     target = "here" if role == "last hop" else "after"
-    return [
-        wire.encode(
-            wire.Transfer(
-                1, n, n - n % BATCH, "p", 1, n, "before", 0, 0, 20 * SECOND, 1_000, 1, {target: TERMS}, _content(n)
-            )
-        )
-        for n in range(EVENTS)
-    ]
+    frames = []
+    for first, count in ((0, 1), *((first, BATCH) for first in range(1, EVENTS, BATCH))):
+        numbers = range(first, first + count)
+        message: wire.Message
+        if role == "home":
+            events = tuple(wire.Publication(n, 0, 0, 20 * SECOND, 1_000, _content(n)) for n in numbers)
+            message = wire.Publish(1, first, first, events)
+        else:
+            moving = tuple(wire.Event("p", 1, n, "before", 0, 0, 20 * SECOND, 1_000, 1, _content(n)) for n in numbers)
+            message = wire.Transfer(1, first, first, ({target: TERMS},) * count, moving)
+        frames.append(wire.encode(message))
+    return frames
 
 
 def _living(role: str, count: int) -> tuple[Broker, str]:
@@ -101,15 +101,12 @@ def _machine_rate(role: str, count: int) -> float:
     now_ns = 2 * SECOND
     _answer(broker, broker.receive(source, frames[0], now_ns), peers, now_ns)  # what is done once: building the index
     began = time.process_time()
-    for first in range(1, EVENTS, BATCH):
-        effects: list[Any] = []
-        for frame in frames[first : first + BATCH]:
-            now_ns += 10_000
-            effects += broker.receive(source, frame, now_ns)
-        _answer(broker, effects, peers, now_ns)
+    for frame in frames[1:]:
+        now_ns += BATCH * 10_000
+        _answer(broker, broker.receive(source, frame, now_ns), peers, now_ns)
     seconds = time.process_time() - began
-    assert broker.sent["Ack"] >= EVENTS - 2 * BATCH, broker.sent
-    return (EVENTS - 1) / seconds
+    assert broker.sent["Ack"] >= len(frames) - 2, broker.sent
+    return BATCH * (len(frames) - 1) / seconds
 
 
 def _answer(broker: Broker, effects: list[Any], peers: set[str], now_ns: int) -> None:
@@ -122,7 +119,8 @@ def _answer(broker: Broker, effects: list[Any], peers: set[str], now_ns: int) ->
             elif isinstance(effect, Send) and effect.frame[1] == _TRANSFER_TAG and effect.connection in peers:
                 sent = wire.decode(effect.frame)
                 assert isinstance(sent, wire.Transfer)
-                ack = wire.encode(wire.Ack(sent.session, sent.number, 0, 1_024))
+                last = sent.number + len(sent.events) - 1
+                ack = wire.encode(wire.Ack(sent.session, ((sent.number, last),), 0, 1_024))
                 more += broker.receive(effect.connection, ack, now_ns)
         effects = more
 
@@ -140,17 +138,18 @@ def _bare_rate(role: str, count: int) -> float:
     began = time.process_time()
     for frame in frames[1:]:
         step(frame)
-    return (EVENTS - 1) / (time.process_time() - began)
+    return BATCH * (len(frames) - 1) / (time.process_time() - began)
 
 
 def _bare_step(index: MatchingIndex | None) -> Callable[[bytes], None]:
     def step(frame: bytes) -> None:
         message = wire.decode(frame)
         assert isinstance(message, wire.Publish | wire.Transfer)
-        if index is not None:
-            index.match(wire.decode_content(message.content).attributes)
+        for event in message.events if index is not None else ():
+            assert index is not None
+            index.match(wire.decode_content(event.content).attributes)
         wire.encode(message)
-        ack = wire.encode(wire.Ack(1, message.number, 0, 16))
+        ack = wire.encode(wire.Ack(1, ((message.number, message.number + BATCH - 1),), 0, 16))
         wire.decode(ack)  # and one comes back
 
     return step

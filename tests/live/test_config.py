@@ -102,3 +102,10 @@ def test_secrets_have_to_be_there(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_network(tmp_path / "none.toml")
+
+
+def test_a_scenario_is_told_from_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "quotes.toml"
+    path.write_text('[topology]\nkind = "explicit"\n')
+    with pytest.raises(ConfigurationError, match="this is a scenario, which `tidings simulate`"):
+        read_network(path)

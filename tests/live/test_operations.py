@@ -61,6 +61,25 @@ def test_status_says_who_is_up_and_who_is_not(place: Place) -> None:
     run(work())
 
 
+def test_status_counts_events_and_not_frames(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        async with running(network), connect(place.address("a"), name="p") as p:
+            events = await p.subscribe("n >= 0")
+            for n in range(300):
+                await p.offer({"n": n})
+            await p.flush()
+            for _ in range(300):
+                await anext(events)
+            (status,) = await ask_network(network)
+        assert status["transfers"] == 300
+        (subscriber,) = status["subscribers"]
+        assert (subscriber["client"], subscriber["subscriptions"], subscriber["connected"]) == ("p", 1, True)
+        assert (subscriber["sent"], subscriber["too_late"], subscriber["on_time"]) == (300, 0, 1.0)
+
+    run(work())
+
+
 def test_logs_are_json_lines() -> None:
     stream = io.StringIO()
     log = Log("b1", stream=stream)

@@ -11,8 +11,8 @@ from tests.live.conftest import RUN, Place, run, running, until
 
 from tidings.live import connect
 from tidings.live.traces._trace_files import attribute_kinds, write_rows
-from tidings.live.traces._tracing import is_sampled
 from tidings.model.trace import TABLES, check_schema
+from tidings.protocol._sampling import is_sampled
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 

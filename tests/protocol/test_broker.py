@@ -243,11 +243,11 @@ def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     assert custody.take_on({"t": terms}) == ["t"]
     parcel = custody.parcels["t"] = Parcel(custody, peer, {"t": terms}, {})
     assert custody.take_on({"t": terms}) == []  # it waits: nothing else is to be done
-    peer.outbox.send(parcel, 0)
+    peer.outbox.send(parcel, b"", b"", 0)
     assert custody.take_on({"t": terms}) == ["t"]
     assert machine.carrier._unlink(parcel) == []
     assert custody.targets == {"t": terms}
-    assert peer.outbox.acknowledge(parcel.number, 0, 1) is None  # nobody waits for this copy any more
+    assert peer.outbox.acknowledge([(parcel.number, parcel.number)], 0, 1) == []  # nobody waits for this copy any more
 
 
 def test_notes_can_be_switched_off(wire: Any) -> None:

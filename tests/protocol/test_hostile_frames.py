@@ -42,9 +42,11 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.Unadvertise(epoch, 8, "more"),
         wire.Subscribe(epoch, 9, wire.Entry("t", "y > 1", SECOND, 2.0, SECOND)),
         wire.Unsubscribe(epoch, 10, "t"),
-        wire.Publish(5, 0, 0, 0, NOW, 0, SECOND, 10, CONTENT),
-        wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {"a": ((SECOND, 1.0),)}, CONTENT),
-        wire.Ack(epoch, 0, 0, 5),
+        wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),)),
+        wire.Transfer(
+            5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),)
+        ),
+        wire.Ack(epoch, ((0, 0),), 0, 5),
         wire.Credit(3),
         wire.LinkState("b", 5, 2, 0, {"a": (0.1, 0.1)}),
         wire.Interest("b", 5, 2, 2, 1, 0, (), ("s",)),
@@ -117,17 +119,19 @@ def test_a_frame_that_is_too_long_is_refused_unread() -> None:
 def test_a_later_version_is_refused_by_name() -> None:
     machine = living_broker()
     machine.connected("new", NOW)
-    hello = msgspec.msgpack.encode([1, 2, "new", "client", 1, 10, "a field of the future"])
+    hello = msgspec.msgpack.encode([1, wire.VERSION + 1, "new", "client", 1, 10, "a field of the future"])
     (error,) = answers(machine.receive("new", hello, NOW), "new")
     assert isinstance(error, wire.Error)
     assert error.code == "version"
-    assert "'new' speaks version 2 of the protocol, this is 1" in error.text
+    assert f"'new' speaks version {wire.VERSION + 1} of the protocol, this is {wire.VERSION}" in error.text
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {"a": ((SECOND, 1.0),)}, CONTENT),
+        wire.Transfer(
+            5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),)
+        ),
         wire.LinkState("b", 99, 99, 0, {}),
         wire.Interest("b", 99, 99, 99, 0, 0, ()),
         wire.Ask("a"),
@@ -155,7 +159,7 @@ def test_a_client_cannot_speak_as_a_broker(message: wire.Message) -> None:
 def test_who_is_not_a_neighbour_is_no_broker_here() -> None:
     machine = living_broker()
     machine.connected("x", NOW)
-    (error,) = answers(machine.receive("x", wire.encode(wire.Hello(1, "x", "broker", 1, 1)), NOW), "x")
+    (error,) = answers(machine.receive("x", wire.encode(wire.Hello(wire.VERSION, "x", "broker", 1, 1)), NOW), "x")
     assert isinstance(error, wire.Error)
     assert error.code == "unknown"
 
@@ -168,8 +172,18 @@ def test_who_is_not_a_neighbour_is_no_broker_here() -> None:
             wire.Interest("z", 5, 2, 2, 0, 0, tuple(wire.Entry(f"{n}", "x > 1", None, 1.0, 0) for n in range(9))),
             "too-many",
         ),
-        (wire.Transfer(5, 0, 0, "p", 1, 0, "b", 0, 0, SECOND, 1, 0, {"a": ((SECOND, 1.0),)}, b"\xc1"), "content"),
-        (wire.Transfer(5, 2**40, 0, "p", 1, 0, "b", 0, 0, SECOND, 1, 0, {"a": ((SECOND, 1.0),)}, CONTENT), "range"),
+        (
+            wire.Transfer(
+                5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", 0, 0, SECOND, 1, 0, b"\xc1"),)
+            ),
+            "content",
+        ),
+        (
+            wire.Transfer(
+                5, 2**40, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", 0, 0, SECOND, 1, 0, CONTENT),)
+            ),
+            "range",
+        ),
     ],
 )
 def test_a_neighbours_nonsense_is_counted_and_not_answered(message: wire.Message, code: str) -> None:
@@ -197,7 +211,9 @@ def test_a_neighbours_nonsense_is_counted_and_not_answered(message: wire.Message
 )
 def test_content_that_cannot_be_matched_is_refused_and_the_publisher_told(content: bytes) -> None:
     machine = living_broker()
-    effects = machine.receive("c", wire.encode(wire.Publish(5, 0, 0, 0, NOW, 0, SECOND, 10, content)), NOW)
+    effects = machine.receive(
+        "c", wire.encode(wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, content),))), NOW
+    )
     told = [message for message in answers(effects, "c") if isinstance(message, wire.Error)]
     assert [(error.kind, error.request) for error in told] == [("publish", "0")]
     assert not machine.carrier.held
@@ -226,10 +242,10 @@ def test_an_old_copy_of_a_request_undoes_nothing() -> None:
 
 def test_a_frame_of_a_life_that_is_over_is_not_taken_for_one_of_the_next() -> None:
     machine = living_broker()
-    old = wire.encode(wire.Publish(4, 0, 0, 0, NOW, 0, SECOND, 10, CONTENT))
+    old = wire.encode(wire.Publish(4, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),)))
     machine.receive("c", old, NOW)
     assert not machine.carrier.held
-    machine.receive("c", wire.encode(wire.Publish(5, 0, 0, 0, NOW, 0, SECOND, 10, CONTENT)), NOW)
+    machine.receive("c", wire.encode(wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),))), NOW)
     assert list(machine.carrier.held) == [("c", 5, 0)]
 
 
@@ -261,8 +277,10 @@ def messages_to_clients() -> list[wire.Message]:
         wire.Error("too-many", "text", "subscribe", "s", 3),
         wire.Done("advertise", "all", 2),
         wire.Done("subscribe", "s", 3),
-        wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {"s": ((SECOND, 1.0),)}, CONTENT),
-        wire.Ack(1, 0, 0, 5),
+        wire.Transfer(
+            5, 0, 0, ({"s": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),)
+        ),
+        wire.Ack(1, ((0, 0),), 0, 5),
         wire.Credit(3),
         wire.Ping(NOW, 5, 0),
         wire.Move("d"),
@@ -291,7 +309,9 @@ def test_damaged_frames_never_break_a_client_that_moves(connection: str, seed: i
 @pytest.mark.parametrize("target", ["a\0c", "a\0nobody", "b\0c", "z\0c", "\0", "a\0", "a\0c\0c"])
 def test_an_event_for_a_client_by_name_is_delivered_or_dropped(target: str, content: bytes) -> None:
     machine = living_broker()
-    transfer = wire.Transfer(5, 0, 0, "p", 1, 0, "b", NOW, 0, SECOND, 10, 0, {target: ((SECOND, 1.0),)}, content)
+    transfer = wire.Transfer(
+        5, 0, 0, ({target: ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, content),)
+    )
     effects = machine.receive("b", wire.encode(transfer), NOW)
     to_client = [message for message in answers(effects, "c") if isinstance(message, wire.Transfer)]
     assert len(to_client) == (target == "a\0c" and content == CONTENT)
@@ -303,6 +323,6 @@ def test_an_event_for_a_client_by_name_is_delivered_or_dropped(target: str, cont
 def test_nobody_is_named_like_an_address(name: str) -> None:
     machine = living_broker()
     machine.connected("x", NOW)
-    (error,) = answers(machine.receive("x", wire.encode(wire.Hello(1, name, "client", 1, 1)), NOW), "x")
+    (error,) = answers(machine.receive("x", wire.encode(wire.Hello(wire.VERSION, name, "client", 1, 1)), NOW), "x")
     assert isinstance(error, wire.Error)
     assert error.code == "name"

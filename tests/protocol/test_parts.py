@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
 from tidings.protocol._agenda import Agenda
-from tidings.protocol._seen import Seen
-from tidings.protocol.broker._carrier import terms_of
+from tidings.protocol._seen import BLOCK, Seen
+from tidings.protocol.broker._courses import terms_of
 from tidings.protocol.broker._custody import Custody, decode_record
 from tidings.protocol.links._measuring import LinkMeter
 from tidings.protocol.links._outbox import Parcel
@@ -68,16 +68,16 @@ def test_the_variance_is_that_of_the_samples() -> None:
 
 def test_the_inbox_knows_what_was_taken_and_what_was_acknowledged() -> None:
     inbox = Inbox()
-    assert inbox.look(3, 0) == "new"
-    inbox.take(3)
-    assert inbox.look(3, 0) == "pending"
-    inbox.acknowledge(3)
-    assert inbox.look(3, 2) == "acknowledged"
-    assert inbox.look(1, 0) == "acknowledged"  # below the floor: over and done with
-    assert inbox.look(4, 4) == "new"
+    assert list(inbox.look(3, 2, 0)[0]) == [3, 4]
+    inbox.take([3])
+    assert inbox.look(3, 2, 0) == ([4], [])
+    inbox.acknowledge([3])
+    assert inbox.look(2, 3, 2) == ([2, 4], [3])
+    assert inbox.look(1, 2, 0) == ([2], [1])  # below the floor: over and done with
+    assert list(inbox.look(4, 1, 4)[0]) == [4]
     assert len(inbox) == 0
     with pytest.raises(PeerError, match="above the floor"):
-        inbox.look(4 + MAX_RANGE, 4)
+        inbox.look(3 + MAX_RANGE, 2, 4)
 
 
 def test_terms_pay_for_the_tighter_deadline_and_keep_an_event_for_those_who_take_it_late() -> None:
@@ -105,19 +105,42 @@ def test_terms_are_few_and_promise_no_more_time_than_there_is(given_terms: list[
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100))))
-def test_the_table_of_what_was_seen_forgets_what_expires_first(rows: list[tuple[int, int]]) -> None:
-    seen: Seen[int] = Seen(5)
-    truth: dict[int, int] = {}
-    for key, expires_ns in rows:
-        truth.setdefault(key, expires_ns)
-        forgotten = seen.add(key, expires_ns)
-        if len(truth) > 5:
-            assert forgotten == min(truth, key=lambda each: (truth[each], each))
-            del truth[forgotten]
-        assert len(seen) == len(truth) <= 5
-    gone = list(seen.forget_old(50))
-    assert sorted(gone) == sorted(key for key, expires_ns in truth.items() if expires_ns <= 50)
+@given(
+    st.integers(1, 200),
+    st.lists(st.tuples(st.sampled_from("pq"), st.integers(0, 500), st.integers(0, 100)), max_size=300),
+)
+def test_the_table_of_what_was_seen_forgets_blocks_and_what_expires_first(
+    most: int, rows: list[tuple[str, int, int]]
+) -> None:
+    seen: Seen[tuple[str]] = Seen(most)
+    truth: dict[tuple[tuple[str], int], dict[int, int]] = {}  # by block: the numbers, and when they expire
+    for publisher, number, expires_ns in rows:
+        block = truth.setdefault(((publisher,), number // BLOCK), {})
+        block[number] = max(expires_ns, block.get(number, 0))
+        for key in seen.add((publisher,), number, expires_ns):
+            assert max(truth[key].values()) == min(max(those.values()) for those in truth.values())
+            del truth[key]
+        assert seen.has((publisher,), number) or not truth.get(((publisher,), number // BLOCK)) or most < BLOCK
+        assert len(seen) <= most
+    if most >= BLOCK:
+        assert len(seen) == sum(map(len, truth.values()))
+        assert all(seen.has(group, number) for (group, _), those in truth.items() for number in those)
+    gone = set(seen.forget_old(50))
+    for key, those in truth.items():
+        assert (key in gone) == (max(those.values()) <= 50)
+
+
+def test_a_block_of_what_was_seen_is_known_again() -> None:
+    seen: Seen[tuple[str]] = Seen(1_000)
+    for number in (0, 3, BLOCK - 1, BLOCK):
+        seen.add(("p",), number, 70 + number)
+    again: Seen[tuple[str]] = Seen(1_000)
+    value = seen.value((("p",), 0))
+    assert value is not None
+    again.restore((("p",), 0), *value)
+    assert [number for number in range(2 * BLOCK) if again.has(("p",), number)] == [0, 3, BLOCK - 1]
+    assert again.next_expiry_ns == 70 + BLOCK - 1
+    assert seen.value((("q",), 0)) is None
 
 
 def custody(sequence: int, since_ns: int = 0) -> Custody:
@@ -155,7 +178,8 @@ def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_tw
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", broker._outbox(3))
     parcel = Parcel(custody(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
-    peer.outbox.send(parcel, 0)
+    peer.outbox.send(parcel, b"", b"", 0)
+    assert len(list(peer.outbox.frames(1, 0))) == 1
     waits, now_ns = [], 0
     for _ in range(6):
         waits.append(parcel.due_ns - now_ns)
@@ -163,8 +187,8 @@ def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_tw
         assert list(peer.outbox.due(now_ns)) == [parcel]
     assert waits == sorted(waits)
     assert waits[-1] == broker.settings.retry_most_ns
-    assert peer.outbox.acknowledge(0, 0, now_ns) is parcel
-    assert peer.outbox.acknowledge(0, 0, now_ns) is None
+    assert peer.outbox.acknowledge([(0, 2**60)], 0, now_ns) == [parcel]
+    assert peer.outbox.acknowledge([(0, 0)], 0, now_ns) == []
     assert peer.meter.samples == 0
 
 

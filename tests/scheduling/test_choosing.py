@@ -34,6 +34,7 @@ ALL = [
     Strategy.ebpc(0.3),
     Strategy.lookahead(),
     Strategy.plan(),
+    Strategy.triage(),
 ]
 
 

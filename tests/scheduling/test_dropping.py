@@ -14,7 +14,15 @@ from tidings.scheduling._choosing import TIE
 from tidings.scheduling._dropping import ASSESSED_S, SHARE
 from tidings.scheduling._twins import plain_benefit
 
-ALL = [Strategy.fifo(), Strategy.rl(), Strategy.eb(), Strategy.pc(), Strategy.lookahead(), Strategy.plan()]
+ALL = [
+    Strategy.fifo(),
+    Strategy.rl(),
+    Strategy.eb(),
+    Strategy.pc(),
+    Strategy.lookahead(),
+    Strategy.plan(),
+    Strategy.triage(),
+]
 PROCESSING_S = 0.002
 NEARLY = 2e-9  # ties, and the table of the normal distribution
 

@@ -36,7 +36,7 @@ def test_fifo_and_rl_delete_what_is_expired_and_the_others_what_is_hopeless_too(
     assert strategy("fifo").quantile == strategy("rl").quantile == math.inf
     for made in (Strategy.eb(), Strategy.pc(), Strategy.ebpc(0.5)):
         assert made.quantile == pytest.approx(HOPELESS_QUANTILE, abs=1e-12)
-    for made in (Strategy.lookahead(), Strategy.plan()):
+    for made in (Strategy.lookahead(), Strategy.plan(), Strategy.triage()):
         assert made.quantile == pytest.approx(0.8416212335729143)
     assert Strategy.ebpc(0.6, turns=2.0).postponed_s(3.75) == 7.5
 
@@ -45,7 +45,7 @@ def test_fifo_and_rl_delete_what_is_expired_and_the_others_what_is_hopeless_too(
     ("name", "r", "message"),
     [
         ("ebcp", None, "did you mean 'ebpc'"),
-        ("best", None, "there are fifo, rl, eb, pc, ebpc, lookahead, plan"),
+        ("best", None, "there are fifo, rl, eb, pc, ebpc, lookahead, plan, triage"),
         ("ebpc", None, "needs `r`"),
         ("eb", 0.5, 'leave it out with "eb"'),
         ("ebpc", 1.5, "from 0 to 1, not 1.5"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, EventId
+from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
 from tidings.protocol.links._outbox import Outbox
 from tidings.storm import Storm, StormSettings, run_storm
 
@@ -28,16 +28,22 @@ class _Oblivious:
 
     next_expiry_ns = None
 
-    def __contains__(self, key: EventId) -> bool:
+    def has(self, *_: object) -> bool:
         return False
 
     def __len__(self) -> int:
         return 0
 
-    def add(self, key: EventId, expires_ns: int) -> None:
+    def add(self, *_: object) -> tuple[()]:
+        return ()
+
+    def value(self, _: object) -> None:
+        return None
+
+    def restore(self, *_: object) -> None:
         pass
 
-    def forget_old(self, _: int) -> tuple[EventId, ...]:
+    def forget_old(self, _: int) -> tuple[()]:
         return ()
 
 

@@ -68,7 +68,7 @@ def test_protocol_simulator_and_predictor_agree(scheme: Scheme) -> None:
         mine = played.subscriptions[subscription.id].on_time_reliability
         assert mine == pytest.approx(simulated.subscribers[subscription.id].on_time_reliability, abs=2 * NOISE)
         assert mine == pytest.approx(predicted.reliability[number], abs=RUN)
-    assert (played.messages["ack"] > 0) == ("buffer" in scheme)
+    assert played.messages["ack"] > 0  # they carry the credit, whether or not events are kept
     assert played.messages_per_event["data"] == pytest.approx(predicted.overhead.data, rel=0.2)
 
 

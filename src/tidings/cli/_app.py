@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli import (
+    _bench,
     _broker,
     _demo,
     _filter,
@@ -12,8 +13,10 @@ from tidings.cli import (
     _order,
     _pipeline,
     _place,
+    _plan,
     _predict,
     _publish,
+    _report,
     _reproduce,
     _scenario,
     _simulate,
@@ -40,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(name="demo", epilog="Try:  tidings demo examples/quickstart.toml --out demo")(_demo.demo)
+app.command(name="demo", epilog=_demo.EPILOG)(_demo.demo)
 app.add_typer(_scenario.app, name="scenario")
 app.add_typer(_filter.app, name="filter")
 app.add_typer(_pipeline.app, name="pipeline")
@@ -50,12 +53,16 @@ app.command(epilog=_storm.EPILOG)(_storm.storm)
 app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
 app.command(epilog=_predict.EPILOG)(_predict.predict)
 app.command(epilog=_place.EPILOG)(_place.place)
+app.command(epilog=_plan.EPILOG)(_plan.plan)
+app.command(epilog=_report.EPILOG)(_report.report)
 app.add_typer(_reproduce.app, name="reproduce")
 app.command(epilog=_broker.UP_EPILOG)(_broker.up)
 app.command(epilog=_broker.BROKER_EPILOG)(_broker.broker)
 app.command(epilog=_publish.EPILOG)(_publish.publish)
 app.command(epilog=_subscribe.EPILOG)(_subscribe.subscribe)
+app.command(epilog=_bench.EPILOG)(_bench.bench)
 app.command(epilog=_live.STATUS_EPILOG)(_live.status)
+app.command(epilog=_live.RELOAD_EPILOG)(_live.reload)
 app.command(epilog=_live.CERTIFICATES_EPILOG)(_live.certificates)
 
 

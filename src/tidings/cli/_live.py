@@ -1,15 +1,20 @@
-"""`tidings status` and `tidings certificates`: how a live network is, and certificates to try one with."""
+"""`tidings status`, `tidings reload` and `tidings certificates`: a live network from outside."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
 
-__all__ = ["CERTIFICATES_EPILOG", "STATUS_EPILOG", "certificates", "status"]
+if TYPE_CHECKING:
+    from tidings.live import Network
+
+__all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificates", "reload", "status"]
 
 STATUS_EPILOG = "Try:\n\ntidings status examples/live/network.toml"
+PATIENCE_S = 20.0
+RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
 
 
@@ -62,6 +67,60 @@ def _print(found: list[dict[str, Any]]) -> None:
             ", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none",
         )
     Console(highlight=False).print(table)
+
+
+def reload(
+    network: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network, in TOML.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Have a running `tidings up` follow its file: start new brokers, let removed ones leave, change links.
+
+    Returns when that is done; exit code 1 if it is not within twice the
+    network's drain time and 20 s. What cannot change while brokers run is
+    refused, and nothing is changed.
+    """
+    with reporting(json=json):
+        import asyncio
+
+        from tidings.errors import TidingsError
+        from tidings.live import read_network
+        from tidings.live.operations._supervision import ask_to_reload
+
+        read = read_network(network)
+        told = ask_to_reload(read)
+        missing = asyncio.run(_wait_for(read))
+        if missing:
+            raise TidingsError(f"{told.change}; but by now {missing}: see the log of `tidings up`")
+        if json:
+            print_json({"change": told.change, "brokers": sorted(read.brokers)})
+        else:
+            typer.echo(f"{network}: {told.change}")
+
+
+async def _wait_for(network: "Network") -> str:
+    """Wait until the brokers are those of the file, and hear each other; what is missing when time is up."""
+    import asyncio
+    import time
+
+    from tidings.live.operations._asking import ask_network
+    from tidings.live.operations._supervision import read_supervision
+
+    until_s = time.monotonic() + 2 * network.document.network.drain_s + PATIENCE_S
+    while True:
+        found = await ask_network(network)
+        extra = set(read_supervision(network).brokers) - network.brokers.keys()
+        missing = [f"broker {name!r} has not left" for name in sorted(extra)]
+        for broker in found:
+            if not broker["up"]:
+                missing.append(f"broker {broker['name']!r} is down ({broker['why']})")
+                continue
+            silent = {name for name, peer in broker["neighbours"].items() if not peer["up"]} | {*broker["absent"]}
+            missing += [f"{broker['name']!r} does not hear {name!r}" for name in sorted(silent)]
+            if {*broker["neighbours"], *broker["absent"]} != network.links[broker["name"]]:
+                missing.append(f"broker {broker['name']!r} has other links")
+        if not missing or time.monotonic() > until_s:
+            return ", ".join(missing)
+        await asyncio.sleep(0.1)
 
 
 def certificates(

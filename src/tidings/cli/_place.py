@@ -18,7 +18,8 @@ EPILOG = (
     "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
     "tidings place trace --objective load\n\n"
     "tidings place trace --objective delay --weight 75 --out plan.json --picture plan.svg\n\n"
-    "tidings place trace --objective on-time --subscribers --json"
+    "tidings place trace --objective on-time --subscribers --json\n\n"
+    "tidings place plan.json --apply network.toml"
 )
 ROWS_MAX = 20
 _BENEFIT = {"load": "messages/s less", "delay": "delay saved, s/s", "on-time": "more on time, /s"}
@@ -27,7 +28,11 @@ _BENEFIT = {"load": "messages/s less", "delay": "delay saved, s/s", "on-time": "
 def place(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACES...", help="Directories of a trace; several are one.", show_default=False),
+        typer.Argument(
+            metavar="TRACES...",
+            help="Directories of a trace; several are one. Or the file of a plan, to be shown and applied.",
+            show_default=False,
+        ),
     ],
     objective: Annotated[
         str,
@@ -67,6 +72,10 @@ def place(
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Draw the overlay before and after (.svg or .png)."),
     ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="NETWORK", help="Ask the clients of this live network to move as planned."),
+    ] = None,
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
@@ -84,15 +93,19 @@ def place(
     messages that brokers handle for it, the mean delay of its deliveries, the
     utilisation of the busiest broker and the share of deliveries on time.
     Moves are ranked by what they gain; who should stay is counted. Nobody is
-    moved by this command: give the plan to the live network.
+    moved, unless --apply names a live network: then its clients are asked to
+    move, and the exit code is 1 if one of them does not.
     """
     with reporting(json=json):
         from contextlib import ExitStack
 
         from tidings.cli._pipeline import parse_share
         from tidings.model.units import parse_quantity
-        from tidings.placement import Aim, write_plan
+        from tidings.placement import Aim, read_plan, write_plan
 
+        if len(traces) == 1 and Path(traces[0]).is_file():
+            _finish(read_plan(traces[0]), apply, json=json)
+            return
         aim = Aim(objective=cast("Objective", objective), weight=weight, hysteresis=parse_share(hysteresis))
         _check_places(out, picture)
         from tidings.pipeline import open_session
@@ -123,13 +136,23 @@ def place(
             from tidings.report import draw_placement
 
             draw_placement(placement, picture)
-        if json:
-            print_json(placement.plan)
-        else:
-            print_plan(placement.plan)
         for file, what in ((out, "plan"), (picture, "picture")):
             if file is not None:
                 typer.echo(f"wrote the {what} to {file}", err=True)
+        _finish(placement.plan, apply, json=json)
+
+
+def _finish(plan: "Plan", network: Path | None, *, json: bool) -> None:
+    """Show a plan, and have a live network follow it if one is given."""
+    if not json:
+        print_plan(plan)
+    if network is None:
+        if json:
+            print_json(plan)
+        return
+    from tidings.cli._apply import apply_plan
+
+    apply_plan(plan, network, json=json)
 
 
 def _check_places(out: Path | None, picture: Path | None) -> None:

@@ -10,7 +10,7 @@ from tidings.cli import _client_options as options
 from tidings.cli._output import Json, print_json, reporting
 from tidings.errors import InputError, TidingsError
 
-__all__ = ["EPILOG", "publish"]
+__all__ = ["EPILOG", "publish", "read_event"]
 
 EPILOG = (
     'Try:\n\necho \'{"symbol": "YHOO", "price": 17.2}\' | tidings publish 127.0.0.1:7001 --lifetime \'5 s\'\n\n'
@@ -71,7 +71,7 @@ async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime
         while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
             number += 1
             if line.strip():
-                attributes, payload, own_s = _event(line, number)
+                attributes, payload, own_s = read_event(line, number)
                 try:
                     outcome = await client.offer(attributes, payload=payload, lifetime_s=own_s or lifetime_s)
                 except InputError as error:
@@ -82,7 +82,8 @@ async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime
     return accepted, refused
 
 
-def _event(line: bytes, number: int) -> tuple[dict[str, Any], bytes, float | None]:
+def read_event(line: bytes, number: int) -> tuple[dict[str, Any], bytes, float | None]:
+    """The attributes, payload and lifetime that a line says."""
     import msgspec
 
     try:

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from tidings.protocol.wire import Publication
+
 __all__ = [
     "Close",
     "Confirmed",
@@ -126,11 +128,18 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one."""
+    """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one.
+
+    Of what was sent, the number that the acknowledgement will name, and what it was sent for; of what was accepted, the
+    event as its publisher sent it.
+    """
 
     kind: NoteKind
     event: EventId
     peer: str = ""
+    number: int = -1
+    targets: tuple[str, ...] = ()
+    publication: Publication | None = None
 
 
 Effect = (

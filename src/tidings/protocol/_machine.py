@@ -7,11 +7,13 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
+from tidings.protocol._sampling import is_sampled
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Error, Message, encode
 
@@ -24,12 +26,15 @@ Bound = tuple[int, int]
 class Machine(ABC):
     """A broker or a client."""
 
-    def __init__(self, name: str, *, tracing: bool, max_refused: int) -> None:
+    def __init__(self, name: str, *, sample: float, max_refused: int) -> None:
         self.name = name
         self.sent: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._tracing = tracing
+        self.events_in = 0
+        """How many events have come, in whatever frames."""
+        self._sample = sample
+        self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused
         self._agenda = Agenda()
         self._effects: list[Effect] = []
@@ -37,6 +42,7 @@ class Machine(ABC):
         self._timer_ns: int | None = None
         self._by_connection: dict[str, Peer | None] = {}
         self._refused_by: Counter[str] = Counter()
+        self._allowed: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
 
     @abstractmethod
     def start(self, now_ns: int) -> list[Effect]:
@@ -50,18 +56,29 @@ class Machine(ABC):
         self._on_connected(connection)
         return self._finish()
 
+    def restrict(self, connection: str, allows: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Whoever comes over this connection may publish what `allows` accepts, and nothing else."""
+        self._allowed[connection] = allows
+
     def disconnected(self, connection: str, now_ns: int) -> list[Effect]:
         """The connection is gone."""
         self._now_ns = now_ns
         peer = self._by_connection.pop(connection, None)
+        self._allowed.pop(connection, None)
         if peer is not None and peer.connection == connection:
             self._on_disconnected(peer)
         return self._finish()
 
     def receive(self, connection: str, frame: bytes, now_ns: int) -> list[Effect]:
         """A frame has come in; what cannot be read or is not allowed is refused and changes nothing but a counter."""
+        return self.receive_many(connection, (frame,), now_ns)
+
+    def receive_many(self, connection: str, frames: Iterable[bytes], now_ns: int) -> list[Effect]:
+        """Frames that came in together, in order; what they cause leaves together."""
         self._now_ns = now_ns
-        if connection in self._by_connection:
+        for frame in frames:
+            if connection not in self._by_connection:
+                break
             try:
                 self._on_frame(connection, frame)
             except PeerError as error:
@@ -122,13 +139,26 @@ class Machine(ABC):
             self.sent[type(message).__name__] += 1
             self._effects.append(Send(peer.connection, encode(message)))
 
+    def _send_frame(self, peer: Peer, kind: str, frame: bytes) -> None:
+        if peer.connection is not None:
+            self.sent[kind] += 1
+            self._effects.append(Send(peer.connection, frame))
+
     def _send_over(self, connection: str, message: Message) -> None:
         self.sent[type(message).__name__] += 1
         self._effects.append(Send(connection, encode(message)))
 
-    def _note(self, kind: NoteKind, event: EventId, peer: str = "") -> None:
-        if self._tracing:
-            self._effects.append(Note(kind, event, peer))
+    def _is_noted(self, event: EventId) -> bool:
+        """Whether it is written down what happens to this event."""
+        if not 0.0 < self._sample < 1.0:
+            return self._sample > 0.0
+        if self._noted[0] is not event:
+            self._noted = (event, is_sampled(event, self._sample))
+        return self._noted[1]
+
+    def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
+        if self._sample and self._is_noted(event):
+            self._effects.append(Note(kind, event, *more))
 
     def _refuse(self, connection: str, error: PeerError) -> None:
         self.refused[error.code] += 1

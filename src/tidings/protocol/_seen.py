@@ -1,50 +1,93 @@
 """The duplicate suppression at the last hop: what was delivered is known until no copy of it can be alive any more.
 
-It is durable at a broker. At `max_seen` entries the one that expires first is forgotten.
+Sequence numbers of one publisher come close together, so they are remembered in blocks of BLOCK: one bit for each, and
+for the whole block the time when the last of its events can have no copy any more. A block is what is forgotten, and
+what a broker stores; at `max_seen` events the block that expires first is forgotten, and of the last block the lowest
+number.
 """
 
-import heapq
-from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import heappop, heappush
+from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["Seen"]
+__all__ = ["BLOCK", "Block", "Seen"]
 
-Key = TypeVar("Key", bound=Hashable)
+BLOCK: Final = 64
+Group = TypeVar("Group", bound=tuple[Hashable, ...])
+Block = tuple[Any, int]
+"""Whose numbers they are, and which block of them."""
 
 
-class Seen(Generic[Key]):
-    """What was delivered, until no copy can come any more; keys of one table can be put in order."""
+class Seen(Generic[Group]):
+    """The numbers that were delivered, by group; groups of one table can be put in order."""
 
     def __init__(self, max_seen: int) -> None:
         self._max = max_seen
-        self._expires_ns: dict[Key, int] = {}
-        self._heap: list[tuple[int, Key]] = []
+        self._count = 0
+        self._blocks: dict[Block, list[int]] = {}  # the bits, and when the block expires
+        self._heap: list[tuple[int, Block]] = []  # a block is here once, at the time it was to expire when it came here
 
     def __len__(self) -> int:
-        return len(self._expires_ns)
+        return self._count
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._expires_ns
+    def has(self, group: Group, number: int) -> bool:
+        """Whether the number was delivered."""
+        block = self._blocks.get((group, number // BLOCK))
+        return block is not None and block[0] >> number % BLOCK & 1 == 1
 
-    def add(self, key: Key, expires_ns: int) -> Key | None:
-        """Remember an event; another one that had to be forgotten for it."""
-        if key in self._expires_ns:
-            return None
-        self._expires_ns[key] = expires_ns
-        heapq.heappush(self._heap, (expires_ns, key))
-        return self._pop() if len(self._expires_ns) > self._max else None
+    def add(self, group: Group, number: int, expires_ns: int) -> tuple[Block, ...]:
+        """Remember a number; the blocks that had to be forgotten for it."""
+        key = (group, number // BLOCK)
+        bit = 1 << number % BLOCK
+        block = self._blocks.get(key)
+        if block is None:
+            self._blocks[key] = [bit, expires_ns]
+            heappush(self._heap, (expires_ns, key))
+            self._count += 1
+        else:
+            if not block[0] & bit:
+                block[0] |= bit
+                self._count += 1
+            if expires_ns > block[1]:
+                block[1] = expires_ns
+        return () if self._count <= self._max else tuple(self._forget_first())
+
+    def value(self, key: Block) -> tuple[int, int] | None:
+        """What a block holds: its bits, and when it expires; None if it is forgotten."""
+        block = self._blocks.get(key)
+        return None if block is None else (block[0], block[1])
+
+    def restore(self, key: Block, bits: int, expires_ns: int) -> None:
+        """A block that was stored."""
+        self._blocks[key] = [bits, expires_ns]
+        heappush(self._heap, (expires_ns, key))
+        self._count += bits.bit_count()
 
     @property
     def next_expiry_ns(self) -> int | None:
-        """When something can be forgotten."""
+        """When it may be that something can be forgotten."""
         return self._heap[0][0] if self._heap else None
 
-    def forget_old(self, now_ns: int) -> Iterator[Key]:
-        """The events of which no copy can come any more."""
+    def forget_old(self, now_ns: int) -> Iterator[Block]:
+        """The blocks of which no copy can come any more."""
         while self._heap and self._heap[0][0] <= now_ns:
-            yield self._pop()
+            yield from self._forget_if(now_ns)
 
-    def _pop(self) -> Key:
-        key = heapq.heappop(self._heap)[1]
-        del self._expires_ns[key]
-        return key
+    def _forget_first(self) -> Iterator[Block]:
+        while self._count > self._max and len(self._heap) > 1:
+            yield from self._forget_if(self._heap[0][0])
+        if self._count > self._max:
+            (block,) = self._blocks.values()
+            block[0] &= block[0] - 1
+            self._count -= 1
+
+    def _forget_if(self, now_ns: int) -> Iterable[Block]:
+        """Forget the block on top of the heap if it expires by then; otherwise it comes again at its time."""
+        key = heappop(self._heap)[1]
+        bits, expires_ns = self._blocks[key]
+        if expires_ns > now_ns:
+            heappush(self._heap, (expires_ns, key))
+            return ()
+        del self._blocks[key]
+        self._count -= bits.bit_count()
+        return (key,)

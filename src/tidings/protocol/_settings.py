@@ -42,6 +42,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
 
+    If tracing, it notes what happens to a share `trace_sample` of the events.
+
     With a relocation this broker finds its publishers' places and asks them to move (paper E): after
     `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP tracing at
     most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what others say.
@@ -57,6 +59,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     synchronised_clocks: bool = False
     must_advertise: bool = True
     tracing: bool = True
+    trace_sample: float = 1.0
 
     relocation: Relocation = "off"
     relocation_events: int = DEFAULT_TRACED

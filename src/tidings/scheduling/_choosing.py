@@ -6,6 +6,8 @@ Rules:
   chosen. Worths within TIE of the greatest are ties, and the earliest enqueued of them wins.
 - Worth by strategy: FIFO none (the earliest), RL the negative mean of the deadlines still ahead, EB, EBPC(r) (PC is
   EBPC(0)); for plans see `_plan`.
+- Triage: if there is time for all, the one that is deleted first (of equals the earliest enqueued); otherwise the
+  greatest EB, of equals the latest enqueued.
 - EB and RL's worth never rise with time, and EBPC is at most EB. So the last EB computed for a slot bounds its worth
   from above, and a slot whose bound is below the best worth found so far is passed over. The choice is the same as
   after computing everything; only contenders cost anything.
@@ -13,14 +15,16 @@ Rules:
 
 import math
 
+import numpy as np
+
 from tidings.compiled import compiled, compiled_inline
 from tidings.scheduling._kernels import FloatArray, IntArray, remaining_lifetime, tabulated_benefit
 from tidings.scheduling._layout import Pairs, Paths, Slots
 from tidings.scheduling._plan import choose_plan
 
-__all__ = ["EB", "EBPC", "FIFO", "PLAN", "RL", "TIE", "choose", "decide", "purge", "take"]
+__all__ = ["EB", "EBPC", "FIFO", "PLAN", "RL", "TIE", "TRIAGE", "choose", "decide", "purge", "take"]
 
-FIFO, RL, EB, EBPC, PLAN = range(5)
+FIFO, RL, EB, EBPC, PLAN, TRIAGE = range(6)
 
 TIE = 1e-9
 """Worths that differ by no more than this are equal: success saturates at 1, so rounding must not decide."""
@@ -96,7 +100,8 @@ def choose(
 ) -> int:
     """The position in the queue to send next, -1 if nothing waits; nothing is removed.
 
-    `postponed_s` is how much later "later" is: FT for PC and EBPC, and once more for each further turn of a plan.
+    `postponed_s` is how much later "later" is: FT for PC and EBPC, and once more for each further turn of a plan; for
+    triage the time that each event is given.
     """
     if count == 0:
         return -1
@@ -106,6 +111,8 @@ def choose(
         return _choose_postponable(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
     if code == PLAN:
         return choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, TIE)
+    if code == TRIAGE and _is_time_for_all(now_s, postponed_s, queue, count, slots):
+        return _choose_urgent(queue, count, slots)
     return _choose_monotone(code, now_s, queue, count, slots, pairs, paths, processing_s, table)
 
 
@@ -196,10 +203,43 @@ def _choose_monotone(
         )
         best = max(best, known[slot, 0])
     # Whatever is still within TIE of the best was computed just now.
+    chosen = 0
     for position in range(count):
         if known[queue[position], 0] >= best - TIE:
-            return position
-    return 0
+            chosen = position
+            if code != TRIAGE:
+                break
+    return chosen
+
+
+@compiled_inline
+def _is_time_for_all(now_s: float, step_s: float, queue: IntArray, count: int, slots: Slots) -> bool:
+    """Whether, at `step_s` for each and the most urgent first, the last of all would leave before it is deleted."""
+    _, _, _, _, delete_s, _, _ = slots
+    if step_s <= 0.0:
+        return True
+    # By how many steps there are left: the k-th to leave needs k. More than `count` steps are enough for anyone.
+    urgent = np.zeros(count + 1, np.int64)
+    for position in range(count):
+        steps = (delete_s[queue[position]] - now_s) / step_s
+        if steps <= count:
+            urgent[max(int(steps), 0)] += 1
+    needed = 0
+    for steps in range(count + 1):
+        needed += urgent[steps]
+        if needed > steps:
+            return False
+    return True
+
+
+@compiled_inline
+def _choose_urgent(queue: IntArray, count: int, slots: Slots) -> int:
+    _, _, _, _, delete_s, _, _ = slots
+    first = 0
+    for position in range(1, count):
+        if delete_s[queue[position]] < delete_s[queue[first]]:
+            first = position
+    return first
 
 
 @compiled_inline

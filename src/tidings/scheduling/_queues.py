@@ -1,7 +1,8 @@
 """The output queues of the live broker: one per link, one compiled call per decision.
 
-FIFO is a list; RL and EB are lazy heaps (their worth never rises); PC, EBPC, the look-ahead and plans scan flat arrays.
-All choose exactly as `PlainQueue` does, and hold at most `max_queued` events (`OutputQueue` says what goes beyond it).
+FIFO is a list; RL and EB are lazy heaps (their worth never rises); PC, EBPC, the look-ahead, plans and triage scan flat
+arrays. All choose exactly as `PlainQueue` does, and hold at most `max_queued` events (`OutputQueue` says what goes
+beyond it).
 """
 
 import heapq

@@ -9,10 +9,16 @@
 | `ebpc` | the greatest r EB + (1 - r) PC (Equation 10); EB' looks `turns` transmissions ahead | expired, hopeless |
 | `lookahead` | ours: as `ebpc`, with r = .6, two transmissions ahead | expired, hopeless (20 %) |
 | `plan` | ours: the first of the best plan of four transmissions, in steps of `turns` | expired, hopeless (20 %) |
+| `triage` | ours: while there is time for all, the most urgent; else the greatest EB, of equals the newest | as above |
 
 Hopeless: no subscription has a chance above `epsilon` (Equation 11); epsilon 0 deletes what is expired and no more. A
 success probability is computed as if the event never waited again, so under overload a chance of 20 % is far less in
 truth, and the turn is better given to another.
+
+Triage, for a link that is now calm and now overloaded: "time for all" is if everything that waits, the most urgent
+first, could leave before it is hopeless at `turns` transmissions for each. Then nothing is lost by sending the most
+urgent. If not, something will be lost whatever is sent: by the greatest EB it is what is worth least; and of equals the
+newest, so that what comes after an overload need not wait behind what the overload has left.
 """
 
 import difflib
@@ -39,6 +45,7 @@ _CODES = {
     "ebpc": _choosing.EBPC,
     "lookahead": _choosing.EBPC,
     "plan": _choosing.PLAN,
+    "triage": _choosing.TRIAGE,
 }
 
 
@@ -99,6 +106,11 @@ class Strategy:
         """The first of the best plan of four transmissions; the later ones count 1 - r of their worth."""
         return cls(name="plan", r=r, turns=turns, epsilon=epsilon)
 
+    @classmethod
+    def triage(cls, *, turns: float = 4.0, epsilon: float = BOLD_EPSILON) -> "Strategy":
+        """The most urgent first while there is time for all at `turns` transmissions each; otherwise the dearest."""
+        return cls(name="triage", turns=turns, epsilon=epsilon)
+
     @property
     def code(self) -> int:
         """The number that compiled decisions know the strategy by; PC is EBPC with r = 0, the look-ahead EBPC too."""
@@ -123,6 +135,7 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = MappingProxyType(
         "ebpc": Strategy.ebpc,
         "lookahead": Strategy.lookahead,
         "plan": Strategy.plan,
+        "triage": Strategy.triage,
     }
 )
 

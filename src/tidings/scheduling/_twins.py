@@ -69,10 +69,21 @@ class PlainQueue(Generic[T]):
         deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in gone)
         if not self._queue:
             return None, deleted
+        return self._queue.pop(self._choose(now_s)), deleted
+
+    def _choose(self, now_s: float) -> int:
+        is_triage = self.strategy.name == "triage"
+        if is_triage and self._is_time_for_all(now_s):
+            return min(range(len(self._queue)), key=lambda number: self._deletion_time_s(self._queue[number]))
         worths = self._worths(now_s)
         best = max(worths)
-        chosen = next(number for number, worth in enumerate(worths) if worth >= best - TIE)
-        return self._queue.pop(chosen), deleted
+        ties = [number for number, worth in enumerate(worths) if worth >= best - TIE]
+        return ties[-1] if is_triage else ties[0]
+
+    def _is_time_for_all(self, now_s: float) -> bool:
+        step_s = self.strategy.postponed_s(self.turn_s)
+        left_s = sorted(self._deletion_time_s(waiting) - now_s for waiting in self._queue)
+        return step_s == 0.0 or all(left / step_s >= place for place, left in enumerate(left_s, start=1))
 
     def _deletion_time_s(self, waiting: Waiting[T]) -> float:
         return plain_deletion_time_s(waiting, quantile=self.strategy.quantile, processing_s=self.processing_s)
@@ -87,7 +98,7 @@ class PlainQueue(Generic[T]):
                 return [0.0] * len(self._queue)
             case "rl":
                 return [-_mean_lifetime_left_s(waiting, now_s) for waiting in self._queue]
-            case "eb":
+            case "eb" | "triage":
                 return self._benefits(now_s, 0.0)
             case "pc" | "ebpc" | "lookahead":
                 later = self._benefits(now_s, self.strategy.postponed_s(self.turn_s))

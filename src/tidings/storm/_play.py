@@ -24,7 +24,7 @@ import numpy as np
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network as Scene
 from tidings.model.topology import Link as SceneLink
-from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver
+from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
 from tidings.scheduling import Strategy
 from tidings.simulation import Options, Result
 from tidings.simulation.failing import FailingRun, plan_failing
@@ -54,8 +54,9 @@ class PlayedSubscription(msgspec.Struct, frozen=True, kw_only=True):
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario on the protocol and, of the same events and failures, in the simulator.
 
-    `messages` counts frames between brokers by kind: data and retransmissions, ack, refresh, link-state; `published`
-    counts all events, `refused` those whose home broker was down, and `matched` those after the warm-up.
+    `messages` counts what brokers say to each other by kind: data and retransmissions (events, though they may share
+    frames), ack, refresh, link-state; `published` counts all events, `refused` those whose home broker was down, and
+    `matched` those after the warm-up.
     """
 
     scheme: str
@@ -81,6 +82,12 @@ class _CountingBroker(Broker):
         if peer.kind == "broker":
             self.between[type(message).__name__] += 1
         super()._send(peer, message)
+
+    def _send_frame(self, peer: Any, kind: str, frame: bytes) -> None:
+        if peer.kind == "broker":
+            said = wire.decode(frame)
+            self.between[kind] += len(said.events) if isinstance(said, wire.Transfer) else 1
+        super()._send_frame(peer, kind, frame)
 
 
 def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> PlayResult:

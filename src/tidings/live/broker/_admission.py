@@ -12,7 +12,7 @@ filter of a rule, an event has to satisfy it.
 """
 
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
@@ -31,19 +31,21 @@ __all__ = ["GRACE_S", "Admitted", "Answer", "Preamble", "admit", "read_answer", 
 GRACE_S: Final = 5.0
 _MAGIC: Final = "tidings"
 _VERSION: Final = 1
-_ADVERTISE, _SUBSCRIBE, _PUBLISH = 5, 7, 9
+_ADVERTISE, _SUBSCRIBE = 5, 7
 _GREETINGS: Final = frozenset((HELLO, WELCOME))
-_RULED: Final = frozenset((_ADVERTISE, _SUBSCRIBE, _PUBLISH))
+_RULED: Final = frozenset((_ADVERTISE, _SUBSCRIBE))
 
 
 class Preamble(msgspec.Struct, frozen=True, array_like=True):
     """The first frame of whoever opened the connection."""
 
-    kind: Literal["broker", "client", "status"]
+    kind: Literal["broker", "client", "status", "directory", "operator"]
+    """Who comes to stay, or the question of one who goes when it is answered; `detail` is more of the question."""
     name: Name
     token: str | None = None
     magic: str = _MAGIC
     version: int = _VERSION
+    detail: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -87,6 +89,9 @@ def admit(
     if said.kind == "broker":
         _admit_broker(said, connection, network, broker)
         return Admitted("broker", said.name)
+    if said.kind == "operator":
+        _admit_operator(said, connection, network)
+        return Admitted("operator", said.name)
     _admit_client(said, connection, network)
     rate_per_s = network.document.limits.rate_per_s
     rules = [rule for rule in network.rules if fnmatchcase(said.name, rule.identity)] if network.rules else None
@@ -102,6 +107,18 @@ def _admit_broker(said: Preamble, connection: Connection, network: Network, brok
             raise DeniedError("certificate", f"the certificate of broker {said.name!r} is for {named}")
     elif network.broker_token is not None and not _same(said.token, network.broker_token):
         raise DeniedError("token", f"broker {said.name!r} does not have the brokers' token")
+
+
+def _admit_operator(said: Preamble, connection: Connection, network: Network) -> None:
+    """Who could come as one of the network's brokers may give orders."""
+    if network.document.tls is not None:
+        if not network.brokers.keys() & set(connection.certificate_names):
+            raise DeniedError("certificate", "orders are taken from who has the certificate of a broker")
+    elif network.broker_token is not None:
+        if not _same(said.token, network.broker_token):
+            raise DeniedError("token", "orders are taken from who has the brokers' token")
+    elif network.tokens or network.rules:
+        raise DeniedError("token", "nobody can prove to run this network: give [tls], or a broker_token_file")
 
 
 def _admit_client(said: Preamble, connection: Connection, network: Network) -> None:
@@ -137,19 +154,24 @@ class Admitted:
     ) -> None:
         self.kind = kind
         self.name = name
+        self.is_ruled = rules is not None
         self.watched = _GREETINGS if rules is None else _GREETINGS | _RULED
         self._rules = tuple(rules or ())
         self._rate_per_s = rate_per_s
         self._allowance = rate_per_s or 0.0
         self._filled_ns = now_ns
 
-    def takes(self, frames: int, now_ns: int) -> float:
+    def may_publish(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether a rule allows an event."""
+        return any(_matches(rule.publish, attributes) for rule in self._rules)
+
+    def takes(self, count: int, now_ns: int) -> float:
         """A bucket that fills at the allowed rate, up to one second's worth."""
         rate_per_s = self._rate_per_s
         if rate_per_s is None:
             return 0.0
         filled = self._allowance + (now_ns - self._filled_ns) * 1e-9 * rate_per_s
-        self._allowance = min(filled, rate_per_s) - frames
+        self._allowance = min(filled, rate_per_s) - count
         self._filled_ns = now_ns
         return max(-self._allowance / rate_per_s, 0.0)
 
@@ -159,9 +181,6 @@ class Admitted:
             said: Any = wire.decode(frame)
             if tag in _GREETINGS:
                 return None if (said.name, said.kind) == (self.name, self.kind) else b""
-            if tag == _PUBLISH:
-                attributes = wire.decode_content(said.content).attributes
-                return self._unless(any(_matches(rule.publish, attributes) for rule in self._rules), "publish", said)
             if tag == _ADVERTISE:
                 wanted = parsed(said.filter)
                 return self._unless(any(_covers(rule.advertise, wanted) for rule in self._rules), "advertise", said)
@@ -173,12 +192,12 @@ class Admitted:
     def _unless(self, is_allowed: bool, kind: str, said: Any) -> bytes | None:
         if is_allowed:
             return None
-        name = str(said.sequence) if kind == "publish" else said.entry.name if kind == "subscribe" else said.name
+        name = said.entry.name if kind == "subscribe" else said.name
         text = f"no rule allows {self.name!r} to {kind} this: ask whoever runs the network"
         return wire.encode(wire.Error("denied", text, kind, name, said.number))
 
 
-def _matches(allowed: Filter | bool, attributes: dict[str, Any]) -> bool:
+def _matches(allowed: Filter | bool, attributes: Mapping[str, Any]) -> bool:
     return allowed if isinstance(allowed, bool) else allowed.matches(attributes)
 
 

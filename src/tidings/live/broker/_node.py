@@ -6,6 +6,7 @@
 - On SIGTERM or SIGINT it drains: takes no more events (nobody has acknowledged them, so their senders keep them),
   hands over what it has for up to `drain`, makes everything durable and leaves. What is left goes on after the next
   start.
+- On SIGHUP it reads its file again, and follows it as far as a broker that runs can (`_reloading`).
 - A store that cannot be written ends the process with exit code 1. One that is full does not: nothing is acknowledged
   until there is room.
 """
@@ -13,7 +14,9 @@
 import asyncio
 import contextlib
 import gc
+import os
 import signal
+import ssl
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -28,6 +31,8 @@ from tidings.live.client._keeping import Directory
 from tidings.live.configuration._config import Network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._metrics import MetricsServer, serve_metrics
+from tidings.live.operations._orders import answer_operator
+from tidings.live.operations._reloading import Reloading
 from tidings.live.operations._status import Load, snapshot
 from tidings.live.security._tls import dialling_context, listening_context
 from tidings.live.storage._committer import Committer
@@ -75,11 +80,13 @@ class BrokerNode:
         self._failure: TidingsError | None = None
         self._stop = asyncio.Event()
         self._numbers = 0
-        addresses = {name: broker.reached_at for name, broker in network.brokers.items()}
-        self._directory = msgspec.msgpack.encode(Directory(name, addresses))
+        self._directory = self._known()
         self._strangers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._dials: dict[str, asyncio.Task[None]] = {}  # by neighbour that this broker goes to
         self._losses: dict[str, asyncio.Event] = {}  # of connections that this broker opened
+        self.listening: ssl.SSLContext | None = None
+        self._reloading = Reloading(self)
 
     @property
     def machine(self) -> Broker:
@@ -93,13 +100,15 @@ class BrokerNode:
         servers: list[asyncio.Server | MetricsServer] = []
         try:
             servers.append(await self._listen())
-            self._tasks += [asyncio.create_task(self._keep_connected(other)) for other in self._dialled()]
+            self._dial_all()
             self._tasks.append(asyncio.create_task(self.load.measure()))
             self._tasks.append(asyncio.create_task(self._tick()))
             if self.said.metrics is not None:
                 servers.append(serve_metrics(self, self.said.metrics))
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reloading.hung_up, os.isatty(0))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one may have come before (`serve`)
             self.log.info("serving", listen=str(self.said.listen), epoch=self.machine.epoch, seconds=self.up_s)
             await self._stop.wait()
         finally:
@@ -153,13 +162,14 @@ class BrokerNode:
 
     async def _listen(self) -> asyncio.Server:
         tls = self.network.tls_of(self.name)
+        self.listening = None if tls is None else listening_context(tls)
         listen = self.said.listen
         try:
             return await asyncio.get_running_loop().create_server(
                 self._accept,
                 listen.host,
                 listen.port,
-                ssl=None if tls is None else listening_context(tls),
+                ssl=self.listening,
                 backlog=1024,
             )
         except OSError as error:
@@ -208,9 +218,8 @@ class BrokerNode:
             connection.send(msgspec.msgpack.encode(Answer(error.code, str(error))))
             connection.close(str(error))
             return
-        if said.kind == "status":
-            detail = msgspec.json.encode(snapshot(self))
-            connection.send(msgspec.msgpack.encode(Answer(detail=detail)))
+        if said.kind in ("status", "directory", "operator"):
+            connection.send(msgspec.msgpack.encode(self._answer(said)))
             connection.close("answered")
             return
         detail = b"" if said.kind == "broker" else self._directory
@@ -219,6 +228,12 @@ class BrokerNode:
         self.log.info("connected", peer=said.name, kind=said.kind, connection=connection.name)
         if len(frames) > 1:
             connection.host.received(connection, frames[1:])
+
+    def _answer(self, said: Preamble) -> Answer:
+        """The answer to who asks and goes."""
+        if said.kind == "operator":
+            return answer_operator(self, said.detail)
+        return Answer(detail=self._directory if said.kind == "directory" else msgspec.json.encode(snapshot(self)))
 
     def lost(self, connection: Connection, reason: str) -> None:
         """A stranger is gone."""
@@ -232,28 +247,30 @@ class BrokerNode:
 
     # -- those whom this broker goes to --------------------------------------------------------------------------
 
-    def _dialled(self) -> list[str]:
-        return sorted(other for other in self.network.links[self.name] if self.name < other)
+    def _dial_all(self) -> None:
+        """Go to the neighbours whose names sort after this one, and to nobody else."""
+        dialled = {other for other in self.machine.settings.neighbours if self.name < other}
+        for other in self._dials.keys() - dialled:
+            self._dials.pop(other).cancel()
+        for other in sorted((dialled - self._dials.keys()) & self.network.brokers.keys()):
+            self._dials[other] = asyncio.create_task(self._keep_connected(other))
 
     async def _keep_connected(self, other: str) -> None:
-        tls = self.network.tls_of(self.name)
-        context = None if tls is None else dialling_context(tls)
-        address = self.network.broker(other).reached_at
-        preamble = Preamble("broker", self.name, self.network.broker_token)
         limits = self.network.document.limits
         waits_s, said = backoff_s(), ""
         while True:
             name = f"out-{self._number()}"
             try:
+                tls = self.network.tls_of(self.name)  # certificates may have been renewed
                 await dial(
-                    address,
-                    preamble,
+                    self.network.broker(other).reached_at,
+                    Preamble("broker", self.name, self.network.broker_token),
                     name=name,
                     max_frame_bytes=round(limits.frame_kb * 1000),
                     max_unsent_bytes=round(limits.unsent_kb * 1000),
                     send_buffer_bytes=round(limits.send_buffer_kb * 1000),
                     ready=lambda connection, _: self.driver.attach(connection, other),
-                    tls=context,
+                    tls=None if tls is None else dialling_context(tls),
                     server_name=other,
                 )
             except TidingsError as error:
@@ -266,8 +283,24 @@ class BrokerNode:
                 if name in self.driver.connections:
                     loss = self._losses[name] = asyncio.Event()
                     await loss.wait()
-                    del self._losses[name]
             await asyncio.sleep(next(waits_s))
+
+    # -- another file --------------------------------------------------------------------------------------------
+
+    def adopt(self, network: Network) -> None:
+        """The network is this one from now on; `rewire` has to follow."""
+        self.network = network
+        self._directory = self._known()
+
+    def rewire(self, neighbours: frozenset[str]) -> None:
+        """These are the neighbours from now on."""
+        self.driver.call(self.machine.rewire, neighbours, self.network.links)
+        self._dial_all()
+
+    def _known(self) -> bytes:
+        """What clients are told of the network."""
+        addresses = {name: broker.reached_at for name, broker in self.network.brokers.items()}
+        return msgspec.msgpack.encode(Directory(self.name, addresses))
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -275,8 +308,9 @@ class BrokerNode:
         raise AssertionError(f"a broker delivers nothing itself: {effect}")
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
-        if connection.name in self._losses:
-            self._losses[connection.name].set()
+        loss = self._losses.pop(connection.name, None)
+        if loss is not None:
+            loss.set()
         self.log.info("disconnected", connection=connection.name, address=connection.address, why=reason)
 
     def _on_full(self, error: StoreFullError | None) -> None:
@@ -301,7 +335,8 @@ class BrokerNode:
     async def _end(self) -> None:
         held = len(self.machine.carrier.held)
         self.log.info("draining", held=held)
-        for task in self._tasks:
+        self._reloading.close()
+        for task in (*self._tasks, *self._dials.values()):
             task.cancel()
         if self._failure is None:
             self.driver.ignored |= _DRAINED

@@ -4,6 +4,10 @@ The supervisor starts every broker of the file, starts again what dies (at once 
 it goes on dying), and on SIGTERM or SIGINT tells all to drain and waits for them. Children are forked from a server
 process that has loaded everything already, so a broker that is started again serves within moments. A child ends when
 its supervisor is gone, however that went: nothing is left behind.
+
+On SIGHUP it reads the file again: brokers that are new are started, those that stay are told (SIGHUP) to follow it
+too, and those that are not in it any more leave (`_reloading`) and are not started again. A file that cannot be
+followed changes nothing.
 """
 
 import asyncio
@@ -19,8 +23,10 @@ from types import FrameType
 from typing import Final
 
 from tidings.errors import TidingsError
+from tidings.live.configuration._changes import change_of
 from tidings.live.configuration._config import Network, read_network
 from tidings.live.operations._logs import Log
+from tidings.live.operations._supervision import Supervision, supervision_file
 
 __all__ = ["Supervisor", "serve"]
 
@@ -59,6 +65,7 @@ def serve(network: Network, name: str, log: Log, *, ends_with: int | None = None
     # Machines free what they hold without the collector's help; a look at everything that is held would stop them for
     # tens of milliseconds, so it is a rare event.
     gc.set_threshold(*COLLECTION)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until the broker listens: then it reads its file again
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
@@ -91,6 +98,8 @@ class _Child:
         self.began_s = 0.0
         self.due_s = 0.0
         self.wait_s = 0.0
+        self.leaves_by_s: float | None = None
+        """By when a broker that is not in the file any more has to be gone."""
 
 
 class Supervisor:
@@ -101,24 +110,84 @@ class Supervisor:
         self._log = log
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tidings.live.broker._preload", "uvloop"])
-        self._children = [_Child(name) for name in network.brokers]
-        self._stopping = False
+        self._children = {name: _Child(name) for name in network.brokers}
+        self._told = Supervision(pid=os.getpid())
+        self._stopping = self._reloading = False
+        self._had_terminal = os.isatty(0)
 
     def run(self) -> None:
         """Start all brokers and keep them running until a signal ends it."""
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGHUP: self._hung_up}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        self._tell()
         try:
             while not self._stopping:
-                for child in self._children:
-                    self._look_after(child)
+                if self._reloading:
+                    self._reload()
+                for child in list(self._children.values()):
+                    if child.leaves_by_s is None:
+                        self._look_after(child)
+                    else:
+                        self._see_off(child, child.leaves_by_s)
                 time.sleep(_POLL_S)
         finally:
             self._end()
+            self._told.erase(self._network)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._stopping = True
+
+    def _hung_up(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """From whoever has changed the file, or because the terminal is gone."""
+        if self._had_terminal and not os.isatty(0):
+            self._stopping = True
+        else:
+            self._reloading = True
+
+    def _reload(self) -> None:
+        self._reloading = False
+        self._told.reloads += 1
+        try:
+            after = read_network(self._network.path)
+            change = change_of(self._network, after)
+        except TidingsError as error:
+            self._log.error("reload refused", why=str(error))
+            self._told.refused = str(error)
+            self._tell()
+            return
+        self._log.info("reloaded", change=str(change))
+        self._network = after
+        leaves_by_s = time.monotonic() + 2 * after.document.network.drain_s + PATIENCE_S
+        for child in self._children.values():
+            child.leaves_by_s = None if child.name in after.brokers else leaves_by_s
+            if child.process is not None and child.process.pid is not None and child.process.exitcode is None:
+                os.kill(child.process.pid, signal.SIGHUP)
+        for name in change.added:
+            self._children.setdefault(name, _Child(name))
+        self._told.refused, self._told.change = None, str(change)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Brokers go on, whoever cannot be told of them."""
+        self._told.brokers = [*self._children]
+        try:
+            self._told.write(self._network)
+        except OSError as error:
+            self._log.warning("no reload", why=f"{supervision_file(self._network)}: {error.strerror or error}")
+
+    def _see_off(self, child: _Child, leaves_by_s: float) -> None:
+        """A broker that is not in the file any more is gone, or goes."""
+        process = child.process
+        if process is not None and process.exitcode is None:
+            if time.monotonic() > leaves_by_s:
+                self._log.error("broker killed", broker=child.name, pid=process.pid, why="it did not leave in time")
+                process.kill()
+            return
+        del self._children[child.name]
+        self._log.info("broker left", broker=child.name)
+        self._tell()
 
     def _look_after(self, child: _Child) -> None:
         now_s = time.monotonic()
@@ -141,7 +210,7 @@ class Supervisor:
             self._log.info("broker started", broker=child.name, pid=child.process.pid, starts=child.starts)
 
     def _end(self) -> None:
-        processes = [child.process for child in self._children if child.process is not None]
+        processes = [child.process for child in self._children.values() if child.process is not None]
         for process in processes:
             if process.exitcode is None:
                 process.terminate()

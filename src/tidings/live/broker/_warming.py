@@ -26,11 +26,12 @@ def warm_up(settings: BrokerSettings) -> None:
         wire.Subscribe(broker.epoch, 1, wire.Entry("some", "symbol = 'S' AND price > 1", _SECOND_NS, 1.0, 0)),
     ]
     content = wire.encode_content(wire.Content({"symbol": "S", "price": 2.5, "volume": 7, "urgent": True}, b"", b""))
-    requests += [wire.Publish(1, n, 0, n, _NOW_NS, 0, _SECOND_NS, len(content), content) for n in range(4)]
+    event = wire.Publication(0, _NOW_NS, 0, _SECOND_NS, len(content), content)
+    requests += [wire.Publish(1, n, 0, (msgspec.structs.replace(event, sequence=n),)) for n in range(4)]
     for request in requests:
         _confirm(broker, broker.receive("client", wire.encode(request), _NOW_NS))
     for number in range(2):
-        ack = wire.Ack(broker.epoch, number, 0, 1)
+        ack = wire.Ack(broker.epoch, ((number, number),), 0, 1)
         broker.receive("client", wire.encode(ack), _NOW_NS + (number + 1) * 1_000_000)
 
 

@@ -1,1 +1,3 @@
 """The client library: asynchronous, and its blocking twin."""
+
+__all__: list[str] = []

@@ -70,7 +70,7 @@ class Tidings:
         self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
-        self._has_advertised = False
+        self._has_advertised = self._is_sending = False
         self._is_paused = False
         self._failure: TidingsError | None = None
 
@@ -135,6 +135,8 @@ class Tidings:
         """
         self._check()
         if broker not in self._keeper.addresses:
+            await self._keeper.learn()
+        if broker not in self._keeper.addresses:
             known = ", ".join(sorted(self._keeper.addresses))
             raise InputError(f"there is no broker {broker!r} in the network; there are: {known}")
         if broker != self.home:
@@ -183,10 +185,21 @@ class Tidings:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         driver = self._driver
         now_ns = driver.clock.now_ns()
-        sequence, effects = self._machine.publish(attributes, now_ns, payload=payload, lifetime_ns=lifetime_ns)
+        sequence, effects = self._machine.publish(
+            attributes, now_ns, payload=payload, lifetime_ns=lifetime_ns, waits=True
+        )
         self._in_flight[str(sequence)] = future
         driver.step(effects, now_ns)
+        if not self._is_sending:
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._send_offered)
         return future
+
+    def _send_offered(self) -> None:
+        """What was offered in this turn of the event loop leaves together."""
+        self._is_sending = False
+        if self._failure is None:
+            self._driver.call(self._machine.send)
 
     async def flush(self) -> None:
         """Wait until everything that was offered has been accepted or refused."""
@@ -275,8 +288,7 @@ class Tidings:
         elif isinstance(effect, Connect):
             self._keeper.connect(effect.broker)
         elif isinstance(effect, Disconnect):
-            # In the next turn: the machine is in the middle of a step, and a closed connection is one more.
-            asyncio.get_running_loop().call_soon(self._keeper.disconnect, effect.broker)
+            self._keeper.disconnect(effect.broker)
         elif isinstance(effect, Moved):
             self._done("move", effect.target)
         elif isinstance(effect, Failed):

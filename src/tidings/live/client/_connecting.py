@@ -30,12 +30,14 @@ def connect(
     window: int = 256,
     record: int = 10,
     synchronised_clocks: bool = False,
+    may_be_moved: bool = True,
     connect_s: float = CONNECT_S,
 ) -> Tidings:
     """A client of the broker at host:port, to be used with `async with`.
 
     `authority` makes it TLS, `certificate` and `key` mutual; `server_name` is the name that the broker's certificate
     has to have, if it is not the host. `record` is how many of its last events each event describes (paper A).
+    `may_be_moved`: whether the network may ask it to make another broker its home.
     """
     try:
         where = Address.parse(address)
@@ -52,6 +54,7 @@ def connect(
         window=window,
         max_unacknowledged=max_in_flight,
         synchronised_clocks=synchronised_clocks,
+        may_be_moved=may_be_moved,
     )
     context = None
     if authority is not None:

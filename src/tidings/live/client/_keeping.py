@@ -1,10 +1,12 @@
 """The connections of a client: each is opened again whenever it is lost, until nobody wants it any more.
 
 The first leads to the address that the application gave. Brokers tell whom they admit who they are and where the others
-are, so that a client which moves to another home broker (`Connect`) finds it.
+are, so that a client which moves to another home broker (`Connect`) finds it; where one has been added since, they are
+asked again.
 """
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Callable
@@ -66,17 +68,43 @@ class Keeper:
 
     def connect(self, broker: str) -> None:
         """Have a connection with this broker; one that nobody has told of is not to be found."""
-        address = self.addresses.get(broker)
-        if broker not in self._tasks and address is not None:
-            self._tasks[broker] = asyncio.create_task(self._keep(address, broker, None))
+        if broker not in self._tasks:
+            self._tasks[broker] = asyncio.create_task(self._find(broker))
+
+    async def _find(self, broker: str) -> None:
+        if broker not in self.addresses:
+            await self.learn()
+        if broker in self.addresses:
+            await self._keep(self.addresses[broker], broker, None)
+
+    async def learn(self) -> None:
+        """Ask the brokers that are known where all brokers are by now: some may have been added."""
+        question = msgspec.structs.replace(self._preamble, kind="directory")
+
+        def ready(connection: Connection, answer: Answer) -> None:
+            self._told(connection, answer)
+
+        for name in [*self._open]:
+            with contextlib.suppress(ConnectionLostError, DeniedError):
+                await dial(
+                    self.addresses[name],
+                    question,
+                    name="directory",
+                    max_frame_bytes=self._max_frame_bytes,
+                    ready=ready,
+                    tls=self._tls,
+                    server_name=name,
+                )
 
     def disconnect(self, broker: str) -> None:
         """Have none any more."""
         task = self._tasks.pop(broker, None)
         if task is not None:
             task.cancel()
-        if broker in self._open:
-            self._open.pop(broker).close("the client has moved")
+        connection = self._open.pop(broker, None)
+        if connection is not None:
+            # In the next turn: the machine is in the middle of a step, and a closed connection is one more.
+            asyncio.get_running_loop().call_soon(connection.close, "the client has moved")
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -105,6 +133,15 @@ class Keeper:
                 self._denied(error)
                 return
 
+    def _told(self, connection: Connection, answer: Answer) -> str:
+        """Where all brokers are, by one of them; its name."""
+        try:
+            directory = msgspec.msgpack.decode(answer.detail, type=Directory)
+        except msgspec.MsgspecError as error:
+            raise DeniedError("malformed", f"{connection.address} does not say which broker it is: {error}") from None
+        self.addresses |= directory.addresses
+        return directory.name
+
     async def _dial(self, address: Address, server_name: str | None) -> tuple[str, asyncio.Event]:
         """A connection: the broker's name, and what tells when it is lost."""
         self._numbers += 1
@@ -114,12 +151,7 @@ class Keeper:
 
         def ready(connection: Connection, answer: Answer) -> None:
             nonlocal found
-            try:
-                directory = msgspec.msgpack.decode(answer.detail, type=Directory)
-            except msgspec.MsgspecError as error:
-                raise DeniedError("malformed", f"{address} does not say which broker it is: {error}") from None
-            self.addresses |= directory.addresses
-            found = directory.name
+            found = self._told(connection, answer)
             self._losses[name] = loss
             self._open[found] = connection
             self._attach(connection, found)

@@ -22,6 +22,7 @@ from tidings.scheduling import strategy
 __all__ = ["Address", "Network", "Rule", "Tls", "Token", "is_loopback", "read_network"]
 
 _SECOND_NS = 10**9
+_SCENARIO = frozenset({"topology", "publishers", "subscribers"})
 _FRAME_BYTES_LEAST = 16_384
 
 
@@ -102,6 +103,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             synchronised_clocks=said.synchronised_clocks,
             must_advertise=said.must_advertise,
             tracing=self.document.trace is not None,
+            trace_sample=1.0 if self.document.trace is None else self.document.trace.sample,
             ping_ns=round(said.ping_s * _SECOND_NS),
             silence_ns=round(said.silence_s * _SECOND_NS),
             refresh_ns=round(said.refresh_s * _SECOND_NS),
@@ -128,6 +130,11 @@ def read_network(path: Path) -> Network:
         raise ConfigurationError(f"{path}: cannot be read: {why}; give the path of a network in TOML") from None
     try:
         place = source.root
+        if _SCENARIO & source.table().keys():
+            raise ConfigurationError(
+                f"{path}: this is a scenario, which `tidings simulate` and `tidings predict` take; a network of live "
+                "brokers has a table [[broker]] for each (examples/live/network.toml)"
+            )
         document = decode(source.table(), written.Document, place)
         network = Network(
             path=path,

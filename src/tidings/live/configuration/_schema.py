@@ -79,7 +79,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     """What holds for all brokers."""
 
     scheme: Scheme = "bypass+buffer"
-    strategy: str = "lookahead"
+    strategy: str = "triage"
     r: float | None = None
     store: Text = "store"
     store_size_kb: Kilobytes = field(name="store_size", default=8e6)

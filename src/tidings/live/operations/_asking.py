@@ -1,19 +1,19 @@
 """How a network is: every broker of the file is asked, at once, and whoever does not answer is down."""
 
 import asyncio
-import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tidings.errors import TidingsError
-from tidings.live.broker._admission import Answer, Preamble
+from tidings.live.broker._admission import GRACE_S, Answer, Preamble
 from tidings.live.configuration._config import Network
 from tidings.live.security._tls import dialling_context
 from tidings.live.transport._connection import Connection
 from tidings.live.transport._dialling import dial
 
-__all__ = ["ask_network"]
+__all__ = ["ask_network", "put_question"]
 
 _MAX_ANSWER_BYTES = 1 << 24
 
@@ -34,29 +34,54 @@ class _Listener:
         """Nothing is sent."""
 
 
-async def ask_network(network: Network) -> list[dict[str, Any]]:
-    """What each broker says of itself, in the order of the file: its status, or `down` with the reason."""
+async def ask_network(
+    network: Network, *, patience_s: float = GRACE_S, known: Mapping[str, dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """What each broker says of itself, in the order of the file: its status, or `down` with the reason.
+
+    Who does not answer within `patience_s` is down; whose status is `known` is not asked.
+    """
+    told = known or {}
     token = network.broker_token or next((token.secret for token in network.tokens), None)
-    return list(await asyncio.gather(*(_ask(network, name, token) for name in network.brokers)))
+
+    async def ask(name: str) -> dict[str, Any]:
+        if name in told:
+            return {"up": True, **told[name]}
+        try:
+            async with asyncio.timeout(patience_s):
+                return await _ask(network, name, token)
+        except TimeoutError:
+            return _down(network, name, f"it did not answer within {patience_s:g} s")
+
+    return list(await asyncio.gather(*(ask(name) for name in network.brokers)))
 
 
 async def _ask(network: Network, name: str, token: str | None) -> dict[str, Any]:
-    tls = network.tls_of(name)
     try:
-        context: ssl.SSLContext | None = None if tls is None else dialling_context(tls)
-        answer = await dial(
-            network.broker(name).reached_at,
-            Preamble("status", "status", token),
-            name="status",
-            max_frame_bytes=_MAX_ANSWER_BYTES,
-            ready=_be_heard,
-            tls=context,
-            server_name=name,
-        )
+        answer = await put_question(network, name, Preamble("status", "status", token))
         status: dict[str, Any] = msgspec.json.decode(answer.detail)
         return {"up": True, **status}
     except TidingsError as error:
-        return {"up": False, "name": name, "why": str(error)}
+        return _down(network, name, str(error))
+
+
+def _down(network: Network, name: str, why: str) -> dict[str, Any]:
+    """Of a broker that does not answer: why, and whom it has links with by the file."""
+    return {"up": False, "name": name, "why": why, "absent": sorted(network.links[name])}
+
+
+async def put_question(network: Network, name: str, question: Preamble) -> Answer:
+    """What a broker answers to the first and only frame of a connection; a TidingsError if it does not."""
+    tls = network.tls_of(name)
+    return await dial(
+        network.broker(name).reached_at,
+        question,
+        name="status",
+        max_frame_bytes=_MAX_ANSWER_BYTES,
+        ready=_be_heard,
+        tls=None if tls is None else dialling_context(tls),
+        server_name=name,
+    )
 
 
 def _be_heard(connection: Connection, answer: Answer) -> None:  # noqa: ARG001

@@ -1,22 +1,26 @@
 """Prometheus metrics of one broker, in base units; nothing is labelled by event, client or subscription.
 
-The page is made by prometheus-client in a thread of its own; what it shows is collected on the event loop, where the
-machine is at rest.
+They are written by prometheus-client in a thread of their own; what they show is collected on the event loop, where the
+machine is at rest. On loopback the operator's page is served beside them.
 """
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tidings.errors import TidingsError
+from tidings.live.configuration._config import is_loopback
 from tidings.live.configuration._schema import Address
 from tidings.live.operations._status import snapshot
+from tidings.live.page._application import page_application
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -95,8 +99,27 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
         yield gauge
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request: one that waits for the event loop holds up nobody."""
+
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Quiet(WSGIRequestHandler):
+    """Requests are not worth a line in the log."""
+
+    timeout = PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
 class MetricsServer:
-    """The page, served."""
+    """Metrics and page, served."""
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
         self._server = server
@@ -112,14 +135,22 @@ class MetricsServer:
 
 
 def serve_metrics(node: "BrokerNode", address: Address) -> MetricsServer:
-    """Serve the metrics of a broker."""
+    """Serve the metrics of a broker, and on loopback the page."""
     registry = CollectorRegistry()
     registry.register(_Collector(node))
     ProcessCollector(registry=registry)
+    application: Any = make_wsgi_app(registry)
+    if is_loopback(address.host):
+        application = page_application(node, application)
+        node.log.info("page", at=f"http://{address}/")
+    kind = _Server6 if ":" in address.host else _Server
     try:
-        server, thread = start_http_server(address.port, address.host, registry)
+        server = make_server(address.host, address.port, application, kind, handler_class=_Quiet)
     except OSError as error:
         raise TidingsError(
             f"broker {node.name!r} cannot serve metrics at {address}: {error.strerror or error}; give another port"
         ) from None
+    thread = threading.Thread(target=server.serve_forever, name="tidings-metrics", daemon=True)
+    thread.start()
+    node.log.info("metrics", at=f"http://{address}/metrics")
     return MetricsServer(server, thread)

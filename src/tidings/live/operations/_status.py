@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
-    from tidings.protocol import Peer
+    from tidings.protocol import Broker, Peer
 
 __all__ = ["Load", "snapshot"]
 
 _EVERY_S: Final = 1.0
 _TOO_LATE: Final = ("expired", "hopeless", "full")
+SUBSCRIBERS_MAX: Final = 1_000
+"""So many are told of one by one, those with the least share on time first."""
 
 
 class Load:
@@ -33,9 +35,10 @@ class Load:
 def snapshot(node: "BrokerNode") -> dict[str, Any]:
     """Everything that is known now; times in seconds."""
     machine = node.machine
-    sent, counts = machine.sent["Transfer"] - machine.counts["resent"], machine.counts
+    sent, counts = machine.carrier.events_out, machine.counts
     too_late = sum(counts[reason] for reason in _TOO_LATE)
     clients = machine.clients.values()
+    subscribers = _subscribers(machine)
     return {
         "name": node.name,
         "epoch": machine.epoch,
@@ -57,6 +60,8 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
         "transfers": sent,
         "too_late": too_late,
         "on_time": None if sent + too_late == 0 else round(sent / (sent + too_late), 6),
+        "subscribers": subscribers[:SUBSCRIBERS_MAX],
+        "subscribers_left_off": max(len(subscribers) - SUBSCRIBERS_MAX, 0),
         "counts": dict(counts),
         "refused": dict(machine.refused),
         "store": {
@@ -76,3 +81,25 @@ def _peer(peer: "Peer") -> dict[str, Any]:
         "rtt_s": round(peer.meter.rtt_ns * 1e-9, 6),
         "mean_s_per_kb": peer.meter.mean_s_per_kb,
     }
+
+
+def _subscribers(machine: "Broker") -> list[dict[str, Any]]:
+    """The clients here that want something, in the order of their shares on time; those who were sent nothing last."""
+    found = []
+    for name, peer in machine.clients.items():
+        subscriptions = len(machine.gossip.local.of(name))
+        if subscriptions:
+            sent, too_late = peer.outbox.next_number, peer.outbox.too_late
+            found.append(
+                {
+                    "client": name,
+                    "connected": peer.is_up,
+                    "subscriptions": subscriptions,
+                    "queued": peer.outbox.waiting,
+                    "under_way": peer.outbox.under_way,
+                    "sent": sent,
+                    "too_late": too_late,
+                    "on_time": None if sent + too_late == 0 else round(sent / (sent + too_late), 6),
+                }
+            )
+    return sorted(found, key=lambda each: (each["on_time"] is None, each["on_time"] or 0.0, each["client"]))

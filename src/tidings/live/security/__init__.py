@@ -1,1 +1,3 @@
 """TLS, and certificates for trying it locally."""
+
+__all__: list[str] = []

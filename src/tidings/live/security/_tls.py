@@ -10,7 +10,7 @@ from pathlib import Path
 from tidings.errors import ConfigurationError
 from tidings.live.configuration._config import Tls
 
-__all__ = ["client_context", "dialling_context", "listening_context"]
+__all__ = ["client_context", "dialling_context", "listening_context", "renew"]
 
 
 def listening_context(tls: Tls) -> ssl.SSLContext:
@@ -21,6 +21,11 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
     _trust(context, tls.authority)
     context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates else ssl.CERT_OPTIONAL
     return context
+
+
+def renew(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read a broker's certificate again: who connects from now on is shown that one."""
+    _show(context, tls.certificate, tls.key)
 
 
 def dialling_context(tls: Tls) -> ssl.SSLContext:

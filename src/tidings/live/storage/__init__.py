@@ -1,1 +1,3 @@
 """The durable store and its group commit."""
+
+__all__: list[str] = []

@@ -16,7 +16,6 @@ brokers. Files are written by a thread. A broker that is killed loses the rows o
 """
 
 import concurrent.futures
-import hashlib
 import time
 from collections import OrderedDict
 from pathlib import Path
@@ -29,20 +28,11 @@ from tidings.protocol import EventId, Note, PeerError, wire
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
 
-__all__ = ["TraceWriter", "is_sampled"]
+__all__ = ["TraceWriter"]
 
 MAX_OPEN: Final = 200_000
 """Hops that have begun and not ended; at the bound the oldest is written as lost."""
-_HASHES: Final = 1 << 32
 _OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
-
-
-def is_sampled(event: EventId, sample: float) -> bool:
-    """Whether an event is traced: a matter of its identity, so every broker decides alike."""
-    if sample >= 1.0:
-        return True
-    digest = hashlib.blake2b(repr(event).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") < sample * _HASHES
 
 
 class _Hop:
@@ -72,7 +62,8 @@ class TraceWriter:
         self._files = 0
         self._began_s = time.monotonic()
         self._hops: OrderedDict[tuple[EventId, str], _Hop] = OrderedDict()
-        self._numbers: dict[tuple[str, int], EventId] = {}
+        self._numbers: dict[str, dict[int, EventId]] = {}  # by peer: what the numbers under way stand for
+        self._free_ns: dict[str, int] = {}  # by peer: when the last event that was sent to it was there
         self._links_up: dict[str, bool] = {}
         self._subscriptions = SubscriptionRows(self.directory, self._name)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "tidings-trace")
@@ -93,43 +84,32 @@ class TraceWriter:
 
     # -- what the driver tells -----------------------------------------------------------------------------------
 
-    def note(self, note: Note, frame: bytes, now_ns: int) -> bool:
-        """Write down what happened; whether the frame sent next is the one that a sending was about."""
-        event = note.event
-        if not is_sampled(event, self._sample):
-            return False
-        kind = note.kind
+    def note(self, note: Note, now_ns: int) -> None:
+        """Write down what happened."""
+        event, kind = note.event, note.kind
         if kind == "enqueued":
             self._hops[event, note.peer] = _Hop(now_ns)
             if len(self._hops) > MAX_OPEN:
                 (event, peer), hop = self._hops.popitem(last=False)
                 self._end(event, peer, hop, None, "lost")
         elif kind == "sent":
-            return (event, note.peer) in self._hops
+            under_way = self._hops.get((event, note.peer))
+            if under_way is not None:
+                under_way.sent_ns, under_way.number, under_way.targets = now_ns, note.number, note.targets
+                self._numbers.setdefault(note.peer, {})[note.number] = event
         elif kind == "accepted":
-            self._accepted(event, frame, now_ns)
+            self._accepted(event, note.publication, now_ns)
         elif kind in _OUTCOMES:
             given_up = self._hops.pop((event, note.peer), None)
             if given_up is not None:
                 self._end(event, note.peer, given_up, None, _OUTCOMES[kind])
         elif kind == "withdrawn":
             self._hops.pop((event, note.peer), None)
-        return False
-
-    def sent(self, note: Note, frame: bytes, now_ns: int) -> None:
-        """The frame of a sending has its number, and for a client its subscriptions."""
-        hop = self._hops[note.event, note.peer]
-        try:
-            said = wire.decode(frame)
-        except PeerError:
-            return
-        if isinstance(said, wire.Transfer):
-            hop.sent_ns, hop.number, hop.targets = now_ns, said.number, tuple(said.targets)
-            self._numbers[note.peer, said.number] = note.event
 
     def acknowledged(self, peer: str, frame: bytes, now_ns: int) -> None:
         """The other end has it."""
-        if not self._numbers:
+        numbers = self._numbers.get(peer)
+        if not numbers:
             return
         try:
             said = wire.decode(frame)
@@ -137,14 +117,18 @@ class TraceWriter:
             return
         if not isinstance(said, wire.Ack) or said.session != self._node.machine.epoch:
             return
-        event = self._numbers.pop((peer, said.number), None)
-        if event is None:
-            return
-        hop = self._hops.pop((event, peer), None)
-        if hop is not None and hop.sent_ns is not None:
-            known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
-            half_ns = 0 if known is None else int(known.meter.rtt_ns / 2)
-            self._end(event, peer, hop, max(now_ns - said.held_ns - half_ns, hop.sent_ns), "received")
+        known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
+        half_ns = 0 if known is None else int(known.meter.least_ns / 2)
+        received_ns = now_ns - said.held_ns - half_ns
+        for first, last in said.numbers:
+            for number in [number for number in numbers if first <= number <= last]:
+                event = numbers.pop(number)
+                hop = self._hops.pop((event, peer), None)
+                if hop is not None and hop.sent_ns is not None:
+                    # A link carries one event after the other: what was under way before it, it had to wait for.
+                    hop.sent_ns = max(hop.sent_ns, self._free_ns.get(peer, 0))
+                    self._free_ns[peer] = max(received_ns, hop.sent_ns)
+                    self._end(event, peer, hop, self._free_ns[peer], "received")
 
     def stored(self, key: str, value: bytes | None, now_ns: int) -> None:
         """Subscriptions are known by their place in the durable store."""
@@ -171,14 +155,9 @@ class TraceWriter:
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
-    def _accepted(self, event: EventId, frame: bytes, now_ns: int) -> None:
-        try:
-            said = wire.decode(frame)
-            if not isinstance(said, wire.Publish):
-                return
-            attributes = wire.decode_content(said.content).attributes
-        except PeerError:
-            return
+    def _accepted(self, event: EventId, said: wire.Publication | None, now_ns: int) -> None:
+        assert said is not None
+        attributes = wire.decode_content(said.content).attributes
         client = self._node.machine.clients.get(event[0])
         transit_ns = 0 if client is None else client.meter.transit_ns(said.size_bytes)
         departure_ns = now_ns - said.age_ns - transit_ns
@@ -198,7 +177,7 @@ class TraceWriter:
         self._add("hops", _hop_row(event, None, self._name, departure_ns, departure_ns, now_ns, "received"))
 
     def _end(self, event: EventId, peer: str, hop: _Hop, received_ns: int | None, outcome: str) -> None:
-        self._numbers.pop((peer, hop.number), None)
+        self._numbers.get(peer, {}).pop(hop.number, None)
         if peer in self._node.network.links[self._name]:
             self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, outcome))
         elif received_ns is not None:

@@ -20,6 +20,9 @@ __all__ = ["Connection", "Host"]
 HIGH_BYTES: Final = 64 * 1024
 LOW_BYTES: Final = 16 * 1024
 NOT_SENT_BYTES: Final = 16 * 1024
+TURN_BYTES: Final = 448 * 1024
+"""So much is read from one connection in one turn of the event loop: then it is the turn of the others, and of what is
+to be sent. (A loop that is given more goes on reading for megabytes.)"""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to send what it still has."""
 UNHEARD_MS: Final = 15_000
@@ -59,6 +62,8 @@ class Connection(asyncio.Protocol):
         self.is_congested = False
         self.last_credit = b""  # the last frame that told the peer's credit
         self.received_bytes = self.sent_bytes = 0
+        self._turn_bytes = 0  # read in this turn of the event loop
+        self._is_waiting = False  # nothing is read for a while
         self._splitter = Splitter(max_frame_bytes)
         self._max_unsent_bytes = max_unsent_bytes
         self._send_buffer_bytes = send_buffer_bytes
@@ -89,6 +94,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come in; all frames that they complete go to the host at once."""
         self.received_bytes += len(data)
+        self._turn_bytes += len(data)
+        if self._turn_bytes == len(data):
+            self._loop.call_soon(self._end_turn)
+        if self._turn_bytes >= TURN_BYTES:
+            self._pause()
         try:
             frames = self._splitter.feed(data)
         except FramingError as error:
@@ -133,8 +143,9 @@ class Connection(asyncio.Protocol):
 
     def pause_reading(self, seconds: float) -> None:
         """Read nothing for so long: the peer has to wait."""
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._pause()
             self._loop.call_later(seconds, self._resume_reading)
 
     def close(self, reason: str) -> None:
@@ -157,8 +168,21 @@ class Connection(asyncio.Protocol):
         """Whether frames can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    def _pause(self) -> None:
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _end_turn(self) -> None:
+        self._turn_bytes = 0
+        if not self._is_waiting:
+            self._resume()
+
     def _resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        self._is_waiting = False
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
 
     def _flush(self) -> None:

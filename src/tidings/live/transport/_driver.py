@@ -14,7 +14,7 @@ it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from tidings.live.storage._committer import Committer
@@ -35,22 +35,24 @@ class Guard(Protocol):
 
     watched: frozenset[int]
     """The tags that `allows` wants to see."""
+    is_ruled: bool
+    """Whether `may_publish` has to be asked."""
 
     def allows(self, tag: int, frame: bytes) -> bytes | None:
         """None if a frame may pass, or the frame to answer it with (an empty one: close the connection)."""
 
-    def takes(self, frames: int, now_ns: int) -> float:
-        """How long the peer has to wait after so many frames; 0 if it may go on."""
+    def may_publish(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether an event may be published."""
+
+    def takes(self, count: int, now_ns: int) -> float:
+        """How long the peer has to wait after so many frames and events; 0 if it may go on."""
 
 
 class Tracer(Protocol):
     """Who writes down what happens to events."""
 
-    def note(self, note: Note, frame: bytes, now_ns: int) -> bool:
-        """Something happened while this frame was handled; whether the frame sent next belongs to it."""
-
-    def sent(self, note: Note, frame: bytes, now_ns: int) -> None:
-        """The frame that a note of sending was about."""
+    def note(self, note: Note, now_ns: int) -> None:
+        """Something happened to an event."""
 
     def acknowledged(self, peer: str, frame: bytes, now_ns: int) -> None:
         """An acknowledgement has come in."""
@@ -87,7 +89,6 @@ class Driver:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._frame = b""  # the one that is being handled
 
     def start(self) -> None:
         """The machine comes to life."""
@@ -110,9 +111,11 @@ class Driver:
         connection.host = self
         connection.peer = peer
         self.connections[connection.name] = connection
+        self.call(self.machine.connected, connection.name)
         if guard is not None:
             self._guards[connection.name] = guard
-        self.call(self.machine.connected, connection.name)
+            if guard.is_ruled:
+                self.machine.restrict(connection.name, guard.may_publish)
 
     # -- what connections say ------------------------------------------------------------------------------------
 
@@ -123,9 +126,10 @@ class Driver:
     def received(self, connection: Connection, frames: list[bytes]) -> None:
         """Frames that came together."""
         now_ns = self.clock.now_ns()
-        name, receive, step = connection.name, self.machine.receive, self.step
+        machine, name = self.machine, connection.name
         guard = self._guards.get(name)
         watched = self.ignored | guard.watched if guard is not None else self.ignored
+        passed: list[bytes] = []
         for frame in frames:
             tag = tag_of(frame)
             if tag in watched and not self._may_pass(connection, guard, tag, frame):
@@ -134,9 +138,12 @@ class Driver:
                 frame = self._credited(connection, tag, frame, now_ns)
             elif tag < 0:
                 frame = _NONSENSE
-            self._frame = frame
-            step(receive(name, frame, now_ns), now_ns)
-        if guard is not None and (wait_s := guard.takes(len(frames), now_ns)) > 0.0:
+            passed.append(frame)
+        events = machine.events_in
+        self.step(machine.receive_many(name, passed, now_ns), now_ns)
+        # Of frames with events each event counts, and of others each frame.
+        count = max(machine.events_in - events, len(frames))
+        if guard is not None and (wait_s := guard.takes(count, now_ns)) > 0.0:
             connection.pause_reading(wait_s)
 
     def lost(self, connection: Connection, reason: str) -> None:
@@ -181,7 +188,7 @@ class Driver:
             except PeerError:
                 return frame
             if isinstance(told, wire.Ack):
-                return wire.encode(wire.Ack(told.session, told.number, told.held_ns, 0))
+                return wire.encode(wire.Ack(told.session, told.numbers, told.held_ns, 0))
             return wire.encode(wire.Credit(0))
         return frame
 
@@ -189,7 +196,6 @@ class Driver:
 
     def step(self, effects: list[Effect], now_ns: int) -> None:
         """Carry out what the machine wants done."""
-        traced: Note | None = None
         tracer, connections = self.tracer, self.connections
         for effect in effects:
             kind = type(effect)
@@ -197,12 +203,9 @@ class Driver:
                 connection = connections.get(effect.connection)  # type: ignore[union-attr]
                 if connection is not None:
                     connection.send(effect.frame)  # type: ignore[union-attr]
-                if traced is not None and tracer is not None:
-                    tracer.sent(traced, effect.frame, now_ns)  # type: ignore[union-attr]
-                    traced = None
             elif kind is Note:
                 if tracer is not None:
-                    traced = effect if tracer.note(effect, self._frame, now_ns) else None  # type: ignore[assignment,arg-type]
+                    tracer.note(effect, now_ns)  # type: ignore[arg-type]
             elif kind is Store or kind is Erase:
                 self._write(effect, now_ns)  # type: ignore[arg-type]
             elif kind is SetTimer:

@@ -4,18 +4,17 @@ What cannot be taken on is not acknowledged, and comes again: nothing while the 
 while the broker does not know what the others want. What must not be taken on is refused, and its publisher told why.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
-from tidings.protocol._addresses import broker_of, is_address
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
-from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._registry import Registry
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.broker._straight import Published
+from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.relocation._relocating import Relocating
 
 __all__ = ["Accepting"]
@@ -28,7 +27,6 @@ class Accepting:
         self,
         settings: BrokerSettings,
         *,
-        gossip: Gossip,
         carrier: Carrier,
         registry: Registry,
         relocating: Relocating,
@@ -39,7 +37,6 @@ class Accepting:
         when_durable: Callable[..., None],
     ) -> None:
         self._settings = settings
-        self._gossip = gossip
         self._carrier = carrier
         self._registry = registry
         self._relocating = relocating
@@ -48,6 +45,8 @@ class Accepting:
         self._note = note
         self._count = count
         self._when_durable = when_durable
+        self._taken: list[tuple[Any, ...]] = []
+        self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
     @property
     def credit(self) -> int:
@@ -62,64 +61,88 @@ class Accepting:
             self._send(peer, wire.Credit(peer.credit_told))
 
     def transfer(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
-        """A neighbour hands an event over."""
-        if self._is_new(source, said.session, said.number, said.floor):
-            self._carrier.transfer(source, said, now_ns)
-            self._take(source, said.number, now_ns)
+        """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
+        taken: list[int] = []
+        try:
+            for number in self._news(source, said):
+                if not self._carrier.has_room:
+                    self._count("no room")
+                    break
+                place = number - said.number
+                self._carrier.transfer(source, said.events[place], said.targets[place], now_ns)
+                taken.append(number)
+        finally:
+            self._take(source, taken, now_ns)
 
     def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
-        """A client publishes an event."""
-        if not self._is_new(source, said.session, said.number, said.floor):
-            return
-        try:
-            matched = self._match(source, wire.decode_content(said.content).attributes)
-        except (EventError, PeerError) as error:
-            code = error.code if isinstance(error, PeerError) else "content"
-            self._deny(source, "publish", str(said.sequence), said.number, PeerError(code, str(error)))
-            return
-        id = (source.name, source.epoch, said.sequence)
-        self._note("accepted", id)
-        self._carrier.publish(source, said, matched, self._relocating.tag(id, now_ns), now_ns)
-        self._take(source, said.number, now_ns)
+        """A client publishes events."""
+        carrier, registry = self._carrier, self._registry
+        name, epoch, first, events = source.name, source.epoch, said.number, said.events
+        allows, needs_advertisement = source.allows, registry.checks(name)
+        relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
+        taken: list[int] = []
+        for number in self._news(source, said):
+            if not carrier.has_room:
+                self._count("no room")
+                break
+            event = events[number - first]
+            lifetime_ns = carrier.lifetime_ns(event)
+            try:
+                attributes = decode(event.content).attributes
+                if allows is not None and not allows(attributes):
+                    raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
+                if needs_advertisement:
+                    registry.require_advertised(name, attributes)
+                course = find(attributes, lifetime_ns)
+            except (EventError, PeerError) as error:
+                code = error.code if isinstance(error, PeerError) else "content"
+                self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
+                continue
+            id = (name, epoch, event.sequence)
+            self._note("accepted", id, "", number, (), event)
+            trace = self._relocating.tag(id, now_ns) if relocates else None
+            if trace is not None or not course.is_nobodys:
+                since_ns = carrier.since_ns(event, source, now_ns)
+                carrier.publish(Published(id, event, lifetime_ns, since_ns, course), trace, now_ns)
+            taken.append(number)
+        self._take(source, taken, now_ns)
 
-    def acknowledge(self, peer: Peer, epoch: int, number: int, held_ns: int) -> None:
-        """An event is durable: say so, if its sender is still the one who sent it."""
+    def acknowledge(self, peer: Peer, epoch: int, numbers: Sequence[int], held_ns: int) -> None:
+        """Events are durable: say so, if their sender is still the one who sent them."""
         if peer.epoch == epoch:
-            peer.inbox.acknowledge(number)
-            self._acknowledge(peer, number, held_ns)
+            peer.inbox.acknowledge(numbers)
+            self._acknowledge(peer, numbers, held_ns)
 
-    def _match(self, source: Peer, attributes: Mapping[str, Any]) -> dict[str, list[wire.Entry]]:
-        """By home broker, this one included: the subscriptions that want an event of this client."""
-        self._registry.require_advertised(source.name, attributes)
-        matched = self._gossip.interests.match(attributes)
-        here: list[wire.Entry] = []
-        for client, entries in self._gossip.local.match(attributes).items():
-            if not is_address(client):
-                here += entries
-            elif broker_of(client) not in matched:  # the client's new home is told of, but not yet known here
-                matched[client] = entries
-        if here:
-            matched[self._settings.name] = here
-        return matched
-
-    def _is_new(self, source: Peer, session: int, number: int, floor: int) -> bool:
-        """Whether a transfer has to be taken on; one that was is acknowledged again."""
-        if session != source.epoch:
-            return False
-        known = source.inbox.look(number, floor)
-        if known == "acknowledged":
-            self._acknowledge(source, number, 0)
-        elif known == "new" and not self._carrier.has_room:
-            self._count("no room")
-            return False
-        return known == "new"
-
-    def _take(self, source: Peer, number: int, now_ns: int) -> None:
-        source.inbox.take(number)
-        self._when_durable("ack", source, source.epoch, number, now_ns)
-
-    def _acknowledge(self, peer: Peer, number: int, held_ns: int) -> None:
-        """Tell the sender; without buffering no broker waits for it, and credit comes with the pings."""
-        if peer.is_up and (peer.kind == "client" or self._settings.buffers):
+    def flush(self) -> None:
+        """Have acknowledged what was taken in this step, once what was stored of it is durable; and send the
+        acknowledgements that can be sent, one to each."""
+        taken, self._taken = self._taken, []
+        for what in taken:
+            self._when_durable(*what)
+        acks, self._acks = self._acks, {}
+        for peer, (numbers, held_ns) in acks.items():
             peer.credit_told = self.credit
-            self._send(peer, wire.Ack(peer.epoch, number, max(held_ns, 0), peer.credit_told))
+            for begin in range(0, len(numbers), wire.MAX_BATCH):
+                some = tuple(numbers[begin : begin + wire.MAX_BATCH])
+                self._send(peer, wire.Ack(peer.epoch, some, held_ns, peer.credit_told))
+
+    def _news(self, source: Peer, said: wire.Transfer | wire.Publish) -> Sequence[int]:
+        """The numbers that have to be taken on; those that were are acknowledged again."""
+        if said.session != source.epoch:
+            return ()
+        new, done = source.inbox.look(said.number, len(said.events), said.floor)
+        if done:
+            self._acknowledge(source, done, 0)
+        return new
+
+    def _take(self, source: Peer, numbers: list[int], now_ns: int) -> None:
+        if numbers:
+            source.inbox.take(numbers)
+            self._taken.append(("ack", source, source.epoch, numbers, now_ns))
+
+    def _acknowledge(self, peer: Peer, numbers: Sequence[int], held_ns: int) -> None:
+        """Tell the sender with the end of this step."""
+        if peer.is_up:
+            known = self._acks.get(peer)
+            before = [] if known is None else known[0]
+            self._acks[peer] = (before + ranges(numbers), max(held_ns, 0))

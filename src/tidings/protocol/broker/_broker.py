@@ -35,6 +35,8 @@ __all__ = ["Broker"]
 
 _EPOCH: Final = "epoch"
 _READY: Final = "ready"
+_EVENT: Final = "event/"
+_SEEN: Final = "seen/"
 _EPOCHS_APART_NS: Final = 1_000_000
 
 
@@ -55,14 +57,14 @@ class Broker(Doorway):
         )
         self.carrier = Carrier(
             settings,
-            links=self.gossip.links,
-            local=self.gossip.local,
+            gossip=self.gossip,
             neighbours=self.neighbours,
             clients=self.clients,
-            send=self._send,
+            send_frame=self._send_frame,
             store=self._journal.store,
             erase=self._journal.erase,
             note=self._note,
+            is_noted=self._is_noted,
             count=self._count,
             expire_at=self._expire_at,
             retry_at=self._retry_at,
@@ -89,7 +91,6 @@ class Broker(Doorway):
         )
         self._accepting = Accepting(
             settings,
-            gossip=self.gossip,
             carrier=self.carrier,
             registry=self.registry,
             relocating=self.relocating,
@@ -109,21 +110,22 @@ class Broker(Doorway):
         self.epoch = max(int(self._kept.get(_EPOCH, b"0")) + 1, now_ns // _EPOCHS_APART_NS)
         self._journal.store(_EPOCH, str(self.epoch).encode())
         self.is_ready = _READY in self._kept or not self.settings.neighbours
-        for key in sorted(self._kept):
-            self._restore(key, self._kept[key])
+        self._restore(self._kept)
         self._kept.clear()
         self.carrier.epoch = self.epoch
         self._when_durable("alive")
         return self._finish()
 
-    def _restore(self, key: str, value: bytes) -> None:
-        kind, _, rest = key.partition("/")
-        if kind == "event":
-            self.carrier.restore(value, self._now_ns)
-        elif kind == "seen":
-            epoch, sequence, publisher = rest.split("/", 2)
-            self.carrier.seen.add((publisher, int(epoch), int(sequence)), int(value))
-        elif kind == "interest":
+    def _restore(self, kept: Mapping[str, bytes]) -> None:
+        """Events are many, and restored together; of the rest each by itself, in the order of the keys."""
+        events = [value for key, value in kept.items() if key.startswith(_EVENT)]
+        seen = [(key[len(_SEEN) :], value) for key, value in kept.items() if key.startswith(_SEEN)]
+        for key in sorted(key for key in kept if not key.startswith((_EVENT, _SEEN))):
+            self._restore_one(key.partition("/")[0], kept[key])
+        self.carrier.restore(events, seen, self._now_ns)
+
+    def _restore_one(self, kind: str, value: bytes) -> None:
+        if kind == "interest":
             said = wire.decode(value)
             if isinstance(said, wire.Interest):
                 self.gossip.interests.restore(said, self._now_ns)
@@ -168,12 +170,26 @@ class Broker(Doorway):
         """What routing goes by: links and interests as this broker knows them."""
         return view_of(self.gossip, self.settings)
 
+    def _on_rewired(self) -> None:
+        self.gossip.links.replan(self.settings.graph)
+        self.carrier.courses.forget()
+        self.carrier.reroute(self._now_ns)
+
+    def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
+        """Ask a client to make another broker its home; whether it is there to be asked."""
+        self._now_ns = now_ns
+        is_asked = self.relocating.ask_to_move(client, target)
+        return is_asked, self._finish()
+
     # -- durability ----------------------------------------------------------------------------------------------
 
     def _when_durable(self, *what: Any) -> None:
         self._journal.when_durable(what)
 
     def _finish(self) -> list[Effect]:
+        self.carrier.send_straight(self._now_ns)
+        self._accepting.flush()
+        self.carrier.flush(self._now_ns)
         if self._journal.unsynced:
             self._journal.finish_step()
         return super()._finish()
@@ -185,8 +201,8 @@ class Broker(Doorway):
         match what:
             case ("alive",):
                 self._come_alive()
-            case ("ack", peer, epoch, number, received_ns):
-                self._accepting.acknowledge(peer, epoch, number, self._now_ns - received_ns)
+            case ("ack", peer, epoch, numbers, received_ns):
+                self._accepting.acknowledge(peer, epoch, numbers, self._now_ns - received_ns)
             case ("done", peer, kind, request, number):
                 self._send(peer, wire.Done(kind, request, number))
             case ("departed", peer, number):
@@ -214,6 +230,7 @@ class Broker(Doorway):
         _HANDLERS[type(message)](self, source, message)
 
     def _on_new_peer(self, peer: Peer) -> None:
+        self.carrier.courses.forget()
         self._agenda.set(("ping", peer.kind, peer.name), self._now_ns)
         peer.outbox.hasten(self._now_ns)
         self._set_retry(peer)
@@ -308,15 +325,18 @@ class Broker(Doorway):
         self.relocating.forget(peer.name)
         self.registry.forget(peer.name)
         del self.clients[peer.name]
+        self.carrier.courses.forget()
         if peer.connection is not None:
             self._by_connection[peer.connection] = None
 
     # -- what peers say ------------------------------------------------------------------------------------------
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
+        self.events_in += len(said.events)
         self._accepting.transfer(source, said, self._now_ns)
 
     def _on_publish(self, source: Peer, said: wire.Publish) -> None:
+        self.events_in += len(said.events)
         if self.is_ready:
             self._accepting.publish(source, said, self._now_ns)
         else:
@@ -325,7 +345,7 @@ class Broker(Doorway):
     def _on_ack(self, source: Peer, said: wire.Ack) -> None:
         source.outbox.credit = said.credit
         if said.session == self.epoch:
-            self.carrier.acknowledged(source, said.number, said.held_ns, self._now_ns)
+            self.carrier.acknowledged(source, said, self._now_ns)
 
     def _on_credit(self, source: Peer, said: wire.Credit) -> None:
         source.outbox.credit = said.credit
@@ -377,8 +397,8 @@ class Broker(Doorway):
         self.refused[error.code] += 1
         self._send(source, wire.Error(error.code, str(error)[:4096], kind, name, number))
 
-    def _count(self, what: str) -> None:
-        self.counts[what] += 1
+    def _count(self, what: str, times: int = 1) -> None:
+        self.counts[what] += times
 
 
 _HANDLERS: Final[dict[type, Any]] = {

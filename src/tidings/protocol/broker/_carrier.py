@@ -15,53 +15,33 @@ Rules:
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
-from tidings.protocol._seen import Seen
+from tidings.protocol._seen import BLOCK, Block, Seen
 from tidings.protocol._settings import BrokerSettings
-from tidings.protocol.broker._custody import Custody, decode_record, event_key, latest_ns
-from tidings.protocol.broker._interests import LocalInterests
-from tidings.protocol.broker._link_state import LinkStateMap, Path
+from tidings.protocol.broker._courses import Course, Courses, latest_ns, merged
+from tidings.protocol.broker._custody import Custody, RawRecord, decode_record, event_key
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._groups import Group
+from tidings.protocol.broker._link_state import Path
+from tidings.protocol.broker._straight import Published, Straight
+from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import MAX_TERMS, Entry, Message, Publish, Term, Trace, Transfer, decode_content
+from tidings.protocol.wire import Ack, Event, Publication, Term, Trace, decode_content, encode_plain
 from tidings.scheduling import Reason
 
-__all__ = ["Carrier", "terms_of"]
+__all__ = ["Carrier"]
 
 _SPARE: Final = 64
-
-
-def terms_of(entries: Sequence[Entry], lifetime_ns: int) -> tuple[Term, ...]:
-    """What on-time deliveries to these subscriptions are worth, by how old the event may be.
-
-    A subscription that takes late events as well adds a term that pays nothing: it keeps the event alive. Terms beyond
-    MAX_TERMS are merged into the next tighter one, so nothing is promised that a deadline would not allow.
-    """
-    if len(entries) == 1 and not entries[0].late_ns:
-        (entry,) = entries
-        allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
-        return ((allowed_ns, entry.price),)
-    worth: dict[int, float] = {}
-    for entry in entries:
-        allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
-        worth[allowed_ns] = worth.get(allowed_ns, 0.0) + entry.price
-        if entry.late_ns:
-            worth.setdefault(allowed_ns + entry.late_ns, 0.0)
-    return _merged(worth)
-
-
-def _merged(worth: Mapping[int, float]) -> tuple[Term, ...]:
-    terms = sorted(worth.items())
-    while len(terms) > MAX_TERMS:
-        (tight_ns, tight), (_, loose) = terms[-3], terms[-2]
-        terms[-3:-1] = [(tight_ns, tight + loose)]
-    return tuple(terms)
+_SEEN: Final = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class Carrier:
@@ -71,29 +51,30 @@ class Carrier:
         self,
         settings: BrokerSettings,
         *,
-        links: LinkStateMap,
-        local: LocalInterests,
+        gossip: Gossip,
         neighbours: Mapping[str, Peer],
         clients: Mapping[str, Peer],
-        send: Callable[[Peer, Message], None],
+        send_frame: Callable[[Peer, str, bytes], None],
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
         note: Callable[..., None],
-        count: Callable[[str], None],
+        is_noted: Callable[[EventId], bool],
+        count: Callable[..., None],
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
         traced: Callable[[Custody, Trace, str, int, int], None],
     ) -> None:
-        self.held: dict[EventId, Custody] = {}
-        self.seen: Seen[EventId] = Seen(settings.max_seen)
+        self.held: dict[EventId, Custody | Group] = {}
+        self.seen: Seen[tuple[str, int]] = Seen(settings.max_seen)
         self.epoch = 0
         self._settings = settings
         self._buffers = settings.buffers
-        self._links = links
-        self._local = local
+        self.courses = Courses(settings.name, gossip, neighbours=neighbours, clients=clients)
+        self._links = gossip.links
+        self._local = gossip.local
         self._neighbours = neighbours
         self._clients = clients
-        self._send = send
+        self._send_frame = send_frame
         self._store = store
         self._erase = erase
         self._note = note
@@ -102,54 +83,198 @@ class Carrier:
         self._retry_at = retry_at
         self._traced = traced
         self._expiries: list[tuple[int, EventId]] = []
+        self.events_out = 0
+        """How many events have left, in whatever frames; those that were sent again count once."""
+        self._leaving: list[Peer] = []
+        self._straight = Straight(
+            settings.name,
+            leaving=lambda peer: self._leaving.append(peer),
+            keep=self._keep_for,
+            is_seen=self._is_seen,
+            remember=self._remember,
+            note=note,
+            is_noted=is_noted,
+            left=self._group if settings.buffers else None,
+        )
+        self._wakes_ns: int | None = None
+        self._unstored: dict[Block, None] = {}  # what was seen since the last step, by block
 
     @property
     def has_room(self) -> bool:
         """Whether one more event can be taken on."""
-        return len(self.held) < self._settings.max_stored
+        return len(self.held) + len(self._straight) < self._settings.max_stored
 
-    def publish(
-        self, publisher: Peer, said: Publish, matched: Mapping[str, list[Entry]], trace: Trace | None, now_ns: int
-    ) -> None:
-        """A client's event, and by home broker the subscriptions that want it."""
-        lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
-        custody = self._arrived(
-            (publisher.name, publisher.epoch, said.sequence), said, publisher, self._settings.name, lifetime_ns, now_ns
-        )
+    def lifetime_ns(self, said: Publication | Event) -> int:
+        """How long an event lives here."""
+        most_ns = self._settings.max_lifetime_ns
+        return min(said.lifetime_ns or most_ns, most_ns)
+
+    def since_ns(self, said: Publication | Event, source: Peer, now_ns: int) -> int:
+        """An event's departure on this broker's clock: by what it says and the link's measured transit."""
+        if self._settings.synchronised_clocks:
+            return min(said.departure_ns, now_ns)
+        return now_ns - said.age_ns - source.meter.transit_ns(said.size_bytes)
+
+    def publish(self, published: Published, trace: Trace | None, now_ns: int) -> None:
+        """A client's event: straight on, if everybody is there and still wants it."""
+        course = published.course
+        if course.ways is not None and trace is None and published.since_ns + course.soonest_ns > now_ns:
+            self._straight.add(published)
+        else:
+            self._keep(published, now_ns, trace)
+
+    def _keep(self, published: Published, now_ns: int, trace: Trace | None = None) -> None:
+        """Answer for a client's event."""
+        custody = self._custody(published)
         custody.trace = trace
-        targets = {home: terms_of(entries, lifetime_ns) for home, entries in matched.items()}
-        clients = self._take_on(custody, targets, now_ns)
+        clients = self._take_on(custody, published.course.targets, published.course, now_ns)
         if trace is not None:
             self._traced(custody, trace, "", clients, now_ns)
 
-    def transfer(self, source: Peer, said: Transfer, now_ns: int) -> None:
-        """An event that another broker hands over."""
-        lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
+    def _keep_for(self, published: Published, peers: frozenset[Peer] | None, now_ns: int) -> None:
+        """Answer for the part of a client's event that these peers are to have; the others have got theirs."""
+        if peers is None:
+            self._keep(published, now_ns)
+            return
+        course, custody = published.course, self._custody(published)
+        local = {peer.name: course.local[peer.name] for peer in peers if peer.kind == "client"}
+        custody.take_on_local(local)
+        hops = {peer.name for peer in peers if peer.kind == "broker"}
+        new = custody.take_on({home: course.targets[home] for home, hop in course.hops.items() if hop in hops})
+        self._hold(custody)
+        if new:
+            self._route(custody, new, now_ns)
+        for client in sorted(local):
+            self._hand_to_client(custody, client, now_ns)
+
+    def _custody(self, published: Published) -> Custody:
+        said = published.said
+        return Custody(
+            published.id,
+            root=self._settings.name,
+            departure_ns=said.departure_ns,
+            since_ns=published.since_ns,
+            lifetime_ns=published.lifetime_ns,
+            size_bytes=said.size_bytes,
+            hops=0,
+            content=said.content,
+        )
+
+    def _group(self, members: list[Published], now_ns: int) -> None:
+        """Answer for events that have left for everybody whom they are for."""
+        group, course = Group(members), members[0].course
+        targets, local = course.encoded
+        name, most_bytes = self._settings.name, max(published.said.size_bytes for published in members)
+        for published in members:
+            id, said = published.id, published.said
+            times = (said.departure_ns, published.since_ns, published.lifetime_ns)
+            record = RawRecord(*id, name, *times, said.size_bytes, 0, targets, local, said.content)
+            self._store(event_key("event", id), encode_plain(record))
+            self.held[id] = group
+        for peer, outbox, _ in course.ways or ():
+            last, due_ns = outbox.next_number - 1, now_ns + outbox.patience_ns(most_bytes)
+            lot = Lot(
+                peer,
+                last - len(members) + 1,
+                last,
+                sent_ns=now_ns,
+                due_ns=due_ns,
+                end=lambda peer: self._lot_ended(group, peer),
+                undo=lambda: self._ungroup(group),
+            )
+            group.pending[peer] = lot
+            outbox.add_lot(lot)
+        self._note_expiry(group)
+
+    def _lot_ended(self, group: Group, peer: Peer) -> None:
+        """A peer has acknowledged all events of a group."""
+        del group.pending[peer]
+        if not group.pending:
+            for published in group.members:
+                if self.held.get(published.id) is group:
+                    del self.held[published.id]
+                    self._erase(event_key("event", published.id))
+
+    def _ungroup(self, group: Group) -> None:
+        """Answer for each of these events by itself."""
+        for custody in group.undone(self._custody):
+            if self.held.get(custody.id) is group:
+                self._hold(custody)
+
+    def _ungrouped(self) -> list[Custody]:
+        """Everything that is held, each by itself."""
+        for each in list(self.held.values()):
+            if isinstance(each, Group) and self.held.get(each.id) is each:
+                self._ungroup(each)
+        return [custody for custody in self.held.values() if isinstance(custody, Custody)]
+
+    def _held(self, id: EventId) -> Custody | None:
+        """An event that is held, by itself."""
+        held = self.held.get(id)
+        if isinstance(held, Group):
+            self._ungroup(held)
+            held = self.held.get(id)
+        assert not isinstance(held, Group)
+        return held
+
+    def transfer(self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> None:
+        """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
+        course: Course | None = None
+        lifetime_ns = self.lifetime_ns(said)
+        if self._settings.name in targets and not self._is_seen(id):
+            course = self._course_here(said.content, lifetime_ns)
         self._note("received", id, source.name)
-        custody = self.held.get(id) or self._arrived(id, said, source, said.root, lifetime_ns, now_ns)
+        custody = self._held(id) or self._arrived(id, said, source, lifetime_ns, now_ns)
         custody.hops = max(custody.hops, said.hops)
         custody.trace = said.trace
-        clients = self._take_on(custody, said.targets, now_ns)
+        clients = self._take_on(custody, targets, course, now_ns)
         if said.trace is not None:
             self._traced(custody, said.trace, source.name, clients, now_ns)
 
-    def restore(self, data: bytes, now_ns: int) -> None:
-        """An event that the durable store kept; it goes on as soon as there is a way."""
-        custody = decode_record(data)
-        if custody.expires_ns > now_ns:
-            self._hold(custody)
-            if custody.local:
-                self._remember(custody)
-        else:
-            self._erase(event_key("event", custody.id))
+    def send_straight(self, now_ns: int) -> None:
+        """Let the events of this step leave that go straight on; what has to be stored of them is."""
+        self._straight.flush(now_ns)
+        if self._unstored:
+            self._store_seen()
 
-    def acknowledged(self, peer: Peer, number: int, held_ns: int, now_ns: int) -> None:
-        """A peer has taken an event on."""
-        parcel = peer.outbox.acknowledge(number, held_ns, now_ns)
-        if parcel is not None:
+    def flush(self, now_ns: int) -> None:
+        """Send what leaves with this step."""
+        if self._unstored:
+            self._store_seen()
+        leaving, self._leaving = self._leaving, []
+        for peer in leaving:
+            outbox = peer.outbox
+            self.events_out += len(outbox.leaving)
+            for frame in outbox.frames(self.epoch, now_ns):
+                self._send_frame(peer, "Transfer", frame)
+            self._retry_at(peer, outbox.left_due_ns)
+
+    def restore(self, events: Iterable[bytes], seen: Iterable[tuple[str, bytes]], now_ns: int) -> None:
+        """Events that the durable store kept, and which were seen; they go on as soon as there is a way."""
+        for key, value in seen:
+            bits, expires_ns = _SEEN.decode(value)
+            self.seen.restore(_block_of(key), bits, expires_ns)
+        remember = []
+        for data in events:
+            custody = decode_record(data)
+            if custody.expires_ns <= now_ns:
+                self._erase(event_key("event", custody.id))
+                continue
+            self.held[custody.id] = custody
+            self._expiries.append((custody.expires_ns, custody.id))
+            if custody.local and not self._is_seen(custody.id):
+                remember.append(custody)
+        heapq.heapify(self._expiries)
+        for custody in remember:
+            self._remember_custody(custody)
+        self._set_expiry()
+
+    def acknowledged(self, peer: Peer, said: Ack, now_ns: int) -> None:
+        """A peer has taken events on."""
+        for parcel in peer.outbox.acknowledge(said.numbers, said.held_ns, now_ns):
             self._release(parcel)
-        if peer.outbox.waiting:
+        if peer.outbox.queued:
             self.pump(peer, now_ns)
 
     def pump(self, peer: Peer, now_ns: int, *, probing: bool = False) -> None:
@@ -167,10 +292,11 @@ class Carrier:
 
     def resend(self, peer: Peer, now_ns: int) -> None:
         """Send again what was not acknowledged in time."""
-        for parcel in peer.outbox.due(now_ns):
-            self._count("resent")
-            self._send(peer, self._message(parcel, now_ns))
-            self._retry_at(peer, parcel.due_ns)
+        outbox = peer.outbox
+        outbox.let_lost_go(now_ns)
+        for count, frame in outbox.again(self.epoch, now_ns):
+            self._count("resent", count)
+            self._send_frame(peer, "Transfer", frame)
 
     def reroute(self, now_ns: int) -> None:
         """The overlay has changed: whatever waits finds its way anew."""
@@ -178,20 +304,20 @@ class Carrier:
             for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
                 self._note("withdrawn", parcel.custody.id, peer.name)
                 self._unlink(parcel)
-        for custody in list(self.held.values()):
+        for custody in self._ungrouped():
             unrouted = custody.unrouted()
             if unrouted:
                 self._route(custody, unrouted, now_ns)
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """After a restart: what clients have not acknowledged goes to them again."""
-        for custody in list(self.held.values()):
+        for custody in self._ungrouped():
             if client in custody.local and client not in custody.handed:
                 self._hand_to_client(custody, client, now_ns)
 
     def forget_client(self, client: str) -> None:
         """A client is gone for good: nothing is kept for it."""
-        for custody in [custody for custody in self.held.values() if client in custody.local]:
+        for custody in [custody for custody in self._ungrouped() if client in custody.local]:
             parcel = custody.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
@@ -200,7 +326,7 @@ class Carrier:
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
         """A client is at home elsewhere now: what waits for it goes after it, to that address."""
-        for custody in [custody for custody in self.held.values() if client in custody.local]:
+        for custody in [custody for custody in self._ungrouped() if client in custody.local]:
             parcel = custody.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
@@ -208,7 +334,7 @@ class Carrier:
             for terms in custody.local.pop(client).values():
                 for allowed_ns, price in terms:
                     worth[allowed_ns] = worth.get(allowed_ns, 0.0) + price
-            new = custody.take_on({target: _merged(worth)})
+            new = custody.take_on({target: merged(worth)})
             self._hold(custody)
             if self._settings.buffers:
                 self._store(event_key("event", custody.id), custody.record())
@@ -217,9 +343,9 @@ class Carrier:
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
         while self._expiries and self._expiries[0][0] <= now_ns:
-            expires_ns, id = heapq.heappop(self._expiries)
-            custody = self.held.get(id)
-            if custody is not None and custody.expires_ns == expires_ns:
+            id = heapq.heappop(self._expiries)[1]
+            custody = self._held(id)
+            if custody is not None and custody.expires_ns <= now_ns:
                 self._count("expired")
                 for parcel in dict.fromkeys([*custody.parcels.values(), *custody.handed.values()]):
                     self._note("expired", id, parcel.peer.name)
@@ -227,74 +353,66 @@ class Carrier:
                 custody.targets.clear()
                 custody.local.clear()
                 self._settle(custody)
-        for id in self.seen.forget_old(now_ns):
-            self._erase(event_key("seen", id))
-        for at_ns in (self.seen.next_expiry_ns, self._expiries[0][0] if self._expiries else None):
-            if at_ns is not None:
-                self._expire_at(at_ns)
+        self._forget_seen(self.seen.forget_old(now_ns))
+        self._set_expiry()
 
-    def _arrived(
-        self, id: EventId, said: Publish | Transfer, source: Peer, root: str, lifetime_ns: int, now_ns: int
-    ) -> Custody:
-        """The event with its departure on this broker's clock: by what it says and the link's measured transit."""
-        if self._settings.synchronised_clocks:
-            since_ns = min(said.departure_ns, now_ns)
-        else:
-            since_ns = now_ns - said.age_ns - source.meter.transit_ns(said.size_bytes)
+    def _set_expiry(self) -> None:
+        self._wakes_ns = None
+        for at_ns in (self.seen.next_expiry_ns, self._expiries[0][0] if self._expiries else None):
+            if at_ns is not None and (self._wakes_ns is None or at_ns < self._wakes_ns):
+                self._wake_at(at_ns)
+
+    def _arrived(self, id: EventId, said: Event, source: Peer, lifetime_ns: int, now_ns: int) -> Custody:
+        """An event that was not known here."""
         return Custody(
             id,
-            root=root,
+            root=said.root,
             departure_ns=said.departure_ns,
-            since_ns=since_ns,
+            since_ns=self.since_ns(said, source, now_ns),
             lifetime_ns=lifetime_ns,
             size_bytes=said.size_bytes,
-            hops=said.hops + 1 if isinstance(said, Transfer) else 0,
+            hops=said.hops + 1,
             content=said.content,
         )
 
-    def _take_on(self, custody: Custody, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> int:
-        """Answer for these targets; how many clients here get the event now."""
+    def _take_on(
+        self, custody: Custody, targets: Mapping[str, tuple[Term, ...]], course: Course | None, now_ns: int
+    ) -> int:
+        """Answer for these targets, the course being who wants the event here; how many clients here get it now."""
         wanted = {target: terms for target, terms in targets.items() if custody.since_ns + latest_ns(terms) > now_ns}
         here = wanted.pop(self._settings.name, None)
-        # What may refuse the event comes first: a refused one changes nothing.
-        clients = self._take_on_local(custody, wanted) if here is not None and custody.id not in self.seen else []
+        clients: list[str] = []
+        if here is not None and course is not None and not self._is_seen(custody.id):
+            clients = self._take_on_local(custody, course, wanted)
         new = custody.take_on(wanted)
         if not new and not clients:
             return 0
         self._hold(custody)
         if self._buffers:
             self._store(event_key("event", custody.id), custody.record())
-        if clients:  # after the event itself: to know an event as delivered and not have it would be to lose it
-            self._remember(custody)
+        if clients:
+            self._remember_custody(custody)
         if new:
             self._route(custody, new, now_ns)
         for client in clients:
             self._hand_to_client(custody, client, now_ns)
         return len(clients)
 
-    def _take_on_local(self, custody: Custody, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
+    def _take_on_local(self, custody: Custody, course: Course, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
         """The clients here that want the event; for those who have moved, their address is among the wanted."""
-        matched = self._matched_here(custody)
-        lifetime_ns = custody.lifetime_ns
-        for moved in [client for client in matched if is_address(client)]:
-            entries = matched.pop(moved)
-            if custody.since_ns <= self._local.untold.get(moved, custody.since_ns):
-                wanted[moved] = terms_of(entries, lifetime_ns)
-        if not matched:
+        since_ns, untold = custody.since_ns, self._local.untold
+        wanted |= {moved: terms for moved, terms in course.moved.items() if since_ns <= untold.get(moved, since_ns)}
+        if not course.local:
             return []
-        custody.take_on_local(
-            {
-                client: {entry.name: terms_of((entry,), lifetime_ns) for entry in entries}
-                for client, entries in matched.items()
-            }
-        )
+        custody.take_on_local(course.local)
         self._note("local", custody.id)
-        return list(matched)
+        return list(course.local)
 
-    def _matched_here(self, custody: Custody) -> dict[str, list[Entry]]:
-        content = decode_content(custody.content)
+    def _course_here(self, content: bytes, lifetime_ns: int) -> Course:
+        """Who wants an event here."""
+        attributes = decode_content(content).attributes
         try:
-            return self._local.match(content.attributes)
+            return self.courses.find_here(attributes, lifetime_ns)
         except EventError as error:
             raise PeerError("content", str(error)) from None
 
@@ -304,36 +422,66 @@ class Carrier:
         del custody.targets[target]
         new: list[str] = []
         try:
-            matched = self._matched_here(custody)
+            course = self._course_here(custody.content, custody.lifetime_ns)
         except PeerError as error:
             self._count(error.code)
             return new
-        for name, entries in matched.items():
-            if name == client and client not in custody.local:
-                wanted = {entry.name: terms_of((entry,), custody.lifetime_ns) for entry in entries}
-                custody.take_on_local({client: wanted})
-                custody.addressed[client] = target
-                self._hand_to_client(custody, client, now_ns)
-            elif is_address(name) and split_address(name)[1] == client:
-                new += custody.take_on({name: terms_of(entries, custody.lifetime_ns)})
+        if client in course.local and client not in custody.local:
+            custody.take_on_local({client: course.local[client]})
+            custody.addressed[client] = target
+            self._hand_to_client(custody, client, now_ns)
+        for moved, terms in course.moved.items():
+            if split_address(moved)[1] == client:
+                new += custody.take_on({moved: terms})
         self._count("sent after a client")
         self._hold(custody)
         return new
 
-    def _remember(self, custody: Custody) -> None:
-        expires_ns = custody.since_ns + max(custody.lifetime_ns, 0) + self._settings.seen_grace_ns
-        expires_ns = max(expires_ns, custody.expires_ns + self._settings.seen_grace_ns)
-        forgotten = self.seen.add(custody.id, expires_ns)
-        self._expire_at(expires_ns)
+    def _remember_custody(self, custody: Custody) -> None:
+        self._remember(custody.id, max(custody.since_ns + max(custody.lifetime_ns, 0), custody.expires_ns))
+
+    def _remember(self, id: EventId, until_ns: int) -> None:
+        """No copy of an event can come once it has expired and `seen_grace_ns` have passed."""
+        expires_ns = until_ns + self._settings.seen_grace_ns
+        publisher, epoch, sequence = id
+        forgotten = self.seen.add((publisher, epoch), sequence, expires_ns)
+        if self._wakes_ns is None or expires_ns < self._wakes_ns:
+            self._wake_at(expires_ns)
         if self._buffers:
-            self._store(event_key("seen", custody.id), str(expires_ns).encode())
-        if forgotten is not None:
+            self._unstored[(publisher, epoch), sequence // BLOCK] = None
+        if forgotten:
             self._count("seen forgotten")
-            self._erase(event_key("seen", forgotten))
+            self._forget_seen(forgotten)
+
+    def _is_seen(self, id: EventId) -> bool:
+        publisher, epoch, sequence = id
+        return self.seen.has((publisher, epoch), sequence)
+
+    def _forget_seen(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            if self._buffers:
+                self._erase(_seen_key(block))
+                self._unstored.pop(block, None)
+
+    def _store_seen(self) -> None:
+        """After the events: to know an event as delivered and not have it would be to lose it."""
+        for block in self._unstored:
+            value = self.seen.value(block)
+            if value is not None:
+                self._store(_seen_key(block), encode_plain(value))
+        self._unstored.clear()
+
+    def _wake_at(self, at_ns: int) -> None:
+        self._wakes_ns = at_ns
+        self._expire_at(at_ns)
 
     def _hold(self, custody: Custody) -> None:
         self.held[custody.id] = custody
-        self._expire_at(custody.expires_ns)
+        self._note_expiry(custody)
+
+    def _note_expiry(self, custody: Custody | Group) -> None:
+        if self._wakes_ns is None or custody.expires_ns < self._wakes_ns:
+            self._wake_at(custody.expires_ns)
         heapq.heappush(self._expiries, (custody.expires_ns, custody.id))
         if len(self._expiries) > 2 * len(self.held) + _SPARE:
             self._expiries = [(custody.expires_ns, custody.id) for custody in self.held.values()]
@@ -375,44 +523,26 @@ class Carrier:
 
     def _offer(self, parcel: Parcel, now_ns: int) -> None:
         peer = parcel.peer
+        outbox = peer.outbox
         self._note("enqueued", parcel.custody.id, peer.name)
-        if peer.is_up and peer.outbox.is_open and not peer.outbox.waiting:
+        if peer.is_up and not outbox.queued and outbox.is_open:
             self._dispatch(parcel, now_ns)
             return
-        for dropped in peer.outbox.enqueue(parcel, now_ns):
+        for dropped in outbox.enqueue(parcel, now_ns):
             self._lose(dropped, "full")
         self.pump(peer, now_ns)
-        if peer.is_up and not peer.outbox.under_way:
+        if peer.is_up and not outbox.under_way:
             self._retry_at(peer, now_ns + self._settings.probe_ns)
 
     def _dispatch(self, parcel: Parcel, now_ns: int) -> None:
-        peer = parcel.peer
-        peer.outbox.send(parcel, now_ns)
-        self._note("sent", parcel.custody.id, peer.name)
-        self._send(peer, self._message(parcel, now_ns))
-        if self._buffers:
-            self._retry_at(peer, parcel.due_ns)
-        else:
-            peer.outbox.give_up(parcel)
+        peer, custody = parcel.peer, parcel.custody
+        targets = self.courses.targets_of(parcel.targets, is_client=peer.kind == "client")
+        if not peer.outbox.leaving:
+            self._leaving.append(peer)
+        peer.outbox.send(parcel, targets, custody.encoded(now_ns), now_ns)
+        self._note("sent", custody.id, peer.name, parcel.number, tuple(parcel.targets))
+        if not self._buffers:
             self._release(parcel)
-
-    def _message(self, parcel: Parcel, now_ns: int) -> Transfer:
-        custody = parcel.custody
-        return Transfer(
-            self.epoch,
-            parcel.number,
-            parcel.peer.outbox.floor,
-            *custody.id,
-            custody.root,
-            custody.departure_ns,
-            now_ns - custody.since_ns,
-            custody.lifetime_ns,
-            custody.size_bytes,
-            min(custody.hops, 255),
-            parcel.targets,
-            custody.content,
-            custody.trace,
-        )
 
     def _lose(self, parcel: Parcel, reason: Reason) -> None:
         """The queue has let an event go: it is too late for it, or there were too many."""
@@ -444,3 +574,14 @@ class Carrier:
             del self.held[custody.id]
             if self._buffers:
                 self._erase(event_key("event", custody.id))
+
+
+def _seen_key(block: Block) -> str:
+    (publisher, epoch), number = block
+    return f"seen/{epoch}/{number}/{publisher}"
+
+
+def _block_of(key: str) -> Block:
+    """The block whose key, without its first part, this is."""
+    epoch, number, publisher = key.split("/", 2)
+    return (publisher, int(epoch)), int(number)

@@ -11,10 +11,11 @@ import msgspec
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._states import TransferState
+from tidings.protocol.broker._courses import latest_ns
 from tidings.protocol.links._outbox import Parcel
-from tidings.protocol.wire import Term, Trace
+from tidings.protocol.wire import Event, Term, Trace, encode_plain
 
-__all__ = ["Custody", "Record", "decode_record", "event_key", "latest_ns"]
+__all__ = ["Custody", "RawRecord", "Record", "decode_record", "event_key"]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +35,23 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     content: bytes
 
 
+class RawRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The same with targets that are encoded already."""
+
+    publisher: str
+    epoch: int
+    sequence: int
+    root: str
+    departure_ns: int
+    since_ns: int
+    lifetime_ns: int
+    size_bytes: int
+    hops: int
+    targets: msgspec.Raw
+    local: msgspec.Raw
+    content: bytes
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Record)
 
@@ -42,6 +60,8 @@ class Custody:
     """One event that this broker answers for."""
 
     __slots__ = (
+        "_encoded",
+        "_encoded_ns",
         "addressed",
         "content",
         "departure_ns",
@@ -86,6 +106,16 @@ class Custody:
         self.trace: Trace | None = None
         self.addressed: dict[str, str] = {}  # by client: the address under which it came, and nobody else here got it
         self.expires_ns = since_ns
+        self._encoded = b""
+        self._encoded_ns = -1
+
+    def encoded(self, now_ns: int) -> bytes:
+        """The event as transfers say it now: the same bytes for all who are sent it at one time."""
+        if self._encoded_ns != now_ns:
+            self._encoded_ns = now_ns
+            event = (*self.id, self.root, self.departure_ns, now_ns - self.since_ns, self.lifetime_ns, self.size_bytes)
+            self._encoded = encode_plain(Event(*event, min(self.hops, 255), self.content, self.trace))
+        return self._encoded
 
     @property
     def is_done(self) -> bool:
@@ -165,11 +195,6 @@ def decode_record(data: bytes) -> Custody:
     custody.take_on(record.targets)
     custody.take_on_local(record.local)
     return custody
-
-
-def latest_ns(terms: tuple[Term, ...]) -> int:
-    """The age from which on nobody wants the event."""
-    return max(terms)[0] if terms else 0
 
 
 def event_key(prefix: str, id: EventId) -> str:

@@ -7,16 +7,19 @@
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from tidings.protocol import wire
 from tidings.protocol._addresses import require_plain
-from tidings.protocol._effects import Close
+from tidings.protocol._effects import Close, Effect
 from tidings.protocol._errors import PeerError
 from tidings.protocol._machine import Machine
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import ALLOWED, PeerState, PeerStep
-from tidings.protocol.links._outbox import Outbox
+from tidings.protocol.links._outbox import FRAME_BYTES, Outbox
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Doorway"]
@@ -28,7 +31,8 @@ class Doorway(Machine):
     """A machine with neighbours and clients."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        super().__init__(settings.name, tracing=settings.tracing, max_refused=settings.max_refused)
+        sample = settings.trace_sample if settings.tracing else 0.0
+        super().__init__(settings.name, sample=sample, max_refused=settings.max_refused)
         self.settings = settings
         self.epoch = 0
         self.neighbours: dict[str, Peer] = {}
@@ -46,6 +50,26 @@ class Doorway(Machine):
     @abstractmethod
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         """Somebody who was greeted says what he may."""
+
+    @abstractmethod
+    def _on_rewired(self) -> None:
+        """The neighbours, or the overlay as planned, are others."""
+
+    def rewire(self, neighbours: frozenset[str], graph: Mapping[str, frozenset[str]], now_ns: int) -> list[Effect]:
+        """The overlay is another one from now on: who is no neighbour any more is let go."""
+        self._now_ns = now_ns
+        self.settings = msgspec.structs.replace(self.settings, neighbours=neighbours, graph=graph)
+        for name in sorted(self.neighbours.keys() - neighbours):
+            peer = self.neighbours[name]
+            if peer.connection is not None:
+                self._effects.append(Close(peer.connection, f"{name!r} is no neighbour of {self.name!r} any more"))
+                self._by_connection.pop(peer.connection, None)
+                self._on_disconnected(peer)
+            for task in ("ping", "retry"):
+                self._agenda.cancel((task, "broker", name))
+            del self.neighbours[name]
+        self._on_rewired()
+        return self._finish()
 
     def _on_connected(self, connection: str) -> None:
         """Greet, and go on greeting until there is an answer."""
@@ -98,6 +122,7 @@ class Doorway(Machine):
             self._by_connection.pop(peer.connection, None)
         is_new = not peer.is_up
         peer.connection = connection
+        peer.allows = self._allowed.get(connection)
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
@@ -134,4 +159,6 @@ class Doorway(Machine):
             max_queued=max_queued,
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
+            frame_bytes=min(FRAME_BYTES, settings.max_frame_bytes // 2),
+            keeps=settings.buffers,
         )

@@ -8,74 +8,129 @@
 - With covering, a subscription that another of the same home contains (filter, deadline and price) is not told.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from tidings.matching import MatchingIndex, PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
+from tidings.protocol.broker._masks import MOST, MaskIndex
 from tidings.protocol.wire import Entry, Interest
 
-__all__ = ["Interests", "LocalInterests", "Verdict", "uncovered"]
+if TYPE_CHECKING:
+    from tidings.matching import MatchingIndex
+
+__all__ = ["Interests", "LocalInterests", "Token", "Verdict", "uncovered"]
 
 Verdict = Literal["old", "refreshed", "changed", "behind"]
 
-_MANY: Final = 128
-"""From here on a kernel over arrays is quicker than filters one by one (benchmarks/protocol.py)."""
+_ANSWERS: Final = 4_096
+"""Of so many combinations of filters it is remembered whose they are."""
 _Key = tuple[str, str]
+Token = int | tuple[int, ...]
+"""Which filters an event satisfies: equal tokens of one matcher, between two changes, stand for equal answers."""
 
 
 class _Matcher:
-    """Filters by key: few of them asked one by one, more in an index that takes changes when it is next asked."""
+    """Filters by key. Equal filters are asked once; up to MOST clauses by masks, more of them in an index."""
 
     def __init__(self) -> None:
-        self._few: PlainIndex[_Key] | None = PlainIndex()
-        self._index = MatchingIndex()
-        self._numbers: dict[_Key, int] = {}
-        self._keys: dict[int, _Key] = {}
+        self.changes = 0
+        self._masks: MaskIndex | None = MaskIndex()
+        self._index: MatchingIndex | None = None
+        self._texts: dict[_Key, str] = {}
+        self._alike: dict[str, dict[_Key, None]] = {}  # by the text of the filter: who has it
+        self._tokens: dict[str, int] = {}  # by the text: its bits, or its number in the index
         self._added: dict[int, Filter] = {}
         self._next = 0
+        self._answers: dict[Token, list[_Key]] = {}
 
-    def put(self, key: _Key, filter: Filter) -> None:
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def put(self, key: _Key, text: str) -> None:
         """Enter a filter, or another one in its place."""
         self.drop(key)
-        if self._few is not None:
-            self._few.put(key, filter)
-            if len(self._few) > _MANY:
-                kept, self._few = self._few, None
-                for known, each in kept.filters.items():
-                    self._number(known, each)
-        else:
-            self._number(key, filter)
+        self._change()
+        self._texts[key] = text
+        alike = self._alike.setdefault(text, {})
+        alike[key] = None
+        if len(alike) == 1:
+            self._enter(text)
 
     def drop(self, key: _Key) -> None:
         """Forget a filter, if it was there."""
-        if self._few is not None:
-            if key in self._few:
-                self._few.remove(key)
+        text = self._texts.pop(key, None)
+        if text is None:
             return
-        number = self._numbers.pop(key, None)
-        if number is not None:
-            del self._keys[number]
-            if self._added.pop(number, None) is None:
-                self._index.remove(number)
+        self._change()
+        alike = self._alike[text]
+        del alike[key]
+        if not alike:
+            del self._alike[text]
+            token = self._tokens.pop(text)
+            if self._masks is not None:
+                self._masks.remove(token)
+            elif self._added.pop(token, None) is None and self._index is not None:
+                self._index.remove(token)
 
-    def match(self, attributes: Mapping[str, object]) -> list[_Key]:
-        """The keys whose filter accepts the event, in order."""
-        if self._few is not None:
-            return sorted(self._few.match(attributes))
+    def token(self, attributes: Mapping[str, Any]) -> Token:
+        """Which filters accept the event."""
+        if self._masks is not None:
+            return self._masks.match(attributes)
+        if self._index is None:
+            from tidings.matching import MatchingIndex  # few brokers need it, and it takes long to load
+
+            self._index = MatchingIndex()
         if self._added:
             self._index.add_many(self._added.items())
             self._added.clear()
-        return sorted(self._keys[number] for number in cast(list[int], self._index.match(attributes)))
+        return tuple(sorted(cast(list[int], self._index.match(attributes))))
 
-    def _number(self, key: _Key, filter: Filter) -> None:
+    def tokens(self) -> Callable[[Mapping[str, Any]], Token]:
+        """`token`, without asking again what cannot change while nothing does."""
+        if not self._texts:
+            return _nothing
+        return self.token if self._masks is None else self._masks.match
+
+    def keys(self, token: Token) -> list[_Key]:
+        """The keys of these filters, in order."""
+        known = self._answers.get(token)
+        if known is None:
+            if isinstance(token, int):
+                texts = [text for text, bits in self._tokens.items() if bits & token]
+            else:
+                wanted = frozenset(token)
+                texts = [text for text, number in self._tokens.items() if number in wanted]
+            known = sorted(key for text in texts for key in self._alike[text])
+            if len(self._answers) >= _ANSWERS:
+                self._answers.clear()
+            self._answers[token] = known
+        return known
+
+    def _change(self) -> None:
+        self.changes += 1
+        self._answers.clear()
+
+    def _enter(self, text: str) -> None:
+        if self._masks is not None:
+            self._tokens[text] = self._masks.add(parsed(text))
+            if len(self._masks) > MOST:
+                self._masks = None
+                for each in self._tokens:
+                    self._number(each)
+        else:
+            self._number(text)
+
+    def _number(self, text: str) -> None:
         """Enter a filter into the index, under a whole number."""
-        self._numbers[key] = self._next
-        self._keys[self._next] = key
-        self._added[self._next] = filter
+        self._tokens[text] = self._next
+        self._added[self._next] = parsed(text)
         self._next += 1
+
+
+def _nothing(attributes: Mapping[str, Any]) -> Token:  # noqa: ARG001
+    return 0
 
 
 class _Origin:
@@ -169,10 +224,22 @@ class Interests:
             return Interest(origin, known.epoch, known.number, known.version, 0, age_ns, entries)
         return Interest(origin, known.epoch, known.number, known.version, known.version, age_ns)
 
-    def match(self, attributes: Mapping[str, object]) -> dict[str, list[Entry]]:
+    def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By home broker: the subscriptions there that the event satisfies."""
+        return self.matched(self.token(attributes))
+
+    def token(self, attributes: Mapping[str, Any]) -> Token:
+        """Which subscriptions the event satisfies; 0 if none."""
+        return self._matcher.token(attributes) if len(self._matcher) else 0
+
+    def tokens(self) -> Callable[[Mapping[str, Any]], Token]:
+        """`token` itself, as quick as can be, until something changes."""
+        return self._matcher.tokens()
+
+    def matched(self, token: Token) -> dict[str, list[Entry]]:
+        """By home broker: these subscriptions."""
         found: dict[str, list[Entry]] = {}
-        for origin, name in self._matcher.match(attributes):
+        for origin, name in self._matcher.keys(token):
             found.setdefault(origin, []).append(self._origins[origin].entries[name])
         return found
 
@@ -202,7 +269,7 @@ class Interests:
         for name, entry in entries.items():
             before = known.entries.get(name)
             if before is None or before.filter != entry.filter:
-                self._matcher.put((origin, name), parsed(entry.filter))
+                self._matcher.put((origin, name), entry.filter)
         self.changes += 1
         self._count += len(entries) - len(known.entries)
         known.entries = entries
@@ -222,6 +289,11 @@ class LocalInterests:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._entries)
 
+    @property
+    def changes(self) -> int:
+        """How often subscriptions have come, gone or changed."""
+        return self._matcher.changes
+
     def of(self, client: str) -> dict[str, Entry]:
         """One client's subscriptions."""
         return {name: entry for (owner, name), entry in self._entries.items() if owner == client}
@@ -231,7 +303,8 @@ class LocalInterests:
         key = (client, entry.name)
         if self._entries.get(key) == entry:
             return False
-        self._matcher.put(key, parsed(entry.filter))
+        parsed(entry.filter)
+        self._matcher.put(key, entry.filter)
         self._entries[key] = entry
         return True
 
@@ -240,10 +313,22 @@ class LocalInterests:
         self._matcher.drop((client, name))
         return self._entries.pop((client, name), None) is not None
 
-    def match(self, attributes: Mapping[str, object]) -> dict[str, list[Entry]]:
+    def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By client: its subscriptions that the event satisfies."""
+        return self.matched(self.token(attributes))
+
+    def token(self, attributes: Mapping[str, Any]) -> Token:
+        """Which subscriptions the event satisfies; 0 if none."""
+        return self._matcher.token(attributes) if len(self._matcher) else 0
+
+    def tokens(self) -> Callable[[Mapping[str, Any]], Token]:
+        """`token` itself, as quick as can be, until something changes."""
+        return self._matcher.tokens()
+
+    def matched(self, token: Token) -> dict[str, list[Entry]]:
+        """By client: these subscriptions."""
         found: dict[str, list[Entry]] = {}
-        for client, name in self._matcher.match(attributes):
+        for client, name in self._matcher.keys(token):
             found.setdefault(client, []).append(self._entries[client, name])
         return found
 

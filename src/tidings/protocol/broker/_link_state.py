@@ -125,6 +125,12 @@ class LinkStateMap:
                 }
         return self._neighbours
 
+    def replan(self, graph: Mapping[str, frozenset[str]]) -> None:
+        """The overlay as planned is another one; of no account where routes follow the state."""
+        if self._plan is not None:
+            self._plan = graph
+            self._change()
+
     def tree(self, root: str) -> dict[str, str]:
         """The parent of every broker in the tree of this root."""
         tree = self._trees.get(root)

@@ -17,6 +17,7 @@ from tidings.protocol.links._peers import Peer
 __all__ = ["Registry"]
 
 _SUBSCRIPTION: Final = msgspec.msgpack.Decoder(tuple[str, wire.Entry])
+_EVERYTHING: Final = Filter.all_of(())
 _ADVERTISEMENT: Final = msgspec.msgpack.Decoder(tuple[str, str, str])
 
 
@@ -78,6 +79,10 @@ class Registry:
         for name in self._advertised.pop(client, {}):
             self._journal.erase(_key("advertisement", client, name))
         self._gossip.tell_interests()
+
+    def checks(self, client: str) -> bool:
+        """Whether events of this client have to be held against what it has advertised; not if that is everything."""
+        return self._settings.must_advertise and _EVERYTHING not in self._advertised.get(client, {}).values()
 
     def require_advertised(self, client: str, attributes: Mapping[str, object]) -> None:
         """PeerError unless the client has advertised such events."""

@@ -24,7 +24,7 @@ from tidings.protocol.client._publishing import Publishing
 from tidings.protocol.client._receiving import Receiving
 from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peer, ranges
 from tidings.scheduling import Strategy
 
 __all__ = ["Client"]
@@ -37,9 +37,10 @@ class Client(Machine):
     """One client."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        super().__init__(settings.name, tracing=False, max_refused=settings.max_refused)
+        super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
         self._is_paused = False
+        self._acks: dict[Peer, list[tuple[int, int]]] = {}
         self._stamper = Stamper(record=settings.record)
         self._receiving = Receiving(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
@@ -120,8 +121,12 @@ class Client(Machine):
         *,
         payload: bytes = b"",
         lifetime_ns: int | None = None,
+        waits: bool = False,
     ) -> tuple[int, list[Effect]]:
-        """Publish an event: its sequence number and what to do. RequestError when too many are unacknowledged."""
+        """Publish an event: its sequence number and what to do. RequestError when too many are unacknowledged.
+
+        One that waits leaves with the next call of `send`, together with all that have waited.
+        """
         if len(self._publishing) >= self.settings.max_unacknowledged:
             raise RequestError(
                 "full", f"{self.settings.max_unacknowledged} events of {self.name!r} wait for their broker: wait too"
@@ -129,14 +134,20 @@ class Client(Machine):
         most_ns = self.settings.max_lifetime_ns
         if lifetime_ns is not None and not 0 < lifetime_ns <= most_ns:
             raise RequestError("lifetime", f"a lifetime of {lifetime_ns} ns: from 1 to {most_ns}, or leave it out")
-        size_bytes = len(wire.encode_content(wire.Content(dict(attributes), b"", payload)))
+        size_bytes = len(wire.encode_plain(attributes)) + len(payload)
         if size_bytes > self.settings.max_frame_bytes - _ROOM_BYTES:
             raise RequestError("too-long", f"an event of {size_bytes} bytes does not fit into a frame")
         self._now_ns = now_ns
         stamp = self._stamper.stamp(attributes, now_ns)
         content = wire.encode_content(wire.Content(dict(attributes), stamp.encode(), payload))
-        self._publishing.add(stamp.sequence, content, lifetime_ns, self.home, now_ns)
+        self._publishing.add(stamp.sequence, content, lifetime_ns, None if waits else self.home, now_ns)
         return stamp.sequence, self._finish()
+
+    def send(self, now_ns: int) -> list[Effect]:
+        """Send the events that were published and wait for this."""
+        self._now_ns = now_ns
+        self._publishing.pump(self.home, now_ns)
+        return self._finish()
 
     def move(self, broker: str, now_ns: int) -> list[Effect]:
         """Go to another home broker; `Moved` tells that it is done, `Failed` that the client stays where it is."""
@@ -342,13 +353,30 @@ class Client(Machine):
             self._agenda.set(task, self._now_ns + self.settings.greet_ns)
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
+        """Take events; one that cannot be read is refused alone, and not asked for again."""
         if said.session != source.epoch:
             return
-        if source.inbox.look(said.number, said.floor) == "new":
-            self._receiving.take(source, said, self._now_ns)
-            source.inbox.take(said.number)
-            source.inbox.acknowledge(said.number)
-        self._send(source, wire.Ack(said.session, said.number, 0, self._credit()))
+        self.events_in += len(said.events)
+        new, done = source.inbox.look(said.number, len(said.events), said.floor)
+        for number in new:
+            place = number - said.number
+            try:
+                self._receiving.take(source, said.events[place], said.targets[place], self._now_ns)
+            except PeerError as error:
+                self.refused[error.code] += 1
+        if new:
+            source.inbox.take(new)
+            source.inbox.acknowledge(new)
+        self._acks.setdefault(source, []).extend(ranges(new) + ranges(done))
+
+    def _finish(self) -> list[Effect]:
+        self._publishing.flush(self.home, self._now_ns)
+        acks, self._acks = self._acks, {}
+        for peer, numbers in acks.items():
+            for begin in range(0, len(numbers), wire.MAX_BATCH):
+                some = tuple(numbers[begin : begin + wire.MAX_BATCH])
+                self._send(peer, wire.Ack(peer.epoch, some, 0, self._credit()))
+        return super()._finish()
 
     def _on_synced(self, token: int) -> None:
         raise AssertionError(f"a client stores nothing, so there is no sync {token}")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
 from tidings.protocol._settings import ClientSettings
+from tidings.protocol.links._outbox import FRAME_BYTES, batches, runs, within
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Publishing"]
@@ -22,7 +23,18 @@ __all__ = ["Publishing"]
 class _Publication:
     """An event that the home broker has not acknowledged."""
 
-    __slots__ = ("content", "due_ns", "lifetime_ns", "number", "sent_ns", "sequence", "since_ns", "size_bytes", "tries")
+    __slots__ = (
+        "content",
+        "due_ns",
+        "lifetime_ns",
+        "number",
+        "run_bytes",
+        "sent_ns",
+        "sequence",
+        "since_ns",
+        "size_bytes",
+        "tries",
+    )
 
     def __init__(self, sequence: int, since_ns: int, lifetime_ns: int | None, content: bytes) -> None:
         self.sequence = sequence
@@ -31,6 +43,7 @@ class _Publication:
         self.size_bytes = len(content)
         self.content = content
         self.number = -1
+        self.run_bytes = 0  # of the last event of a frame: the size of all that left with it
         self.due_ns = self.sent_ns = self.tries = 0
 
 
@@ -51,6 +64,7 @@ class Publishing:
         self._retry_at = retry_at
         self._waiting: deque[_Publication] = deque()
         self._under_way: dict[int, _Publication] = {}
+        self._leaving: list[_Publication] = []
         self._next_number = 0
         self._is_held = False
 
@@ -78,6 +92,18 @@ class Publishing:
                 self._next_number += 1
                 self._under_way[publication.number] = publication
                 self._dispatch(home, publication, now_ns)
+
+    def flush(self, home: Peer | None, now_ns: int) -> None:
+        """Send what leaves with this step, in as few frames as can be."""
+        leaving, self._leaving = self._leaving, []
+        if home is None or not leaving:
+            return
+        floor = next(iter(self._under_way), self._next_number)
+        frame_bytes = min(FRAME_BYTES, self._settings.max_frame_bytes // 2)
+        for first, last in runs([publication.number for publication in leaving]):
+            some = leaving[first:last]
+            for begin, end in batches([publication.size_bytes for publication in some], frame_bytes):
+                self._send_run(home, some[begin:end], floor, now_ns)
 
     def hold(self) -> None:
         """Send no new events on; those under way are sent again as always."""
@@ -111,13 +137,17 @@ class Publishing:
             self._retry_at(due_ns)
 
     def on_ack(self, source: Peer, said: wire.Ack, home: Peer | None, now_ns: int) -> None:
-        """A broker has taken an event on, or one before it: whichever, it has room for as many as it says."""
+        """A broker has taken events on, or had before: whichever, it has room for as many as it says."""
         source.outbox.credit = said.credit
-        publication = self._under_way.pop(said.number, None) if said.session == self._settings.epoch else None
-        if publication is not None:
-            if publication.tries == 1:
-                source.meter.note_transfer(now_ns - publication.sent_ns, said.held_ns, publication.size_bytes)
-            self._emit(Confirmed("publish", str(publication.sequence)))
+        if said.session == self._settings.epoch:
+            for first, last in said.numbers:
+                for number in within(self._under_way, first, last):
+                    publication = self._under_way.pop(number)
+                    if number == last:
+                        source.meter.note_answer(now_ns - publication.sent_ns)
+                    if number == last and publication.tries == 1 and publication.run_bytes:
+                        source.meter.note_transfer(now_ns - publication.sent_ns, said.held_ns, publication.run_bytes)
+                    self._emit(Confirmed("publish", str(publication.sequence)))
         self.pump(home, now_ns)
 
     def on_error(self, said: wire.Error, home: Peer, now_ns: int) -> None:
@@ -142,16 +172,20 @@ class Publishing:
         patience_ns = max(home.meter.patience_ns(publication.size_bytes), self._settings.retry_least_ns)
         patience_ns = min(patience_ns << min(publication.tries - 1, 16), self._settings.retry_most_ns)
         publication.due_ns = now_ns + patience_ns
-        message = wire.Publish(
-            session=self._settings.epoch,
-            number=publication.number,
-            floor=min(self._under_way),
-            sequence=publication.sequence,
-            departure_ns=publication.since_ns,
-            age_ns=now_ns - publication.since_ns,
-            lifetime_ns=publication.lifetime_ns,
-            size_bytes=publication.size_bytes,
-            content=publication.content,
-        )
-        self._send(home, message)
+        self._leaving.append(publication)
         self._retry_at(publication.due_ns)
+
+    def _send_run(self, home: Peer, run: list[_Publication], floor: int, now_ns: int) -> None:
+        run[-1].run_bytes = sum(publication.size_bytes for publication in run)
+        events = tuple(
+            wire.Publication(
+                sequence=publication.sequence,
+                departure_ns=publication.since_ns,
+                age_ns=now_ns - publication.since_ns,
+                lifetime_ns=publication.lifetime_ns,
+                size_bytes=publication.size_bytes,
+                content=publication.content,
+            )
+            for publication in run
+        )
+        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events))

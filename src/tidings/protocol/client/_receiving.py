@@ -7,7 +7,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -63,7 +63,7 @@ class Receiving:
         self._order_at = order_at
         self._forget_at = forget_at
         self._subscriptions: dict[str, Subscription] = {}
-        self._seen: Seen[tuple[str, EventId]] = Seen(settings.max_seen)
+        self._seen: Seen[tuple[str, str, int]] = Seen(settings.max_seen)
 
     @property
     def seen(self) -> int:
@@ -85,7 +85,7 @@ class Receiving:
         """No more of them; what is held to restore order is dropped."""
         self._subscriptions.pop(name, None)
 
-    def take(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
+    def take(self, source: Peer, said: wire.Event, targets: Iterable[str], now_ns: int) -> None:
         """An event has come from a broker."""
         content = wire.decode_content(said.content)
         try:
@@ -98,7 +98,7 @@ class Receiving:
             since_ns = min(said.departure_ns, now_ns)
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
         arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns)
-        for name in said.targets:
+        for name in targets:
             subscription = self._subscriptions.get(name)
             if subscription is None:
                 self._counts["not subscribed"] += 1
@@ -112,13 +112,14 @@ class Receiving:
 
     def is_first(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> bool:
         """Whether no copy has come to this subscription before; this one is remembered."""
-        key = (subscription.entry.name, arrival.event)
-        if key in self._seen:
+        publisher, epoch, sequence = arrival.event
+        group = (subscription.entry.name, publisher, epoch)
+        if self._seen.has(group, sequence):
             self._counts["duplicates"] += 1
             return False
         late_ns = subscription.entry.late_ns
         expires_ns = max(arrival.since_ns + arrival.lifetime_ns + late_ns, now_ns) + self._settings.seen_grace_ns
-        if self._seen.add(key, expires_ns) is not None:
+        if self._seen.add(group, sequence, expires_ns):
             self._counts["seen forgotten"] += 1
         self._set_timer()
         return True

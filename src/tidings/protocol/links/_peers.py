@@ -5,13 +5,14 @@ which of those were acknowledged. The floor comes with every transfer and only r
 number more than MAX_RANGE above it is refused.
 """
 
-from typing import Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
 
-__all__ = ["MAX_RANGE", "Inbox", "Peer"]
+__all__ = ["MAX_RANGE", "Inbox", "Peer", "ranges"]
 
 MAX_RANGE: Final = 65_536
 
@@ -19,41 +20,68 @@ MAX_RANGE: Final = 65_536
 class Inbox:
     """The numbers taken from one sender in one of its sessions."""
 
-    __slots__ = ("_floor", "_taken")
+    __slots__ = ("_floor", "_next", "_taken")
 
     def __init__(self) -> None:
         self._floor = 0
+        self._next = 0  # from here on nothing was taken
         self._taken: dict[int, bool] = {}
 
     def __len__(self) -> int:
         return len(self._taken)
 
-    def look(self, number: int, floor: int) -> Literal["new", "pending", "acknowledged"]:
-        """What is known of a number; what lies below the floor was acknowledged or given up long ago."""
+    def look(self, number: int, count: int, floor: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Of `count` numbers from this one on: which are new, and which were acknowledged.
+
+        What lies below the floor was acknowledged or given up long ago.
+        """
         if floor > self._floor:
             self._floor = floor
             self._taken = {taken: done for taken, done in self._taken.items() if taken >= floor}
-        if number >= self._floor + MAX_RANGE:
-            raise PeerError("range", f"transfer {number} is more than {MAX_RANGE} above the floor of {self._floor}")
-        if number < self._floor:
-            return "acknowledged"
-        done = self._taken.get(number)
-        return "new" if done is None else "acknowledged" if done else "pending"
+        end = number + count
+        if end > self._floor + MAX_RANGE:
+            raise PeerError("range", f"transfer {end - 1} is more than {MAX_RANGE} above the floor of {self._floor}")
+        if number >= self._next and number >= self._floor:
+            return range(number, end), ()
+        taken = self._taken
+        new = [each for each in range(max(number, self._floor), end) if each not in taken]
+        done = [each for each in range(number, end) if each < self._floor or taken.get(each)]
+        return new, done
 
-    def take(self, number: int) -> None:
-        """The number is taken, and will be acknowledged when it is durable."""
-        self._taken[number] = False
+    def take(self, numbers: Sequence[int]) -> None:
+        """The numbers are taken, and will be acknowledged when they are durable."""
+        self._taken.update(dict.fromkeys(numbers, False))
+        self._next = max(self._next, numbers[-1] + 1)
 
-    def acknowledge(self, number: int) -> None:
-        """The number is acknowledged; repeats are acknowledged again."""
-        if number in self._taken:
-            self._taken[number] = True
+    def acknowledge(self, numbers: Sequence[int]) -> None:
+        """The numbers are acknowledged; repeats are acknowledged again."""
+        taken = self._taken
+        for number in numbers:
+            if number in taken:
+                taken[number] = True
+
+
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers in order as ranges, first and last."""
+    if not numbers:
+        return []
+    if numbers[-1] - numbers[0] + 1 == len(numbers):
+        return [(numbers[0], numbers[-1])]
+    found: list[tuple[int, int]] = []
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            found.append((first, last))
+            first = number
+        last = number
+    return [*found, (first, last)]
 
 
 class Peer:
     """A neighbour or a client."""
 
     __slots__ = (
+        "allows",
         "connection",
         "credit_told",
         "different",
@@ -82,6 +110,7 @@ class Peer:
         self.inbox = Inbox()
         self.request = -1
         self.credit_told = 0
+        self.allows: Callable[[Mapping[str, Any]], bool] | None = None  # what it may publish, if not everything
         self.different = 0  # in how many pings in a row its digest was another one
 
     def step(self, step: PeerStep) -> None:

@@ -62,7 +62,7 @@ class Profiling:
         settings: BrokerSettings,
         *,
         tell: Callable[[str, wire.Message], bool],
-        ask_to_move: Callable[[str, str], None],
+        ask_to_move: Callable[[str, str], bool],
     ) -> None:
         self._settings = settings
         self._tell = tell

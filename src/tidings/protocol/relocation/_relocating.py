@@ -46,11 +46,11 @@ class Relocating:
         self._is_broker = is_broker
         self._send = send
         self._count = count
-        self._profiling = Profiling(settings, tell=self._tell, ask_to_move=self._ask_to_move)
+        self._profiling = Profiling(settings, tell=self._tell, ask_to_move=self.ask_to_move)
         self._surveying = Surveying(
             settings,
             tell=self._tell,
-            ask_to_move=self._ask_to_move,
+            ask_to_move=self.ask_to_move,
             times=self._times,
             client_ns=self._client_ns,
             wake_at=wake_at,
@@ -109,11 +109,14 @@ class Relocating:
         self._send(peer, message)
         return True
 
-    def _ask_to_move(self, publisher: str, target: str) -> None:
-        peer = self._clients.get(publisher)
-        if peer is not None and peer.is_up and target != self._settings.name and self._is_broker(target):
-            self._count("asked to move")
-            self._send(peer, wire.Move(target))
+    def ask_to_move(self, client: str, target: str) -> bool:
+        """Ask a client to make that broker its home; whether it, and the broker, are there."""
+        peer = self._clients.get(client)
+        if peer is None or not peer.is_up or target == self._settings.name or not self._is_broker(target):
+            return False
+        self._count("asked to move")
+        self._send(peer, wire.Move(target))
+        return True
 
     def _times(self) -> tuple[int, dict[str, int]]:
         """From here to a client, on average, and to each neighbour: what waits, and the transfer."""

@@ -84,7 +84,7 @@ class Surveying:
         settings: BrokerSettings,
         *,
         tell: Callable[[str, wire.Message], bool],
-        ask_to_move: Callable[[str, str], None],
+        ask_to_move: Callable[[str, str], bool],
         times: Callable[[], tuple[int, dict[str, int]]],
         client_ns: Callable[[str], int],
         wake_at: Callable[[int], None],

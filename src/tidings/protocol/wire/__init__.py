@@ -9,10 +9,12 @@ Rules:
 - `session` is the sender's epoch, a number that rises with every start. Numbers of transfers count within it, so a
   frame that was on its way while its sender started again is known for what it is.
 - Times are durations in nanoseconds on the sender's clock; no message is read against another machine's clock.
+- Events travel together: a `Publish` or a `Transfer` holds as many as there were to send, numbered one after the other,
+  and an `Ack` answers for whole ranges of numbers.
 - What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it.
 """
 
-import math
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -22,6 +24,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol.wire._fields import (
     LONGEST_NS,
     MAX_ATTRIBUTES,
+    MAX_BATCH,
     MAX_CREDIT,
     MAX_ENTRIES,
     MAX_FRAME_BYTES,
@@ -36,6 +39,7 @@ from tidings.protocol.wire._fields import (
     Duration,
     Figure,
     FilterText,
+    Finite,
     Name,
     Price,
     Target,
@@ -58,6 +62,7 @@ from tidings.protocol.wire._relocation import (
 
 __all__ = [
     "LONGEST_NS",
+    "MAX_BATCH",
     "MAX_CREDIT",
     "MAX_FRAME_BYTES",
     "MAX_NAME",
@@ -75,6 +80,7 @@ __all__ = [
     "Done",
     "Entry",
     "Error",
+    "Event",
     "Hello",
     "Interest",
     "LinkState",
@@ -84,6 +90,7 @@ __all__ = [
     "Move",
     "Ping",
     "Pong",
+    "Publication",
     "Publish",
     "Registration",
     "RelocationAnswer",
@@ -99,11 +106,13 @@ __all__ = [
     "Unadvertise",
     "Unsubscribe",
     "Welcome",
+    "WireMessage",
     "decode",
     "decode_content",
     "encode",
     "encode_content",
     "encode_plain",
+    "encode_transfer",
 ]
 
 
@@ -192,12 +201,9 @@ class Unsubscribe(WireMessage, frozen=True, tag=8):
     name: Name
 
 
-class Publish(WireMessage, frozen=True, tag=9):
+class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event from its publisher: `age_ns` is how long it has waited since departure."""
 
-    session: Count
-    number: Count
-    floor: Count
     sequence: Count
     departure_ns: int
     age_ns: Duration
@@ -206,15 +212,18 @@ class Publish(WireMessage, frozen=True, tag=9):
     content: bytes
 
 
-class Transfer(WireMessage, frozen=True, tag=10):
-    """An event on its way: the receiver takes on its delivery to `targets`, home brokers with what they pay.
-
-    To a client, the targets are its subscriptions. A client that has moved is a target too (`_addresses`).
-    """
+class Publish(WireMessage, frozen=True, tag=9):
+    """Events from their publisher, numbered from `number` on; below `floor` nothing is sent again."""
 
     session: Count
     number: Count
     floor: Count
+    events: Annotated[tuple[Publication, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event on its way: the same bytes for everybody who is sent it at one time."""
+
     publisher: Name
     epoch: Count
     sequence: Count
@@ -224,19 +233,38 @@ class Transfer(WireMessage, frozen=True, tag=10):
     lifetime_ns: Duration | None
     size_bytes: Count
     hops: Annotated[int, Meta(ge=0, le=255)]
-    targets: Annotated[
-        dict[Target, Annotated[tuple[Term, ...], Meta(max_length=MAX_TERMS)]],
-        Meta(min_length=1, max_length=MAX_TARGETS),
-    ]
     content: bytes
     trace: Trace | None = None
 
 
-class Ack(WireMessage, frozen=True, tag=11):
-    """The event is stored and its way on is known; it was held for `held_ns`, and `credit` more may be under way."""
+Targets = Annotated[
+    dict[Target, Annotated[tuple[Term, ...], Meta(max_length=MAX_TERMS)]],
+    Meta(min_length=1, max_length=MAX_TARGETS),
+]
+
+
+class Transfer(WireMessage, frozen=True, tag=10):
+    """Events on their way, numbered from `number` on: the receiver takes on the delivery of each to its `targets`.
+
+    Targets are home brokers with what they pay; to a client, its subscriptions, of which nothing more is said. A client
+    that has moved is a target too (`_addresses`).
+    """
 
     session: Count
     number: Count
+    floor: Count
+    targets: Annotated[tuple[Targets, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+    events: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Ack(WireMessage, frozen=True, tag=11):
+    """The events of these numbers, as first and last, are stored and their way on is known.
+
+    The last of them was held for `held_ns`; `credit` more may be under way.
+    """
+
+    session: Count
+    numbers: Annotated[tuple[tuple[Count, Count], ...], Meta(min_length=1, max_length=MAX_BATCH)]
     held_ns: Duration
     credit: Window
 
@@ -332,7 +360,7 @@ Request = Registration | MigrationUpdate
 class Content(msgspec.Struct, frozen=True, array_like=True):
     """What only the ends read: `stamp` is `ordering.Stamp` as bytes."""
 
-    attributes: Annotated[dict[Name, int | float | str | bool], Meta(max_length=MAX_ATTRIBUTES)]
+    attributes: Annotated[dict[Name, int | Finite | str | bool], Meta(max_length=MAX_ATTRIBUTES)]
     stamp: bytes
     payload: bytes
 
@@ -340,6 +368,9 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 _CONTENT: Final = msgspec.msgpack.Decoder(Content)
+
+_TRANSFER: Final = b"\x96\x0a"
+"""An array of six, of which the first is the tag of a transfer."""
 
 encode = _ENCODER.encode
 """The frame of a message."""
@@ -359,7 +390,23 @@ def decode(frame: bytes) -> Message:
         raise PeerError(
             "version", f"{message.name!r} speaks version {message.version} of the protocol, this is {VERSION}: upgrade"
         )
+    if isinstance(message, Transfer) and len(message.targets) != len(message.events):
+        raise PeerError(
+            "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
+        )
     return message
+
+
+def encode_transfer(session: int, number: int, floor: int, targets: Sequence[bytes], events: Sequence[bytes]) -> bytes:
+    """The frame of a `Transfer` whose parts are encoded already: an event's bytes serve everybody who is sent it."""
+    many = _array(len(events))
+    head = (_TRANSFER, _ENCODER.encode(session), _ENCODER.encode(number), _ENCODER.encode(floor))
+    return b"".join((*head, many, *targets, many, *events))
+
+
+def _array(size: int) -> bytes:
+    """The beginning of an array of so many."""
+    return bytes((0x90 | size,)) if size < 16 else b"\xdc" + size.to_bytes(2, "big")
 
 
 def encode_content(content: Content) -> bytes:
@@ -368,12 +415,9 @@ def encode_content(content: Content) -> bytes:
 
 
 def decode_content(data: bytes) -> Content:
-    """The content that the bytes say; PeerError if they say none, or hold a number that cannot be compared."""
+    """The content that the bytes say; PeerError if they say none, or hold a number that is not finite."""
     try:
         content: Content = _CONTENT.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerError("content", f"the content of an event does not decode: {error}") from None
-    for name, value in content.attributes.items():
-        if type(value) is float and not math.isfinite(value):
-            raise PeerError("content", f"attribute {name!r} is {value}: it must be finite")
+        raise PeerError("content", f"the content of an event does not decode: {error} (numbers are finite)") from None
     return content

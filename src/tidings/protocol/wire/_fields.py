@@ -1,5 +1,6 @@
 """What messages are made of: the limits of the wire, and the types of fields that keep to them."""
 
+import sys
 from typing import Annotated, Final
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec import Meta
 __all__ = [
     "LONGEST_NS",
     "MAX_ATTRIBUTES",
+    "MAX_BATCH",
     "MAX_CREDIT",
     "MAX_ENTRIES",
     "MAX_FILTER",
@@ -23,6 +25,7 @@ __all__ = [
     "Duration",
     "Figure",
     "FilterText",
+    "Finite",
     "Name",
     "Price",
     "Target",
@@ -31,11 +34,12 @@ __all__ = [
     "WireMessage",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 1 << 20
 MAX_NAME: Final = 255
 MAX_FILTER: Final = 16_384
 MAX_ATTRIBUTES: Final = 256
+MAX_BATCH: Final = 4_096
 MAX_TARGETS: Final = 4_096
 MAX_TERMS: Final = 16
 MAX_ENTRIES: Final = 65_536
@@ -52,6 +56,7 @@ Count = Annotated[int, Meta(ge=0, le=2**62)]
 Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
 Price = Annotated[float, Meta(ge=0.0, le=1e300)]
 Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
 
 Term = tuple[Duration, Price]

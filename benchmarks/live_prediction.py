@@ -1,0 +1,121 @@
+"""Prediction closes the loop: what the profiles of a live network's trace predict, beside what the trace measured.
+
+Seven broker processes in a tree, their links of a fixed capacity (`live_load`), with traces. Two publishers at leaves
+publish at random (Poisson), with lifetimes near the delays: many events would be late, and the brokers let go of those
+that have no chance any more. Events are of different sizes: how much of a link's delay is due to size cannot be known
+from events that are all alike. After SECONDS of that, `tidings pipeline run` reads the trace; from its profiles alone,
+without the trace, R' is predicted for every subscription (the same as `tidings predict DIRECTORY`), and compared with
+the R that the pipeline counted.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+import tidings
+from benchmarks.live_load import brokers, free_ports, shaped
+from tidings.live import Tidings
+
+SECONDS = float(os.environ.get("TIDINGS_SECONDS", "60"))
+LINK_BYTES_PER_S = 60_000.0
+SPARE_S = 0.002
+PAYLOAD_BYTES = (100, 1_700)
+RATE_PER_S = 14.0
+SHORTEST_S, LONGEST_S = 0.05, 0.35
+KINDS = 10
+LINKS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b2", "b5"), ("b3", "b6"), ("b3", "b7"))
+PUBLISHERS = ("b4", "b6")
+SEED = 11
+
+
+def main() -> None:
+    print(f"prediction: 7 brokers, 6 links of {LINK_BYTES_PER_S / 1000:g} kB/s, {SECONDS:g} s of load")
+    with tempfile.TemporaryDirectory(prefix="tidings-") as directory:
+        _run(Path(directory))
+        measured, predicted = _compare(Path(directory))
+    print(f"{'subscription':16}{'matched':>9}{'measured R':>12}{'predicted R':>13}{'difference':>12}")
+    differences, weights = [], []
+    for name, (matched, reliability) in sorted(measured.items()):
+        differences.append(predicted[name] - reliability)
+        weights.append(matched)
+        print(f"{name:16}{matched:>9,}{reliability:>12.3f}{predicted[name]:>13.3f}{differences[-1]:>+12.3f}")
+    total = sum(weights)
+    overall = sum(weight * reliability for weight, reliability in measured.values()) / total
+    answer = sum(weight * predicted[name] for name, (weight, _) in measured.items()) / total
+    print(f"{'all':16}{total:>9,}{overall:>12.3f}{answer:>13.3f}{answer - overall:>+12.3f}")
+    print(f"mean difference of a subscription {sum(map(abs, differences)) / len(differences):.3f}")
+
+
+def _run(directory: Path) -> None:
+    """The network with its load; the trace is whole when the brokers have ended."""
+    names = sorted({name for link in LINKS for name in link})
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    with contextlib.ExitStack() as stack:
+        text = '[network]\nsynchronised_clocks = true\n[trace]\ndirectory = "trace"\nroll_age = "2 s"\n'
+        links = {
+            far: stack.enter_context(shaped(ports[far], bytes_per_s=LINK_BYTES_PER_S, spare_s=SPARE_S))
+            for _, far in LINKS
+        }
+        near = {far: name for name, far in LINKS}
+        for name in names:
+            text += f'[[broker]]\nname = "{name}"\nlisten = "127.0.0.1:{ports[name]}"\n'
+            if name in links:
+                text += f'neighbours = ["{near[name]}"]\naddress = "127.0.0.1:{links[name].port}"\n'
+        stack.enter_context(brokers(text, ports, directory))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_play(ports))
+
+
+async def _play(ports: dict[str, int]) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connected(broker: str, name: str) -> Tidings:
+            client = tidings.connect(f"127.0.0.1:{ports[broker]}", name=name)
+            return await stack.enter_async_context(client)
+
+        for number, broker in enumerate(sorted(ports)):
+            client = await connected(broker, f"at-{broker}")
+            for most in (4 + number % 3, KINDS):
+                await client.subscribe(f"kind < {most}", name=f"below-{most}", max_delay_s=1.0, callback=lambda _: None)
+        publishers = [await connected(broker, f"from-{broker}") for broker in PUBLISHERS]
+        await asyncio.sleep(2.0)  # for the subscriptions to be known everywhere
+        await asyncio.gather(*(_publish(client, SEED + number) for number, client in enumerate(publishers)))
+        await asyncio.sleep(1.0)
+
+
+async def _publish(client: Tidings, seed: int) -> None:
+    dice = random.Random(seed)
+    due_s = began_s = time.monotonic()
+    while (due_s := due_s + dice.expovariate(RATE_PER_S)) < began_s + SECONDS:
+        await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+        lifetime_s, payload = dice.uniform(SHORTEST_S, LONGEST_S), bytes(dice.randint(*PAYLOAD_BYTES))
+        await client.offer({"kind": dice.randrange(KINDS)}, payload=payload, lifetime_s=lifetime_s)
+
+
+def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, float]]:
+    """By subscription: how many events matched it with the share on time, and the share that is predicted."""
+    from tidings.pipeline import PipelineOptions, open_session, run_pipeline
+    from tidings.prediction import from_profiles, predict, read_profiles
+
+    with open_session(master="local[1]", app_name="tidings-benchmark", memory="2g") as spark:
+        result = run_pipeline(spark, [str(directory / "trace")], str(directory / "scores"), PipelineOptions())
+    if result.bad:
+        print(f"{result.bad:,} rows of the trace are bad: {result.quarantined}")
+    measured = {
+        name: (score.matched, score.on_time_reliability)
+        for name, score in result.subscribers.items()
+        if score.on_time_reliability is not None
+    }
+    answer = predict(from_profiles(read_profiles(directory / "scores")))
+    predicted = {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
+    return measured, predicted
+
+
+if __name__ == "__main__":
+    main()

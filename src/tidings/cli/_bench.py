@@ -1,0 +1,142 @@
+"""`tidings bench`: load for a running network, and what became of it."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli import _client_options as options
+from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.errors import InputError
+
+if TYPE_CHECKING:
+    from tidings.live.bench import BenchEvent, Figures
+
+__all__ = ["EPILOG", "bench"]
+
+EPILOG = (
+    "Try:\n\ntidings bench 127.0.0.1:7001 --subscribe-at 127.0.0.1:7003 --rate '1000 /s' --lifetime '2 s'\n\n"
+    'tidings bench 127.0.0.1:7001 - --filter "price > {n}" --subscribers 20 < events.jsonl\n\n'
+    "In a filter, {n} is the subscriber's number from 0 and {symbol} one of S0 to S9 in turn. Lines are as for publish."
+)
+EVENTS_MAX = 100_000
+
+
+def bench(
+    address: options.Address,
+    events: Annotated[
+        str | None,
+        typer.Argument(metavar="[-]", help="'-': publish the JSON lines of standard input, over and over."),
+    ] = None,
+    subscribe_at: Annotated[
+        list[str] | None,
+        typer.Option("--subscribe-at", metavar="HOST:PORT", help="Where subscribers are; several in turn."),
+    ] = None,
+    publishers: Annotated[int, typer.Option("--publishers", min=1, max=10_000, help="How many.")] = 1,
+    subscribers: Annotated[int, typer.Option("--subscribers", min=0, max=10_000, help="How many.")] = 10,
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", help="Of all publishers, like '1000 /s'.", show_default="as fast as accepted"),
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="Of payloads, unless lines are given.")] = "1 kB",
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", help="Of each subscriber, with {n} and {symbol}.", show_default="a symbol, half of its prices"
+        ),
+    ] = None,
+    lifetime: Annotated[str | None, typer.Option("--lifetime", help="Of events that do not say, like '2 s'.")] = None,
+    max_delay: Annotated[str | None, typer.Option("--max-delay", help="Of subscriptions, like '500 ms'.")] = None,
+    duration: Annotated[str, typer.Option("--duration", help="How long events are published.")] = "10 s",
+    warmup: Annotated[str, typer.Option("--warmup", help="How much of that is not measured.")] = "1 s",
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, max=65_536, help="Of each publisher, not yet accepted.")
+    ] = 1_024,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=256, help="To spread the clients over.")] = 1,
+    advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
+    name: options.ClientName = None,
+    token_file: options.TokenFile = None,
+    authority: options.Authority = None,
+    certificate: options.Certificate = None,
+    key: options.Key = None,
+    server_name: options.ServerName = None,
+    json: Json = False,
+) -> None:
+    """Put load on a running network, and say how it kept up.
+
+    Clients are called NAME-p0, NAME-p1, ... and NAME-s0, NAME-s1, ...; the
+    exit code is 1 if an event was lost, came twice or was not accepted.
+    Latency counts from when an event was due. One process of clients may be
+    slower than the brokers: give more with --processes.
+    """
+    with reporting(json=json):
+        import uuid
+
+        from tidings.live.bench import Load, default_events, filters_of, run_bench
+        from tidings.live.bench._load import DEFAULT_FILTER
+        from tidings.model.units import parse_quantity
+
+        if events not in (None, "-"):
+            raise InputError(f"events are read from standard input: write '-', not {events!r}")
+        given = options.connection_options(None, token_file, authority, certificate, key, server_name)
+        lifetime_s = None if lifetime is None else parse_quantity(lifetime, "time")
+        load = Load(
+            publish_at=(address,),
+            subscribe_at=tuple(subscribe_at or (address,)),
+            events=_given(lifetime_s) if events else default_events(parse_quantity(size, "size"), lifetime_s),
+            filters=filters_of(filter or ("TRUE" if events else DEFAULT_FILTER), subscribers),
+            publishers=publishers,
+            rate_per_s=None if rate is None else parse_quantity(rate, "rate"),
+            seconds=parse_quantity(duration, "time"),
+            warmup_s=parse_quantity(warmup, "time"),
+            max_delay_s=None if max_delay is None else parse_quantity(max_delay, "time"),
+            in_flight=in_flight,
+            advertise=advertise,
+            name=name or f"bench-{uuid.uuid4().hex[:8]}",
+            connection=given,
+        )
+        with progress_bar("publishing") as progress:
+            found = run_bench(load, processes=processes, progress=progress)
+        if json:
+            print_json(found)
+        else:
+            _print(found)
+        if found.lost or found.duplicated or found.refused or found.unconfirmed:
+            raise typer.Exit(1)
+
+
+def _given(lifetime_s: float | None) -> "tuple[BenchEvent, ...]":
+    """The events of standard input, at most EVENTS_MAX."""
+    from tidings.cli._publish import read_event
+    from tidings.live.bench import BenchEvent
+
+    found: list[BenchEvent] = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if line.strip():
+            attributes, payload, own_s = read_event(line, number)
+            found.append(BenchEvent(attributes=attributes, payload=payload, lifetime_s=own_s or lifetime_s))
+            if len(found) > EVENTS_MAX:
+                raise InputError(f"line {number}: more than {EVENTS_MAX:,} events: they are repeated, so give fewer")
+    return tuple(found)
+
+
+def _print(found: "Figures") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_row("accepted", f"{found.accepted_per_s:,.0f} events/s")
+    table.add_row("delivered", f"{found.deliveries_per_s:,.0f} deliveries/s")
+    for label, value in (("p50", found.latency_p50_ms), ("p99", found.latency_p99_ms)):
+        table.add_row(f"latency {label}", "-" if value is None else f"{value:,.4g} ms")
+    table.add_row("on time", "no deadline" if found.on_time is None else f"{found.on_time:.2%}")
+    counts = {"accepted": found.accepted, "expired": found.expired, "refused": found.refused}
+    counts["unconfirmed"] = found.unconfirmed
+    table.add_row("events", ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+    table.add_row("deliveries", f"{found.delivered:,} of {found.expected:,}")
+    table.add_row("too late", f"{found.too_late:,}")
+    table.add_row("lost", f"{found.lost:,}")
+    table.add_row("duplicated", f"{found.duplicated:,}")
+    Console(highlight=False).print(table)

@@ -1,0 +1,90 @@
+"""From one version of a network's file to the next, while its brokers run.
+
+Brokers and links may come and go; where brokers are reached, how long they drain, the rate and number of connections,
+tokens, rules and the brokers' token may change. Everything else is settled when a broker starts, and a file that
+changes it is refused as a whole: a network that half follows its file is worse than one that follows the file before.
+"""
+
+from itertools import combinations
+from typing import Any, Final
+
+import msgspec
+
+from tidings.errors import ConfigurationError
+from tidings.live.configuration._config import Network
+
+__all__ = ["Change", "change_of"]
+
+_FREE: Final = {"network": {"drain_s", "broker_token_file"}, "limits": {"rate_per_s", "connections"}}
+"""What may change in a section; other sections than brokers, tokens and rules may not change at all."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different: brokers, and links between brokers, by name."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    linked: tuple[tuple[str, str], ...] = ()
+    unlinked: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        said = [
+            *(f"broker {name} added" for name in self.added),
+            *(f"broker {name} removed" for name in self.removed),
+            *(f"link {one} - {other} added" for one, other in self.linked),
+            *(f"link {one} - {other} removed" for one, other in self.unlinked),
+        ]
+        return ", ".join(said) or "no broker or link is different"
+
+
+def change_of(before: Network, after: Network) -> Change:
+    """What a new file changes; ConfigurationError if brokers would have to be started again for it."""
+    refused = [*_settled(before, after), *_moved(before, after)]
+    if refused:
+        raise ConfigurationError(
+            f"{after.path}: cannot be followed while brokers run: {'; '.join(refused)}. Put it back, or stop the "
+            "brokers and start them again"
+        )
+    links, links_before = _links(after), _links(before)
+    return Change(
+        added=tuple(sorted(after.brokers.keys() - before.brokers.keys())),
+        removed=tuple(sorted(before.brokers.keys() - after.brokers.keys())),
+        linked=tuple(sorted(links - links_before)),
+        unlinked=tuple(sorted(links_before - links)),
+    )
+
+
+def _links(network: Network) -> set[tuple[str, str]]:
+    pairs = combinations(sorted(network.brokers), 2)
+    return {(one, other) for one, other in pairs if other in network.links[one]}
+
+
+def _settled(before: Network, after: Network) -> list[str]:
+    """Keys of sections that may not change, and have."""
+    found: list[str] = []
+    for section in ("network", "limits", "tls", "trace"):
+        old, new = (_fields(getattr(network.document, section)) for network in (before, after))
+        names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+        found += [f"[{section}] {_written(name)}" for name in names if name not in _FREE.get(section, ())]
+    return found
+
+
+def _fields(section: Any) -> dict[str, Any]:
+    return {} if section is None else {name: getattr(section, name) for name in section.__struct_fields__}
+
+
+def _written(name: str) -> str:
+    """As the file has it: there the unit is in the value."""
+    for unit in ("_kb", "_s"):
+        name = name.removesuffix(unit)
+    return name
+
+
+def _moved(before: Network, after: Network) -> list[str]:
+    """Brokers that stay would have to listen elsewhere."""
+    return [
+        f"{key} of broker {name!r} ({old} to {new})"
+        for name in sorted(before.brokers.keys() & after.brokers.keys())
+        for key in ("listen", "metrics")
+        if (old := getattr(before.brokers[name], key)) != (new := getattr(after.brokers[name], key))
+    ]

@@ -1,0 +1,125 @@
+"""A broker that follows its file while it runs: SIGHUP has it read again.
+
+- What cannot be followed is refused, with the reason in the log, and everything stays as it was (`change_of`).
+- A new neighbour is greeted as any other. A link that is taken away is cut at once: what was under way on it finds
+  another way, or waits for one.
+- A broker that is taken out of the file leaves: it asks its clients to move to its neighbours, goes on until they have
+  (for `drain` at most), and then drains as on SIGTERM. Its neighbours keep their links with it until it has left, or
+  until it has had `drain` twice.
+- Clients that are away cannot be asked. What is kept for them stays in the store of the broker that has left, and goes
+  on if it comes back.
+"""
+
+import asyncio
+import contextlib
+import os
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
+
+from tidings.errors import TidingsError
+from tidings.live.configuration._changes import Change, change_of
+from tidings.live.configuration._config import Network, read_network
+from tidings.live.security._tls import renew
+
+if TYPE_CHECKING:
+    from tidings.live.broker._node import BrokerNode
+
+__all__ = ["Reloading"]
+
+_POLL_S: Final = 0.05
+_ASK_S: Final = 1.0
+
+
+class Reloading:
+    """What one broker does when its file has changed."""
+
+    def __init__(self, node: "BrokerNode") -> None:
+        self._node = node
+        self._lingering: dict[str, asyncio.Task[None]] = {}  # by neighbour: those that leave the network
+        self._leaving: asyncio.Task[None] | None = None
+
+    def hung_up(self, had_terminal: bool) -> None:
+        """SIGHUP: from whoever has changed the file, or because the terminal is gone."""
+        if had_terminal and not os.isatty(0):
+            self._node.stop()
+        else:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file again and follow it, or say why not."""
+        node = self._node
+        try:
+            after = read_network(node.network.path)
+            change = change_of(node.network, after)
+            self._renew_certificate()
+        except TidingsError as error:
+            node.log.error("reload refused", why=str(error))
+            return
+        node.log.info("reloaded", change=str(change))
+        self._follow(after, change)
+
+    def close(self) -> None:
+        """Follow nothing more."""
+        for task in (*self._lingering.values(), self._leaving):
+            if task is not None:
+                task.cancel()
+
+    def _renew_certificate(self) -> None:
+        """Show the certificate that is in its file by now to whoever comes; ConfigurationError if there is none."""
+        node = self._node
+        tls = node.network.tls_of(node.name)
+        if tls is not None and node.listening is not None:
+            renew(node.listening, tls)
+
+    def _follow(self, after: Network, change: Change) -> None:
+        node = self._node
+        if node.name in change.removed:
+            if self._leaving is None:
+                self._leaving = asyncio.create_task(self._leave(after))
+            return
+        before = node.network.links[node.name]
+        node.adopt(after)
+        for other in sorted((before - after.links[node.name]) & set(change.removed)):
+            self._lingering.setdefault(other, asyncio.create_task(self._linger(other)))
+        for other in [other for other in self._lingering if other in after.brokers]:
+            self._lingering.pop(other).cancel()  # it is back before it has gone
+        self._rewire()
+
+    def _rewire(self) -> None:
+        node = self._node
+        node.rewire(node.network.links[node.name] | self._lingering.keys())
+
+    async def _linger(self, other: str) -> None:
+        """Wait for a neighbour to leave, then forget it."""
+        node = self._node
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * node.network.document.network.drain_s + _ASK_S):
+                while (peer := node.machine.neighbours.get(other)) is not None and peer.is_up:
+                    await asyncio.sleep(_POLL_S)
+        del self._lingering[other]
+        self._rewire()
+        node.log.info("neighbour gone", peer=other)
+
+    async def _leave(self, after: Network) -> None:
+        """Ask the clients to go elsewhere; when they have, or when it takes too long, stop."""
+        node = self._node
+        node.log.info("leaving", clients=len(self._clients()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(after.document.network.drain_s):
+                while self._clients():
+                    places = [
+                        name
+                        for name, peer in sorted(node.machine.neighbours.items())
+                        if peer.is_up and name in after.brokers
+                    ]
+                    for client, place in zip(self._clients(), cycle(places), strict=False):
+                        node.driver.call(node.machine.ask_to_move, client, place)
+                    await asyncio.sleep(_ASK_S / 2)
+                # Brokers that had not heard of a move may have sent events here meanwhile: they are handed on.
+                await asyncio.sleep(2 * after.document.network.ping_s)
+        for client in self._clients():
+            node.log.warning("client stays behind", client=client, why="it did not move in time")
+        node.stop()
+
+    def _clients(self) -> list[str]:
+        return sorted(name for name, peer in self._node.machine.clients.items() if peer.is_up)

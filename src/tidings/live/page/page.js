@@ -1,0 +1,289 @@
+// What `tidings status --json` says, once a second, as a map and as tables.
+"use strict";
+
+const EVERY_MS = 1000;
+const DOTS_MAX = 16;
+const SIZE = { x: 800, y: 560, margin: 90 };
+const RADIUS = 30;
+const SVG = "http://www.w3.org/2000/svg";
+
+const byId = (id) => document.getElementById(id);
+const count = (value) => value.toLocaleString("en");
+const share = (value) => (value === null ? "-" : `${(value * 100).toFixed(2)}%`);
+const percent = (value) => `${Math.round(value * 100)}%`;
+
+function shape(name, attributes = {}, text = "") {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== "") made.textContent = text;
+  return made;
+}
+
+// -- what the status says ---------------------------------------------------------------------------------------------
+
+function stateOf(broker) {
+  if (!broker.up) return "down";
+  return broker.draining ? "draining" : broker.ready ? "up" : "starting";
+}
+
+// Both ends tell of a link, and of who is down it is known whom it should hear; a link is up if both hear each other.
+function linksOf(brokers) {
+  const up = new Map(brokers.map((broker) => [broker.name, broker.up]));
+  const found = new Map();
+  const note = (from, to, peer) => {
+    const ends = [from, to].sort();
+    const key = JSON.stringify(ends);
+    if (!found.has(key)) found.set(key, { ends, heard: [], queued: {}, round_trip_s: null });
+    const link = found.get(key);
+    link.heard.push(peer !== null && peer.up);
+    if (peer !== null) link.queued[from] = peer.queued;
+    if (peer !== null && peer.up) link.round_trip_s = Math.max(link.round_trip_s ?? 0, peer.rtt_s);
+  };
+  for (const broker of brokers) {
+    for (const [other, peer] of Object.entries(broker.neighbours ?? {})) note(broker.name, other, peer);
+    for (const other of broker.absent) note(broker.name, other, null);
+  }
+  for (const link of found.values()) link.up = link.heard.every(Boolean) && link.ends.every((end) => up.get(end));
+  return [...found.values()].sort((one, other) => (one.ends.join() < other.ends.join() ? -1 : 1));
+}
+
+function subscribersOf(brokers) {
+  const rank = (subscriber) => (subscriber.on_time === null ? 2 : subscriber.on_time);
+  return brokers
+    .filter((broker) => broker.up)
+    .flatMap((broker) => broker.subscribers.map((subscriber) => ({ ...subscriber, at: broker.name })))
+    .sort((one, other) => rank(one) - rank(other) || (one.client < other.client ? -1 : 1));
+}
+
+function loadClass(utilisation) {
+  return `load-${[0.25, 0.5, 0.75, 0.9].filter((limit) => utilisation >= limit).length}`;
+}
+
+function onTimeClass(value) {
+  return value === null ? "unknown" : `on-time-${value >= 0.99 ? 2 : value >= 0.9 ? 1 : 0}`;
+}
+
+// -- where brokers are on the map: springs between neighbours, the same picture for the same network ------------------
+
+let places = { key: "", at: new Map() };
+
+function place(names, links) {
+  const key = JSON.stringify([names, links.map((link) => link.ends)]);
+  if (key === places.key) return places.at;
+  const at = new Map(
+    names.map((name, number) => {
+      const angle = (2 * Math.PI * number) / names.length - Math.PI / 2;
+      return [name, { x: Math.cos(angle), y: Math.sin(angle) }];
+    }),
+  );
+  const ideal = 1.6 / Math.sqrt(names.length);
+  for (let step = 0; step < 300; step += 1) {
+    const push = new Map(names.map((name) => [name, { x: 0, y: 0 }]));
+    const apply = (one, other, strength) => {
+      const [a, b] = [at.get(one), at.get(other)];
+      const [dx, dy] = [a.x - b.x, a.y - b.y];
+      const distance = Math.max(Math.hypot(dx, dy), 0.01);
+      const force = strength(distance) / distance;
+      push.get(one).x += dx * force;
+      push.get(one).y += dy * force;
+      push.get(other).x -= dx * force;
+      push.get(other).y -= dy * force;
+    };
+    names.forEach((one, number) => {
+      for (const other of names.slice(number + 1)) apply(one, other, (distance) => (ideal * ideal) / distance);
+    });
+    for (const { ends } of links) {
+      if (at.has(ends[0]) && at.has(ends[1])) apply(...ends, (distance) => -(distance * distance) / ideal);
+    }
+    const most = 0.1 * (1 - step / 300);
+    for (const name of names) {
+      const move = push.get(name);
+      const length = Math.max(Math.hypot(move.x, move.y), 1e-9);
+      at.get(name).x += (move.x / length) * Math.min(length, most);
+      at.get(name).y += (move.y / length) * Math.min(length, most);
+    }
+  }
+  places = { key, at: fit(names, at) };
+  return places.at;
+}
+
+function fit(names, at) {
+  const range = (axis) => {
+    const values = names.map((name) => at.get(name)[axis]);
+    return [Math.min(...values), Math.max(...values)];
+  };
+  const spans = { x: range("x"), y: range("y") };
+  const scaled = (value, axis) => {
+    const [least, most] = spans[axis];
+    if (most - least < 0.05) return SIZE[axis] / 2;
+    return SIZE.margin + ((value - least) / (most - least)) * (SIZE[axis] - 2 * SIZE.margin);
+  };
+  return new Map(names.map((name) => [name, { x: scaled(at.get(name).x, "x"), y: scaled(at.get(name).y, "y") }]));
+}
+
+// -- drawing ----------------------------------------------------------------------------------------------------------
+
+function drawMap(brokers, links, subscribers) {
+  const map = byId("map");
+  const focused = document.activeElement?.closest?.("#map a")?.dataset.broker;
+  const names = brokers.map((broker) => broker.name).sort();
+  const at = place(names, links);
+  const drawn = [];
+  for (const link of links) drawn.push(...drawLink(link, at));
+  for (const broker of brokers) {
+    drawn.push(drawBroker(broker, at.get(broker.name), subscribers.filter((each) => each.at === broker.name)));
+  }
+  map.replaceChildren(...drawn);
+  if (focused !== undefined) [...map.querySelectorAll("a")].find((each) => each.dataset.broker === focused)?.focus();
+}
+
+function drawLink(link, at) {
+  const [a, b] = link.ends.map((end) => at.get(end));
+  if (a === undefined || b === undefined) return [];
+  const waiting = Object.values(link.queued).reduce((sum, each) => sum + each, 0);
+  const kind = !link.up ? "down" : waiting > 0 ? "busy" : "up";
+  const line = shape("line", { class: `edge ${kind}`, x1: a.x, y1: a.y, x2: b.x, y2: b.y });
+  line.style.strokeWidth = String(2 + Math.min(Math.log10(1 + waiting), 5));
+  const middle = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 + 5, class: "small halo" };
+  return [line, shape("text", middle, link.up ? count(waiting) : "down")];
+}
+
+function drawBroker(broker, { x, y }, subscribers) {
+  const state = stateOf(broker);
+  const link = shape("a", { href: `#broker-${encodeURIComponent(broker.name)}`, "data-broker": broker.name });
+  const facts = broker.up
+    ? `${percent(broker.utilisation)} busy, ${count(broker.queued)} queued, on time ${share(broker.on_time)}`
+    : broker.why;
+  link.setAttribute("aria-label", `${broker.name}: ${state}, ${facts}`);
+  link.append(shape("title", {}, `${broker.name}: ${state}, ${facts}`));
+  link.append(
+    shape("circle", { class: `broker ${broker.up ? loadClass(broker.utilisation) : "down"}`, cx: x, cy: y, r: RADIUS }),
+    shape("text", { class: "busy", x, y: y + 5 }, broker.up ? percent(broker.utilisation) : "down"),
+    shape("text", { class: "halo", x, y: y + RADIUS + 32 }, broker.name),
+  );
+  if (broker.up) link.append(shape("text", { class: "small halo", x, y: y + RADIUS + 49 }, `${count(broker.queued)} queued`));
+  subscribers.slice(0, DOTS_MAX).forEach((subscriber, number) => {
+    const angle = (2 * Math.PI * number) / DOTS_MAX - Math.PI / 2;
+    const [cx, cy] = [x + (RADIUS + 10) * Math.cos(angle), y + (RADIUS + 10) * Math.sin(angle)];
+    const dot = shape("circle", { class: onTimeClass(subscriber.on_time), cx, cy, r: 5 });
+    dot.append(shape("title", {}, `${subscriber.client}: on time ${share(subscriber.on_time)}`));
+    link.append(dot);
+  });
+  if (subscribers.length > DOTS_MAX) {
+    link.append(shape("text", { class: "small halo", x, y: y - RADIUS - 22 }, `${count(subscribers.length)} subscribers`));
+  }
+  return link;
+}
+
+function fill(table, rows) {
+  const body = byId(table).tBodies[0];
+  body.replaceChildren(
+    ...rows.map(({ id, cells, states, wide }) => {
+      const row = document.createElement("tr");
+      if (id !== undefined) row.id = id;
+      cells.forEach((text, number) => {
+        const cell = document.createElement(number === 0 ? "th" : "td");
+        if (number === 0) cell.scope = "row";
+        cell.textContent = text;
+        if (number > states) cell.className = "n";
+        if (number === states && /^(down|away)/.test(text)) cell.className = "down";
+        if (wide && number === states) cell.colSpan = wide;
+        row.append(cell);
+      });
+      return row;
+    }),
+  );
+}
+
+function drawTables(brokers, links, subscribers) {
+  fill(
+    "brokers",
+    brokers.map((broker) => ({
+      id: `broker-${encodeURIComponent(broker.name)}`,
+      states: 1,
+      cells: broker.up
+        ? [
+            broker.name,
+            stateOf(broker),
+            percent(broker.utilisation),
+            `${count(broker.clients_connected)} of ${count(broker.clients)}`,
+            count(broker.queued),
+            count(broker.stored),
+            count(broker.transfers),
+            share(broker.on_time),
+          ]
+        : [broker.name, `down: ${broker.why}`],
+      wide: broker.up ? 0 : 7,
+    })),
+  );
+  fill(
+    "links",
+    links.map((link) => ({
+      states: 1,
+      cells: [
+        link.ends.join(" \u2013 "),
+        link.up ? "up" : "down",
+        ...link.ends.map((end) => (end in link.queued ? count(link.queued[end]) : "-")),
+        link.round_trip_s === null ? "-" : `${(link.round_trip_s * 1e3).toFixed(2)} ms`,
+      ],
+    })),
+  );
+  fill(
+    "subscribers",
+    subscribers.map((each) => ({
+      states: 2,
+      cells: [
+        each.client,
+        each.at,
+        each.connected ? "connected" : "away",
+        count(each.queued),
+        count(each.sent),
+        count(each.too_late),
+        share(each.on_time),
+      ],
+    })),
+  );
+  const leftOff = brokers.reduce((sum, broker) => sum + (broker.subscribers_left_off ?? 0), 0);
+  byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} subscribers that do better` : "";
+}
+
+// -- live -------------------------------------------------------------------------------------------------------------
+
+let before = new Map();
+
+function announce(brokers) {
+  const changed = brokers
+    .filter((broker) => before.has(broker.name) && before.get(broker.name) !== stateOf(broker))
+    .map((broker) => `${broker.name} is ${stateOf(broker)}`);
+  if (changed.length > 0) byId("said").textContent = changed.join(", ");
+  before = new Map(brokers.map((broker) => [broker.name, stateOf(broker)]));
+}
+
+function summarise(brokers, subscribers) {
+  const down = brokers.filter((broker) => !broker.up).map((broker) => broker.name);
+  const summary = byId("summary");
+  summary.className = down.length > 0 ? "bad" : "";
+  const who = down.length > 0 ? `down: ${down.join(", ")}` : `all ${count(brokers.length)} brokers up`;
+  summary.textContent = `${who}; ${count(subscribers.length)} subscribers`;
+}
+
+async function poll() {
+  try {
+    const answer = await fetch("status.json", { cache: "no-store" });
+    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+    const { brokers } = await answer.json();
+    const links = linksOf(brokers);
+    const subscribers = subscribersOf(brokers);
+    drawMap(brokers, links, subscribers);
+    drawTables(brokers, links, subscribers);
+    announce(brokers);
+    summarise(brokers, subscribers);
+    document.body.dataset.at = String(Date.now());
+  } catch (error) {
+    byId("summary").className = "bad";
+    byId("summary").textContent = `this page's broker does not answer (${error.message}): what follows is old`;
+  }
+  setTimeout(poll, EVERY_MS);
+}
+
+poll();

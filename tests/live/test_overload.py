@@ -1,0 +1,59 @@
+"""A link that is offered more than it can carry: the backlog waits in the broker's queue, and the dearest comes."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from benchmarks.live_load import shaped
+from benchmarks.live_overload import Event, _outcome
+from tests.live.conftest import Place, run, running, until
+
+from tidings.live import Delivery, connect
+
+BURST = 200
+
+
+def test_what_a_slow_link_cannot_carry_waits_in_the_queue_and_the_dearest_is_sent(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        got: Counter[int] = Counter()
+
+        def count(delivery: Delivery) -> None:
+            assert not delivery.late
+            got[int(delivery.attributes["value"])] += 1
+
+        with shaped(place.ports["a"], bytes_per_s=40_000.0) as link:
+            async with (
+                running(network) as nodes,
+                connect(place.address("a"), name="source", max_in_flight=BURST) as source,
+                connect(f"127.0.0.1:{link.port}", name="sink") as sink,
+            ):
+                for value in (1, 3):
+                    await sink.subscribe(f"value = {value}", price=float(value), callback=count)
+                for number in range(BURST):  # about 240 kB: six seconds on this link
+                    await source.offer({"value": 1 + 2 * (number % 2)}, payload=bytes(1_000), lifetime_s=2.0)
+                await source.flush()
+                outbox = nodes["a"].machine.clients["sink"].outbox
+                assert outbox.under_way <= 16
+                assert outbox.queued > BURST // 2
+                await until(lambda: outbox.is_empty)
+                await asyncio.sleep(0.2)
+        assert got[3] > 2 * got[1]
+        assert 16 < got.total() < BURST
+
+    run(work())
+
+
+def test_the_limits_of_an_overload() -> None:
+    # Ten events a second for 12 s, of which a link of five a second carries every other one; later all are on time.
+    events = [
+        Event(number / 10, 1.0, 1 + number % 3, number / 10 + (0.5 if number % 2 or number >= 120 else 9.0))
+        for number in range(200)
+    ]
+    found = _outcome(2.0, events, 0.0, 12.0, 8.0, 5.0, 1.0)
+    assert found.on_time == pytest.approx(0.5)
+    assert found.on_time_limit == pytest.approx(0.5)
+    assert found.value == pytest.approx(0.5)
+    assert found.value_limit == pytest.approx((20 * 3 + 10 * 2) / 120)
+    assert found.recovery_s == pytest.approx(0.0)
+    assert _outcome(2.0, events[:120], 0.0, 12.0, 8.0, 5.0, 1.0).recovery_s is None

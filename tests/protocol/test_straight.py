@@ -1,0 +1,252 @@
+"""Events that go straight through: many together, within the credit, and into the queue the moment something waits."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidings.model.filters import Filter
+from tidings.protocol import Broker, BrokerSettings, Erase, Note, Send, Store, Sync, wire
+from tidings.protocol.broker._masks import MaskIndex
+from tidings.scheduling import strategy
+
+NOW = 10**17
+SECOND = 10**9
+
+
+def living(scheme: str = "bypass", *, credit: int = 16, **more: Any) -> Broker:
+    """A broker with a publisher `p` and a subscriber `s` who has so much credit."""
+    broker = Broker(BrokerSettings(name="b", scheme=scheme, **more))  # type: ignore[arg-type]
+    confirm(broker, broker.start(NOW))
+    for name in ("p", "s"):
+        broker.connected(name, NOW)
+        broker.receive(name, wire.encode(wire.Hello(wire.VERSION, name, "client", 1, credit)), NOW)
+    wanted = wire.Subscribe(broker.epoch, 0, wire.Entry("x", "x >= 0", None, 1.0, 0))
+    confirm(broker, broker.receive("p", wire.encode(wire.Advertise(broker.epoch, 0, "all", "TRUE")), NOW))
+    confirm(broker, broker.receive("s", wire.encode(wanted), NOW))
+    return broker
+
+
+def confirm(broker: Broker, effects: list[Any]) -> None:
+    """Its disk is quick."""
+    for effect in effects:
+        if isinstance(effect, Sync):
+            confirm(broker, broker.synced(effect.token, NOW))
+
+
+def publication(sequence: int, x: int = 1, lifetime_ns: int = 60 * SECOND) -> wire.Publication:
+    content = wire.encode_content(wire.Content({"x": x}, b"", b""))
+    return wire.Publication(sequence, NOW, 0, lifetime_ns, 1_000, content)
+
+
+def publish(broker: Broker, first: int, count: int, now_ns: int = NOW, **more: Any) -> list[wire.Message]:
+    events = tuple(publication(number, **more) for number in range(first, first + count))
+    frame = wire.encode(wire.Publish(1, first, 0, events))
+    return said(broker.receive_many("p", [frame], now_ns), "s")
+
+
+def said(effects: list[Any], to: str) -> list[wire.Message]:
+    return [wire.decode(effect.frame) for effect in effects if type(effect) is Send and effect.connection == to]
+
+
+def sent(messages: list[wire.Message]) -> list[int]:
+    """The sequence numbers of the events in these messages."""
+    return [event.sequence for each in messages if isinstance(each, wire.Transfer) for event in each.events]
+
+
+def tell(broker: Broker, message: wire.Message, now_ns: int = NOW) -> list[wire.Message]:
+    return said(broker.receive("s", wire.encode(message), now_ns), "s")
+
+
+def test_events_that_came_together_leave_together() -> None:
+    broker = living(credit=1_000, window=1_000)
+    (transfer,) = publish(broker, 0, 12)
+    assert isinstance(transfer, wire.Transfer)
+    assert sent([transfer]) == list(range(12))
+    assert transfer.targets == ({"x": ()},) * 12
+    assert not broker.carrier.held
+
+
+def test_the_publisher_is_answered_once_for_all() -> None:
+    broker = living(credit=1_000, window=1_000)
+    frames = [wire.encode(wire.Publish(1, first, 0, (publication(first), publication(first + 1)))) for first in (0, 2)]
+    (ack,) = said(broker.receive_many("p", frames, NOW), "p")
+    assert isinstance(ack, wire.Ack)
+    assert ack.numbers in (((0, 1), (2, 3)), ((0, 3),))
+
+
+@pytest.mark.parametrize("scheme", ["bypass", "bypass+buffer"])
+def test_no_more_is_under_way_than_the_credit_allows(scheme: str) -> None:
+    broker = living(scheme, credit=0)
+    assert publish(broker, 0, 1_000) == []
+    assert len(sent(tell(broker, wire.Credit(1)))) == 1
+    assert len(sent(tell(broker, wire.Credit(16)))) == 15
+    assert len(sent(tell(broker, wire.Credit(1_000)))) == 0  # the window
+    assert len(sent(tell(broker, wire.Ack(broker.epoch, ((0, 3),), 0, 16)))) == 4
+
+
+def test_a_lost_acknowledgement_takes_no_credit_for_ever() -> None:
+    broker = living(credit=4)
+    assert sent(publish(broker, 0, 10)) == [0, 1, 2, 3]
+    later_ns = NOW + broker.settings.retry_most_ns
+    assert len(sent(said(broker.wake(later_ns), "s"))) == 4
+
+
+def test_an_acknowledgement_of_what_was_never_sent_gives_no_credit() -> None:
+    broker = living(credit=4)
+    publish(broker, 0, 10)
+    assert sent(tell(broker, wire.Ack(broker.epoch, ((0, 2**40),), 0, 4))) == []
+
+
+def test_what_waits_is_overtaken_by_what_is_more_urgent() -> None:
+    broker = living(credit=2, strategy=strategy("rl"))
+    assert sent(publish(broker, 0, 4)) == [0, 1]
+    publish(broker, 4, 1, lifetime_ns=SECOND)
+    tell(broker, wire.Credit(2))
+    freed = tell(broker, wire.Ack(broker.epoch, ((0, 1),), 0, 2))
+    assert 4 in sent(freed)
+
+
+def test_an_event_comes_once_whatever_way_it_comes() -> None:
+    broker = living(credit=100, window=100)
+    assert sent(publish(broker, 0, 3)) == [0, 1, 2]
+    frame = wire.encode(wire.Publish(1, 3, 0, (publication(1),)))  # a copy, under another number
+    assert sent(said(broker.receive("p", frame, NOW), "s")) == []
+
+
+def test_what_is_too_late_does_not_go_straight() -> None:
+    broker = living(credit=100, window=100)
+    assert sent(publish(broker, 0, 1, lifetime_ns=1)) == []
+
+
+def test_only_a_sample_is_noted() -> None:
+    noted = {}
+    for sample in (0.0, 0.25, 1.0):
+        broker = living(credit=1_000, window=1_000, tracing=sample > 0.0, trace_sample=sample)
+        frame = wire.encode(wire.Publish(1, 0, 0, tuple(publication(number) for number in range(400))))
+        notes = [effect for effect in broker.receive("p", frame, NOW) if isinstance(effect, Note)]
+        noted[sample] = {note.event[2] for note in notes if note.kind == "enqueued"}
+        assert {note.event[2] for note in notes if note.kind == "accepted"} == noted[sample]
+    assert noted[0.0] == set()
+    assert 50 < len(noted[0.25]) < 150
+    assert noted[1.0] == set(range(400))
+
+
+# -- with buffering ------------------------------------------------------------------------------------------------
+
+
+def kept(effects: list[Any], disk: dict[str, bytes]) -> dict[str, bytes]:
+    """The disk after these effects; only what is about events."""
+    for effect in effects:
+        if isinstance(effect, Store) and effect.key.startswith("event/"):
+            disk[effect.key] = effect.value
+        elif isinstance(effect, Erase):
+            disk.pop(effect.key, None)
+    return disk
+
+
+def published(broker: Broker, count: int, **more: Any) -> list[Any]:
+    """What a broker does when so many events come together."""
+    events = tuple(publication(number, **more) for number in range(count))
+    return broker.receive("p", wire.encode(wire.Publish(1, 0, 0, events)), NOW)
+
+
+def test_events_that_are_kept_together_are_acknowledged_when_they_are_durable() -> None:
+    broker = living("bypass+buffer")
+    effects = published(broker, 5)
+    kinds = [type(effect) for effect in effects]
+    assert kinds.index(Sync) > max(place for place, kind in enumerate(kinds) if kind is Store)
+    assert said(effects, "p") == []
+    (sync,) = [effect for effect in effects if isinstance(effect, Sync)]
+    (ack,) = said(broker.synced(sync.token, NOW), "p")
+    assert isinstance(ack, wire.Ack)
+    assert ack.numbers == ((0, 4),)
+
+
+def test_events_that_are_kept_together_are_done_together() -> None:
+    broker = living("bypass+buffer")
+    disk = kept(published(broker, 5), {})
+    assert len(disk) == len(broker.carrier.held) == 5
+    ack = wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 16))
+    kept(broker.receive("s", ack, NOW), disk)
+    assert not disk
+    assert not broker.carrier.held
+    assert broker.clients["s"].outbox.is_empty
+
+
+def test_a_part_that_is_acknowledged_is_done_and_the_rest_sent_again() -> None:
+    broker = living("bypass+buffer")
+    disk = kept(published(broker, 5), {})
+    kept(broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((1, 2),), 0, 16)), NOW), disk)
+    assert sorted(disk) == [f"event/1/{number}/p" for number in (0, 3, 4)]
+    assert broker.clients["s"].outbox.under_way == 3
+    again = said(broker.wake(NOW + 2 * SECOND), "s")
+    assert sorted(sent(again)) == [0, 3, 4]
+    assert all(each.number in (0, 3) for each in again if isinstance(each, wire.Transfer))
+    kept(broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 16)), NOW), disk)
+    assert not disk
+
+
+def test_what_expires_of_them_is_let_go_alone() -> None:
+    broker = living("bypass+buffer")
+    events = (publication(0), publication(1, lifetime_ns=SECOND), publication(2))
+    disk = kept(broker.receive("p", wire.encode(wire.Publish(1, 0, 0, events)), NOW), {})
+    kept(broker.wake(NOW + SECOND), disk)
+    assert sorted(disk) == ["event/1/0/p", "event/1/2/p"]
+    assert {id[2] for id in broker.carrier.held} == {0, 2}
+
+
+def test_a_broker_that_starts_again_delivers_what_was_kept_together() -> None:
+    broker = living("bypass+buffer")
+    disk = kept(published(broker, 5), {})
+    subscription = msgspec.msgpack.encode(("s", wire.Entry("x", "x >= 0", None, 1.0, 0)))
+    again = Broker(broker.settings, disk | {"epoch": b"7", "subscription/1/s/x": subscription})
+    confirm(again, again.start(NOW))
+    again.connected("s", NOW)
+    effects = again.receive("s", wire.encode(wire.Hello(wire.VERSION, "s", "client", 1, 16)), NOW)
+    assert sorted(sent(said(effects, "s"))) == [0, 1, 2, 3, 4]
+
+
+# -- masks ---------------------------------------------------------------------------------------------------------
+
+VALUES = st.one_of(
+    st.sampled_from([0, 1, 2, 5, -3, 2.5, 0.5, -0.0, 2**53, 2**53 + 1, -(2**60)]),
+    st.sampled_from(["a", "b", "ab", ""]),
+    st.booleans(),
+)
+EVENTS = st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES, max_size=3)
+FILTERS = [
+    "TRUE",
+    "FALSE",
+    "x > 1",
+    "x >= 1 AND x < 5",
+    "x BETWEEN 0 AND 2 AND x <> 1",
+    "x = 2.5 OR y = 'a'",
+    "y IN ('a', 'b')",
+    "y <> 'a'",
+    "y LIKE 'a%' AND x > 0",
+    "z = TRUE",
+    "z IS NULL",
+    "z IS NOT NULL AND x IN (1, 2, 5)",
+    "NOT (x > 1 AND y = 'b')",
+    "x NOT IN (1, 2)",
+    "x + 1 > 2",
+    f"x > {2**53}",
+    "x = y",
+    "x > 1 AND z = FALSE AND y = 'ab'",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(FILTERS), unique=True), st.lists(EVENTS, min_size=1, max_size=5), st.data())
+def test_masks_say_what_filters_say(texts: list[str], events: list[dict[str, Any]], data: st.DataObject) -> None:
+    index = MaskIndex()
+    bits = {text: index.add(Filter.parse(text)) for text in texts}
+    for gone in data.draw(st.lists(st.sampled_from(texts), unique=True)) if texts else ():
+        index.remove(bits.pop(gone))
+    for event in events:
+        mask = index.match(event)
+        found = {text for text, mine in bits.items() if mask & mine}
+        assert found == {text for text in bits if Filter.parse(text).matches(event)}
