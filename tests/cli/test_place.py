@@ -50,6 +50,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_plan_as_json_as_a_file_and_as_a_picture(spark: Any, trace: Path, tmp_path: Path) -> None:  # noqa: ARG001
     out, picture = tmp_path / "plan.json", tmp_path / "plan.svg"

@@ -46,6 +46,7 @@ def test_the_network_of_knowledge_has_the_same_reliability() -> None:
     assert np.isnan(after.reliability).tolist() == np.isnan(before.reliability).tolist()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_plan_from_profiles_holds_in_the_network_that_was_measured(
     spark: "SparkSession", busy: Network, tmp_path: Path

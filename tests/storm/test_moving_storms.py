@@ -73,12 +73,15 @@ class LeavesWithoutAWord(Client):
         self._moving._leave = lambda *_: None  # type: ignore[method-assign]
 
 
+SLOW = pytest.mark.full
+
+
 @pytest.mark.parametrize(
     ("machines", "check", "first_seed"),
     [
-        pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 0, id="nothing-sent-after"),
+        pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 0, id="nothing-sent-after", marks=SLOW),
         pytest.param({"make_broker": CompletesTooEarly}, "one-home", 13, id="complete-too-early"),
-        pytest.param({"make_client": LeavesBeforeItHasArrived}, "nothing-lost", 31, id="leaves-too-early"),
+        pytest.param({"make_client": LeavesBeforeItHasArrived}, "nothing-lost", 31, id="leaves-too-early", marks=SLOW),
         pytest.param({"make_client": LeavesWithoutAWord}, "one-home", 0, id="never-leaves"),
     ],
 )

@@ -39,7 +39,7 @@ def storm(
         ),
     ] = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead or plan.")
+        str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead, plan or triage.")
     ] = "lookahead",
     processes: Annotated[int, typer.Option("--processes", min=1, help="Run storms in this many processes.")] = 1,
     out: Annotated[

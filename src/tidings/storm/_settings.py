@@ -22,7 +22,7 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     clients: int = 30
     duration_s: float = 60.0
     scheme: Scheme = "bypass+buffer"
-    strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan"] = "lookahead"
+    strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan", "triage"] = "lookahead"
     rate_per_s: float = 10.0
     converge_s: float = 8.0
     recover_s: float = 8.0

@@ -169,6 +169,7 @@ def test_what_is_expected_is_what_happens(placed: Placement, network: Network, t
         assert change.then == pytest.approx(then, rel=margin)
 
 
+@pytest.mark.full
 def test_bad_rows_change_nothing_and_subscribers_move_too(
     spark: Any, trace: Path, placed: Placement, tmp_path: Path
 ) -> None:
