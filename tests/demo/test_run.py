@@ -127,11 +127,11 @@ def test_the_report_opens_without_a_network(found: Demonstration, page: "Page") 
 
 @pytest.mark.spark
 def test_the_table(found: Demonstration, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     print_demo(found, shown=3)
     printed = capsys.readouterr().out
-    assert "R now" in printed
-    assert "R after all" in printed
+    assert "R now, as predicted, after the best single change, and after all of them" in printed
+    assert "…" not in printed
     assert "hasty-" in printed
     assert "nobody" not in printed
 

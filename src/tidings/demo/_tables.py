@@ -60,14 +60,15 @@ def _order(order: OrderEffect) -> str:
 
 
 def _subscribers(standings: Sequence[Standing], shown: int) -> Table:
-    table = Table(box=None, pad_edge=False)
+    """As narrow as a terminal may be: where it does not fit, words wrap and figures stay."""
+    title = "R now, as predicted, after the best single change, and after all of them"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber", no_wrap=True)
     table.add_column("at", no_wrap=True)
-    table.add_column("deadline", justify="right", no_wrap=True)
-    for heading in ("R now", "predicted", "R after the best change"):
-        table.add_column(heading, justify="right")
-    table.add_column("which is", no_wrap=True)
-    table.add_column("R after all", justify="right")
+    for heading in ("deadline", "now", "predicted", "best"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("by")
+    table.add_column("all", justify="right", no_wrap=True)
     for row in spread(standings, shown):
         deadline = "-" if row.max_delay_s is None else format_quantity(row.max_delay_s, "time", digits=3)
         figures = [
