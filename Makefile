@@ -5,8 +5,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two processes, whatever the machine: each may start a JVM, and all tests of a file share its fixtures.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+# Three processes, whatever the machine: each may start a JVM, and on two cores each waits half of its time. All tests of
+# a file share its fixtures.
+PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
 
 help:
 	@echo "make demo       see Tidings at work: an hour of quotes over Europe, predicted, measured, put right"

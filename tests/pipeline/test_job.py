@@ -350,6 +350,7 @@ def test_attributes_that_differ_only_in_case_are_two(spark: Any, tmp_path: Path)
     assert 0 < result.subscribers["nobody"].matched < result.matched
 
 
+@pytest.mark.full
 def test_foreign_events_known_by_their_ids(spark: Any, tmp_path: Path) -> None:
     """The same logs with an id for each event instead of the publisher's sequence numbers: `archive` wants everything,
     and has got what the log of deliveries says."""
