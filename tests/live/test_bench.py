@@ -61,6 +61,7 @@ def test_filters_of_a_template() -> None:
         msgspec.structs.replace(small_load(BenchEvent(attributes={}, payload=b"")), warmup_s=10.0)
 
 
+@pytest.mark.full
 def test_a_bench_against_brokers_on_the_command_line(place: Place) -> None:
     network = place.write("a", "b")
     place.start("up", str(network.path))

@@ -80,7 +80,7 @@ SLOW = pytest.mark.full
     ("machines", "check", "first_seed"),
     [
         pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 0, id="nothing-sent-after", marks=SLOW),
-        pytest.param({"make_broker": CompletesTooEarly}, "one-home", 13, id="complete-too-early"),
+        pytest.param({"make_broker": CompletesTooEarly}, "one-home", 13, id="complete-too-early", marks=SLOW),
         pytest.param({"make_client": LeavesBeforeItHasArrived}, "nothing-lost", 31, id="leaves-too-early", marks=SLOW),
         pytest.param({"make_client": LeavesWithoutAWord}, "one-home", 0, id="never-leaves"),
     ],
