@@ -71,7 +71,7 @@ def read_setting(
     good: dict[str, pa.Table] = {}
     bad = [_unreadable(faults)]
     for table in SMALL:
-        rows = spark.createDataFrame(raw[table])
+        rows = _held(spark, raw[table])
         checked = check_rows(table, rows, clock_tolerance_ns=clock_tolerance_ns, brokers=brokers)
         marked = checked.select(*TABLES[table].names, *quarantine_columns(table)).toArrow()
         is_bad = pc.greater(pc.list_value_length(marked["reasons"]), 0)
@@ -85,7 +85,7 @@ def read_setting(
     }
     interests, unread = parse_filters(numbered)
     assert not unread, "subscriptions whose filter does not parse are in the quarantine"
-    quarantined = spark.createDataFrame(pa.concat_tables(bad))
+    quarantined = _held(spark, pa.concat_tables(bad))
     counted = pa.table({"table": [table for table, _ in counts], "rows": [rows for _, rows in counts]})
     unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
     return Setting(
@@ -131,6 +131,15 @@ def fingerprint(subscriptions: pa.Table, brokers: Sequence[str] | None) -> str:
         digest.update(repr(sorted(row.items())).encode())
     digest.update(repr(brokers).encode())
     return digest.hexdigest()
+
+
+def _held(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """The rows that the driver holds. Of a table without rows Connect would not see the columns."""
+    if len(table):
+        return spark.createDataFrame(table)
+    columns, fault = spark_columns(table.schema)
+    assert columns is not None, fault
+    return spark.createDataFrame([], columns)
 
 
 def _laid_down(spark: SparkSession, place: str, table: pa.Table) -> DataFrame:
