@@ -12,12 +12,14 @@ The rooms of the house, from the bottom up (imports point up this list):
 - ``tidings.prediction``  what will arrive on time?
 - ``tidings.placement``   where should a publisher be?
 - ``tidings.simulation``  all of it in virtual time, compiled
+- ``tidings.planning``    what to change so that everybody has its events on time
 - ``tidings.protocol``    brokers and clients as state machines
 - ``tidings.storm``       the protocol in virtual time, under faults
 - ``tidings.live``        the protocol on real sockets and disks: brokers, clients
 - ``tidings.pipeline``    Spark: from traces to scores, profiles, replays and predictions
 - ``tidings.experiments`` the papers' evaluations, run again
-- ``tidings.report``      tables and pictures
+- ``tidings.report``      tables, pictures, a page in HTML
+- ``tidings.demo``        one scenario from end to end
 - ``tidings.cli``         the ``tidings`` command
 
 Importing this package is cheap: heavy libraries load when the part that needs them is imported.

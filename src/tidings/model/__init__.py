@@ -4,8 +4,9 @@ Names load on first use, so that importing this package costs nothing: reading a
 topology generator needs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
 
 if TYPE_CHECKING:
     from tidings.model.distributions import Distribution
@@ -30,30 +31,20 @@ __all__ = [
     "Topology",
 ]
 
-_HOMES = {
-    "Advertisement": "event",
-    "Broker": "topology",
-    "Distribution": "distributions",
-    "Event": "event",
-    "Filter": "filters",
-    "Link": "topology",
-    "Network": "scenario",
-    "Publisher": "scenario",
-    "Scenario": "scenario",
-    "Subscriber": "scenario",
-    "Subscription": "subscription",
-    "Topology": "topology",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Advertisement": "event",
+        "Broker": "topology",
+        "Distribution": "distributions",
+        "Event": "event",
+        "Filter": "filters",
+        "Link": "topology",
+        "Network": "scenario",
+        "Publisher": "scenario",
+        "Scenario": "scenario",
+        "Subscriber": "scenario",
+        "Subscription": "subscription",
+        "Topology": "topology",
+    },
+)

@@ -3,8 +3,9 @@
 Names load on first use: importing this package needs no Spark.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
 
 if TYPE_CHECKING:
     from tidings.pipeline._job import PipelineOptions, run_pipeline
@@ -20,24 +21,14 @@ __all__ = [
     "run_pipeline",
 ]
 
-_HOMES = {
-    "PipelineOptions": "_job",
-    "PipelineResult": "_result",
-    "SubscriberScore": "_result",
-    "TooManyBadRows": "_result",
-    "open_session": "_session",
-    "run_pipeline": "_job",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "PipelineOptions": "_job",
+        "PipelineResult": "_result",
+        "SubscriberScore": "_result",
+        "TooManyBadRows": "_result",
+        "open_session": "_session",
+        "run_pipeline": "_job",
+    },
+)

@@ -4,8 +4,9 @@
 makes HTML of it (docs/reference/report.md). Names load on first use: who prints a table needs no prediction.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
 
 if TYPE_CHECKING:
     from tidings.report.figures import Report, read_report
@@ -24,26 +25,16 @@ __all__ = [
     "write_report",
 ]
 
-_HOMES = {
-    "Report": "figures",
-    "check_format": "pictures",
-    "draw": "pictures",
-    "draw_placement": "pictures",
-    "print_summary": "terminal",
-    "read_report": "figures",
-    "render_report": "page",
-    "write_report": "page",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Report": "figures",
+        "check_format": "pictures",
+        "draw": "pictures",
+        "draw_placement": "pictures",
+        "print_summary": "terminal",
+        "read_report": "figures",
+        "render_report": "page",
+        "write_report": "page",
+    },
+)
