@@ -17,6 +17,7 @@ NAMES = (
     "protocol",
     "live",
     "live_store",
+    "live_restart",
     "live_overload",
     "live_peers",
     "live_prediction",

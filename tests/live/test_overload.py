@@ -5,7 +5,9 @@ from collections import Counter
 
 import pytest
 from benchmarks.live_load import shaped
-from benchmarks.live_overload import Event, _outcome
+from benchmarks.live_overload_counting import Event, outcome_of
+from benchmarks.live_overload_peers import _mqtt_packet
+from benchmarks.live_peers_protocols import _mqtt
 from tests.live.conftest import Place, run, running, until
 
 from tidings.live import Delivery, connect
@@ -50,10 +52,19 @@ def test_the_limits_of_an_overload() -> None:
         Event(number / 10, 1.0, 1 + number % 3, number / 10 + (0.5 if number % 2 or number >= 120 else 9.0))
         for number in range(200)
     ]
-    found = _outcome(2.0, events, 0.0, 12.0, 8.0, 5.0, 1.0)
+    found = outcome_of(2.0, events, 0.0, 12.0, 8.0, 5.0, 1.0)
     assert found.on_time == pytest.approx(0.5)
     assert found.on_time_limit == pytest.approx(0.5)
     assert found.value == pytest.approx(0.5)
     assert found.value_limit == pytest.approx((20 * 3 + 10 * 2) / 120)
     assert found.recovery_s == pytest.approx(0.0)
-    assert _outcome(2.0, events[:120], 0.0, 12.0, 8.0, 5.0, 1.0).recovery_s is None
+    assert outcome_of(2.0, events[:120], 0.0, 12.0, 8.0, 5.0, 1.0).recovery_s is None
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 1_000, 20_000])
+def test_packets_of_a_peer_are_taken_apart_wherever_the_bytes_are_cut(size: int) -> None:
+    packet = _mqtt(0x32, bytes(size))
+    data = packet + _mqtt(0x40, b"\x00\x01")
+    assert _mqtt_packet(data, 0) == (0x32, bytes(size), len(packet))
+    assert _mqtt_packet(data, len(packet)) == (0x40, b"\x00\x01", len(data))
+    assert all(_mqtt_packet(packet[:cut], 0) is None for cut in {0, 1, len(packet) // 2, len(packet) - 1})

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.live.conftest import Place, run, until
+from tests.live.test_processes import filled_store
 
-from tidings.live import StoreError, StoreFullError
+from tidings.live import StoreError, StoreFullError, connect
+from tidings.live.operations._asking import ask_network
 from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
@@ -185,3 +188,25 @@ def test_the_last_word_on_a_key_counts_and_lazy_writes_are_committed_at_the_end(
         store.close()
 
     asyncio.run(work())
+
+
+def test_a_broker_that_was_killed_has_all_its_events_and_serves_before_it_has_loaded_what_queues_need(
+    place: Place,
+) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        filled_store(network, "a", 5_000)
+        for life in range(2):
+            process = place.start("broker", str(network.path))
+            async with connect(place.address("a"), name=f"p{life}", connect_s=60.0) as publisher:
+                await publisher.publish({"n": life})
+            assert (await ask_network(network))[0]["stored"] == 5_000
+            if not life:
+                await until(lambda: any(line["event"] == "warm" for line in place.logs()))
+            process.kill()
+            process.wait()
+        events = [line["event"] for line in place.logs()]
+        assert events.index("serving") < events.index("warm")
+        assert [line["held"] for line in place.logs() if line["event"] == "started"] == [5_000, 5_000]
+
+    run(work(), within_s=120.0)

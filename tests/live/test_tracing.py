@@ -12,7 +12,7 @@ from tests.live.conftest import RUN, Place, run, running, until
 from tidings.live import connect
 from tidings.live.traces._trace_files import attribute_kinds, write_rows
 from tidings.model.trace import TABLES, check_schema
-from tidings.protocol._sampling import is_sampled
+from tidings.protocol._sampling import sampler
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 
@@ -115,10 +115,11 @@ def test_a_sample_is_the_same_at_every_broker_and_says_what_it_is(place: Place) 
 
 def test_sampling_is_by_identity() -> None:
     events = [("p", 1, number) for number in range(5_000)]
-    few = {event for event in events if is_sampled(event, 0.1)}
-    more = {event for event in events if is_sampled(event, 0.2)}
+    few = set(filter(sampler(0.1), events))
+    more = set(filter(sampler(0.2), events))
     assert few < more
-    assert all(is_sampled(event, 1.0) for event in events)
+    assert all(map(sampler(1.0), events))
+    assert not any(map(sampler(0.0), events))
     assert abs(len(few) - 500) < 7 * (5_000 * 0.1 * 0.9) ** 0.5
 
 

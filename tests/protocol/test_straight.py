@@ -44,7 +44,7 @@ def publication(sequence: int, x: int = 1, lifetime_ns: int = 60 * SECOND) -> wi
 def publish(broker: Broker, first: int, count: int, now_ns: int = NOW, **more: Any) -> list[wire.Message]:
     events = tuple(publication(number, **more) for number in range(first, first + count))
     frame = wire.encode(wire.Publish(1, first, 0, events))
-    return said(broker.receive_many("p", [frame], now_ns), "s")
+    return said(broker.receive_many([("p", [frame])], now_ns), "s")
 
 
 def said(effects: list[Any], to: str) -> list[wire.Message]:
@@ -72,7 +72,7 @@ def test_events_that_came_together_leave_together() -> None:
 def test_the_publisher_is_answered_once_for_all() -> None:
     broker = living(credit=1_000, window=1_000)
     frames = [wire.encode(wire.Publish(1, first, 0, (publication(first), publication(first + 1)))) for first in (0, 2)]
-    (ack,) = said(broker.receive_many("p", frames, NOW), "p")
+    (ack,) = said(broker.receive_many([("p", frames)], NOW), "p")
     assert isinstance(ack, wire.Ack)
     assert ack.numbers in (((0, 1), (2, 3)), ((0, 3),))
 

@@ -5,5 +5,4 @@ def test_all_names_exist_and_are_sorted_as_listed() -> None:
     assert len(set(scheduling.__all__)) == len(scheduling.__all__)
     for name in scheduling.__all__:
         assert hasattr(scheduling, name)
-    public = {name for name in vars(scheduling) if not name.startswith("_")}
-    assert public == set(scheduling.__all__)
+    assert dir(scheduling) == sorted(scheduling.__all__)

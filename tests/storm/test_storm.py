@@ -138,3 +138,17 @@ def test_calms_and_faults_share_the_time() -> None:
     for begin_ns, end_ns in plan.calms():
         assert all(fault.until_ns <= begin_ns or fault.at_ns >= end_ns for fault in plan.faults)
     assert plan.calms()[-1] == (plan.heal_ns, plan.end_ns)
+
+
+def test_storms_are_quiet_and_busy_and_as_often_disturbed() -> None:
+    plans = [make_plan(StormSettings(rate_per_s=4.0), seed) for seed in range(300)]
+    rates = np.array([plan.rate_per_s for plan in plans])
+    assert 1.0 < rates.min() < 1.2
+    assert 9.0 < rates.max() < 10.3
+    # Log-uniform over a factor of ten: the standard deviation is .66 of the mean, so five errors of it are .76.
+    assert abs(rates.mean() - 4.0) < 0.76
+    faster = [make_plan(StormSettings(rate_per_s=40.0), seed) for seed in range(20)]
+    for slow, fast in zip(plans, faster, strict=False):
+        assert fast.rate_per_s == pytest.approx(10.0 * slow.rate_per_s)
+        assert (slow.faults, slow.moves, slow.links) == (fast.faults, fast.moves, fast.links)
+        assert len(fast.publications) > 4 * len(slow.publications)

@@ -4,7 +4,8 @@ Rules: results go to standard output, everything else to standard error. With `-
 JSON document; a command that fails then prints `{"error": {"kind", "message", "place"}}` there and the message for
 people on standard error. Exit codes: 0 done, 1 failed, 2 bad input (a wrong option included), 130 interrupted.
 
-Commands import what they need when they run, so `tidings --help` stays quick.
+Commands import what they need when they run, so `tidings --help` stays quick. A broker is started without the command
+tree (`_serve`).
 """
 
 import sys
@@ -15,8 +16,11 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line and leave with its exit code."""
     try:
-        from tidings.cli._app import app
+        from tidings.cli._serve import serve_at_once
 
-        app(prog_name="tidings")
+        if not serve_at_once(sys.argv[1:]):
+            from tidings.cli._app import app
+
+            app(prog_name="tidings")
     except KeyboardInterrupt:  # before the first command had begun
         sys.exit(130)

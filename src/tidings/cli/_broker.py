@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._serve import serve_one
 
 if TYPE_CHECKING:
     from tidings.live import Network
@@ -29,24 +30,12 @@ def broker(
 ) -> None:
     """Run one broker of a network until SIGTERM; it then drains and leaves. Logs are JSON lines on standard error."""
     with reporting(json=json):
-        from tidings.errors import ConfigurationError
-        from tidings.live import read_network
-
-        read = read_network(network)
         if check:
-            _show(read, json=json)
-            return
-        if not name:
-            if len(read.brokers) > 1:
-                raise ConfigurationError(
-                    f"{network} has several brokers: choose one with --name, of {', '.join(read.brokers)}"
-                )
-            name = next(iter(read.brokers))
-        from tidings.live.broker._serving import serve
-        from tidings.live.operations._logs import Log
+            from tidings.live import read_network
 
-        read.broker(name)
-        serve(read, name, Log(name))
+            _show(read_network(network), json=json)
+        else:
+            serve_one(network, name)
 
 
 def up(network: _File, check: _Check = False, json: Json = False) -> None:

@@ -1,7 +1,10 @@
 """`tidings storm`: the real protocol under random faults in virtual time, and the promises that it kept or broke."""
 
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,9 +19,37 @@ __all__ = ["EPILOG", "storm"]
 EPILOG = (
     "Try:\n\ntidings storm --seed 7 --minutes 1 --brokers 7\n\n"
     "tidings storm --seeds 100 --processes 2 --json\n\n"
+    "tidings storm --seeds 10000 --processes 2 --log storms.jsonl\n\n"
     "tidings storm --seed 7 --out trace\n\n"
     "tidings storm --scenario examples/faults.toml --json"
 )
+
+_TELLS_EVERY_S: Final = 60.0
+
+
+class _Pace:
+    """How many storms an hour are run; where there is no terminal, a line every minute says so."""
+
+    def __init__(self, storms: int, progress: Callable[[float], None]) -> None:
+        self._storms = storms
+        self._progress = progress
+        self._began_s = self._told_s = time.monotonic()
+        self._before: int | None = None  # storms that a log held already
+        self._done = 0
+
+    def __call__(self, share: float) -> None:
+        self._done = round(share * self._storms)
+        if self._before is None:
+            self._before = self._done
+        self._progress(share)
+        if not sys.stderr.isatty() and time.monotonic() - self._told_s >= _TELLS_EVERY_S:
+            self._told_s = time.monotonic()
+            typer.echo(f"{self._done:,} of {self._storms:,} storms, {self.per_hour:,.0f} an hour", err=True)
+
+    @property
+    def per_hour(self) -> float:
+        """Of those that were run now."""
+        return (self._done - (self._before or 0)) * 3600.0 / max(time.monotonic() - self._began_s, 1e-9)
 
 
 def storm(
@@ -46,6 +77,15 @@ def storm(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the trace of a single storm here.", show_default=False),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FILE",
+            help="Append a line of JSON for every storm; what is there is not run again.",
+            show_default=False,
+        ),
+    ] = None,
     scenario: Annotated[
         Path | None,
         typer.Option(
@@ -64,8 +104,8 @@ def storm(
         if scenario is not None:
             from tidings.cli._storm_scenario import run
 
-            if out is not None or seeds > 1:
-                raise ConfigurationError("--scenario runs one scenario once: leave out --out and --seeds")
+            if out is not None or log is not None or seeds > 1:
+                raise ConfigurationError("--scenario runs one scenario once: leave out --out, --log and --seeds")
             run(scenario, seed=seed, scheme=scheme, json=json)
             return
         seed = 0 if seed is None else seed
@@ -87,23 +127,24 @@ def storm(
         if out is not None and seeds > 1:
             raise ConfigurationError("--out writes one storm: leave out --seeds, or name one with --seed")
         with progress_bar("storming") as progress:
-            if out is None:
-                found = range(seed, seed + seeds)
-                report = run_storms(settings, found, processes=processes, progress=progress)
-            else:
-                report = run_storms(settings, [seed], out=out)
+            pace = _Pace(seeds, progress)
+            found = range(seed, seed + seeds)
+            report = run_storms(settings, found, processes=processes, out=out, log=log, progress=pace)
         replay = (
             f"--minutes {minutes:g} --brokers {brokers} --clients {clients} --scheme {scheme} --strategy {strategy}"
         )
         if json:
-            print_json(as_document(report))
+            print_json(as_document(report) | {"storms_per_hour": round(pace.per_hour)})
         else:
-            _print(report, replay)
+            _print(report, replay, pace.per_hour)
         if report.violations:
             raise typer.Exit(1)
+        if report.seeds < seeds:
+            typer.echo(f"interrupted: {report.seeds:,} of {seeds:,} storms", err=True)
+            raise typer.Exit(130)
 
 
-def _print(report: "StormReport", replay: str) -> None:
+def _print(report: "StormReport", replay: str, per_hour: float) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -119,6 +160,7 @@ def _print(report: "StormReport", replay: str) -> None:
     facts.add_row("moves", ", ".join(f"{count:,} {kind}" for kind, count in report.moves.items()) or "none")
     facts.add_row("dropped", ", ".join(f"{count:,} {kind}" for kind, count in report.drops.items()) or "nothing")
     facts.add_row("frames", ", ".join(f"{each:.1f} {kind}" for kind, each in report.frames_per_event.items()))
+    facts.add_row("pace", f"{per_hour:,.0f} storms an hour")
     facts.add_row("violations", f"{len(report.violations):,}")
     console.print(facts)
     for seed, check, what in report.violations:

@@ -27,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
+from tidings.placement._defaults import Metric
 from tidings.placement._evaluation import evaluate, handled_from
 from tidings.placement._joint import Stream
 from tidings.placement._on_time import Spread, Wanted, on_time_shares, select_on_time
-from tidings.placement._selection import Metric, select
+from tidings.placement._selection import select
 from tidings.placement._sessions import WORD_BITS, TraceSession, WordArray
 from tidings.placement._times import Times
 from tidings.routing import NO_BROKER, NO_LINK, Overlay, Tree, shortest_path_tree, tree_of_parents

@@ -11,17 +11,15 @@ Rules:
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
+from tidings.placement._defaults import Metric
 from tidings.placement._evaluation import Candidates
 
-__all__ = ["Decision", "Metric", "select"]
-
-Metric = Literal["delay", "load"]
+__all__ = ["Decision", "select"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

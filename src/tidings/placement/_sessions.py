@@ -22,12 +22,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tidings.errors import InputError
+from tidings.placement._defaults import DEFAULT_TRACED
 from tidings.routing import NO_LINK, Overlay, Tree
 
-__all__ = ["DEFAULT_TRACED", "SessionLog", "TraceSession", "bit_words", "pool"]
-
-DEFAULT_TRACED: Final = 100
-"""How many events make a session (G_threshold)."""
+__all__ = ["SessionLog", "TraceSession", "bit_words", "pool"]
 
 WORD_BITS: Final = 64
 NANOSECONDS_MAX: Final = 2**62

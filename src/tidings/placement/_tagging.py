@@ -17,19 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tidings.errors import ConfigurationError, InputError
+from tidings.placement._defaults import DEFAULT_TRACED_PER_WINDOW, DEFAULT_WEIGHT, DEFAULT_WINDOW_NS
 
 __all__ = [
-    "DEFAULT_TRACED_PER_WINDOW",
-    "DEFAULT_WEIGHT",
-    "DEFAULT_WINDOW_NS",
     "ProfileTable",
     "TagWindow",
     "running_average",
 ]
-
-DEFAULT_TRACED_PER_WINDOW = 50
-DEFAULT_WINDOW_NS = 60_000_000_000
-DEFAULT_WEIGHT = 0.25
 
 
 class TagWindow:

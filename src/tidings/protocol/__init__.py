@@ -3,8 +3,13 @@
 A machine takes frames, times and confirmations of durability, and gives effects: what to send, store, deliver, and when
 to wake it. A driver moves the bytes: `tidings.storm` does it in virtual time with faults, a live broker with sockets.
 docs/reference/protocol.md has the messages, the states, the bounds and the guarantees.
+
+The client loads on first use: a broker has none, and orders nothing.
 """
 
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address
 from tidings.protocol._effects import (
@@ -43,9 +48,11 @@ from tidings.protocol._states import (
 from tidings.protocol.broker._broker import Broker
 from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
 from tidings.protocol.broker._view import View
-from tidings.protocol.client._client import Client
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import MAX_FRAME_BYTES, VERSION
+
+if TYPE_CHECKING:
+    from tidings.protocol.client._client import Client
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -92,3 +99,5 @@ __all__ = [
     "parsed",
     "wire",
 ]
+
+__getattr__ = lazily(__name__, {"Client": "client._client"})[0]

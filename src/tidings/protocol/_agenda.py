@@ -58,18 +58,26 @@ class Agenda:
         """The next task whose time has come; it is off the agenda. None if there is none."""
         if self.next_ns is None or self.next_ns > now_ns:
             return None
-        task = heappop(self._heap)[1]
+        heap = self._heap
+        task = heappop(heap)[1]
         del self._entries[task]
-        self._surface()
+        if heap and heap[0][_VALID]:
+            self.next_ns = heap[0][0]
+        else:
+            self._surface()
         return task
 
     def _enter(self, task: Hashable, at_ns: int) -> None:
         entry = self._entries[task] = [at_ns, task, True]
-        heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._entries) + _SPARE:
-            self._heap = list(self._entries.values())
-            heapify(self._heap)
-        self._surface()
+        heap = self._heap
+        heappush(heap, entry)
+        if len(heap) > 2 * len(self._entries) + _SPARE:
+            heap = self._heap = list(self._entries.values())
+            heapify(heap)
+        if heap[0][_VALID]:
+            self.next_ns = heap[0][0]
+        else:
+            self._surface()
 
     def _surface(self) -> None:
         """What holds and comes first lies at the top of the heap."""

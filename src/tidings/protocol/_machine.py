@@ -13,7 +13,7 @@ from typing import Any
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
-from tidings.protocol._sampling import is_sampled
+from tidings.protocol._sampling import sampler
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Error, Message, encode
 
@@ -33,7 +33,7 @@ class Machine(ABC):
         self.refused: Counter[str] = Counter()
         self.events_in = 0
         """How many events have come, in whatever frames."""
-        self._sample = sample
+        self._is_noted = sampler(sample)  # whether it is written down what happens to an event
         self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused
         self._agenda = Agenda()
@@ -71,27 +71,35 @@ class Machine(ABC):
 
     def receive(self, connection: str, frame: bytes, now_ns: int) -> list[Effect]:
         """A frame has come in; what cannot be read or is not allowed is refused and changes nothing but a counter."""
-        return self.receive_many(connection, (frame,), now_ns)
-
-    def receive_many(self, connection: str, frames: Iterable[bytes], now_ns: int) -> list[Effect]:
-        """Frames that came in together, in order; what they cause leaves together."""
         self._now_ns = now_ns
-        for frame in frames:
-            if connection not in self._by_connection:
-                break
+        if connection in self._by_connection:
             try:
                 self._on_frame(connection, frame)
             except PeerError as error:
                 self._refuse(connection, error)
         return self._finish()
 
+    def receive_many(self, came: Iterable[tuple[str, Iterable[bytes]]], now_ns: int) -> list[Effect]:
+        """Frames that came in together, by connection and in order; what they cause leaves together."""
+        self._now_ns = now_ns
+        known, on_frame = self._by_connection, self._on_frame
+        for connection, frames in came:
+            for frame in frames:
+                if connection not in known:
+                    break
+                try:
+                    on_frame(connection, frame)
+                except PeerError as error:
+                    self._refuse(connection, error)
+        return self._finish()
+
     def wake(self, now_ns: int) -> list[Effect]:
         """The time of the timer has come, or has passed."""
         self._now_ns = now_ns
         self._timer_ns = None
-        pop = self._agenda.pop
-        while (task := pop(now_ns)) is not None:
-            self._on_task(task)
+        agenda = self._agenda
+        while agenda.next_ns is not None and agenda.next_ns <= now_ns:
+            self._on_task(agenda.pop(now_ns))
         return self._finish()
 
     def synced(self, token: int, now_ns: int) -> list[Effect]:
@@ -103,6 +111,10 @@ class Machine(ABC):
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow: how large it is, and how large it may become."""
+
+    def is_within_bounds(self) -> bool:
+        """Whether nothing has outgrown its bound."""
+        return all(size <= bound for size, bound in self.bounds().values())
 
     @abstractmethod
     def _on_connected(self, connection: str) -> None: ...
@@ -128,8 +140,11 @@ class Machine(ABC):
         if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
             self._timer_ns = due_ns
             self._effects.append(SetTimer(due_ns))
-        effects, self._effects = self._effects, []
-        return effects
+        effects = self._effects
+        if effects:
+            self._effects = []
+            return effects
+        return []
 
     def _emit(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -148,16 +163,10 @@ class Machine(ABC):
         self.sent[type(message).__name__] += 1
         self._effects.append(Send(connection, encode(message)))
 
-    def _is_noted(self, event: EventId) -> bool:
-        """Whether it is written down what happens to this event."""
-        if not 0.0 < self._sample < 1.0:
-            return self._sample > 0.0
-        if self._noted[0] is not event:
-            self._noted = (event, is_sampled(event, self._sample))
-        return self._noted[1]
-
     def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
-        if self._sample and self._is_noted(event):
+        if self._noted[0] is not event:
+            self._noted = (event, self._is_noted(event))
+        if self._noted[1]:
             self._effects.append(Note(kind, event, *more))
 
     def _refuse(self, connection: str, error: PeerError) -> None:

@@ -83,6 +83,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     probe_ns: int = 1 * SECOND
     max_lifetime_ns: int = 600 * SECOND
     seen_grace_ns: int = 60 * SECOND
+    read_at_once: int = 2_000
+    read_pause_ns: int = 5 * MS
 
     window: int = 16
     max_frame_bytes: int = MAX_FRAME_BYTES
@@ -101,7 +103,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_refused: int = 100
 
     def __post_init__(self) -> None:
-        _require_positive(self, ("ping_ns", "refresh_ns", "retry_least_ns", "window", "max_stored", "max_queued"))
+        _require_positive(
+            self, ("ping_ns", "refresh_ns", "retry_least_ns", "read_at_once", "window", "max_stored", "max_queued")
+        )
         if self.silence_ns <= self.ping_ns or self.timeout_ns <= 2 * self.refresh_ns:
             raise ConfigurationError(
                 f"broker {self.name!r}: silence_ns must be above ping_ns and timeout_ns above twice refresh_ns, or "
@@ -140,6 +144,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     A move that has not come to the new home within `move_ns` is called off; events that the old home has not
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
+    Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge.
     """
 
     name: str
@@ -156,6 +161,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     move_ns: int = 10 * SECOND
     handover_ns: int = 1 * SECOND
     may_be_moved: bool = True
+
+    ack_many: int = 64
+    ack_wait_ns: int = 25 * MS
 
     window: int = 64
     max_frame_bytes: int = MAX_FRAME_BYTES

@@ -21,10 +21,9 @@ from tidings.compiled import compiled, compiled_inline
 from tidings.scheduling._kernels import FloatArray, IntArray, remaining_lifetime, tabulated_benefit
 from tidings.scheduling._layout import Pairs, Paths, Slots
 from tidings.scheduling._plan import choose_plan
+from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
 
-__all__ = ["EB", "EBPC", "FIFO", "PLAN", "RL", "TIE", "TRIAGE", "choose", "decide", "purge", "take"]
-
-FIFO, RL, EB, EBPC, PLAN, TRIAGE = range(6)
+__all__ = ["TIE", "choose", "decide", "purge", "take"]
 
 TIE = 1e-9
 """Worths that differ by no more than this are equal: success saturates at 1, so rounding must not decide."""

@@ -27,25 +27,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from scipy.special import ndtri
-
 from tidings.errors import ConfigurationError
-from tidings.scheduling import _choosing
 
-__all__ = ["BOLD_EPSILON", "PAPER_EPSILON", "STRATEGIES", "Strategy", "strategy"]
+__all__ = [
+    "BOLD_EPSILON",
+    "EB",
+    "EBPC",
+    "FIFO",
+    "PAPER_EPSILON",
+    "PLAN",
+    "RL",
+    "STRATEGIES",
+    "TRIAGE",
+    "Strategy",
+    "strategy",
+]
+
+FIFO, RL, EB, EBPC, PLAN, TRIAGE = range(6)
+"""What compiled decisions know strategies by."""
 
 PAPER_EPSILON = 0.0005
 BOLD_EPSILON = 0.2
 
 _CODES = {
-    "fifo": _choosing.FIFO,
-    "rl": _choosing.RL,
-    "eb": _choosing.EB,
-    "pc": _choosing.EBPC,
-    "ebpc": _choosing.EBPC,
-    "lookahead": _choosing.EBPC,
-    "plan": _choosing.PLAN,
-    "triage": _choosing.TRIAGE,
+    "fifo": FIFO,
+    "rl": RL,
+    "eb": EB,
+    "pc": EBPC,
+    "ebpc": EBPC,
+    "lookahead": EBPC,
+    "plan": PLAN,
+    "triage": TRIAGE,
 }
 
 
@@ -119,6 +131,8 @@ class Strategy:
     @property
     def quantile(self) -> float:
         """The normal quantile at 1 - epsilon, for `deletion_time`; infinite if only expired events are deleted."""
+        from scipy.special import ndtri  # takes long to load, and only queues ask
+
         return -float(ndtri(self.epsilon))
 
     def postponed_s(self, turn_s: float) -> float:

@@ -7,7 +7,6 @@ import math
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from tidings.scheduling._choosing import TIE
 from tidings.scheduling._layout import TURNS
@@ -109,6 +108,8 @@ class PlainQueue(Generic[T]):
 
     def _plans(self, now_s: float) -> list[float]:
         """The worth of sending each event now, and of the best of the others in the three turns after it."""
+        from scipy.optimize import linear_sum_assignment  # takes long to load, and no fast queue needs it
+
         step_s = self.strategy.postponed_s(self.turn_s)
         worth = np.array([self._benefits(now_s, turn * step_s) for turn in range(TURNS)])
         totals = []

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from tidings.errors import InputError
-from tidings.scheduling._kernels import FloatArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tidings.scheduling._kernels import FloatArray
 
 __all__ = ["Deleted", "OutputQueue", "Reason", "Waiting"]
 
@@ -30,7 +31,7 @@ class Waiting(Generic[T]):
     event: T
     published_s: float
     size_kb: float
-    rows: FloatArray
+    rows: "FloatArray"
 
     @classmethod
     def of(
@@ -39,13 +40,15 @@ class Waiting(Generic[T]):
         *,
         published_s: float,
         size_kb: float,
-        allowed_s: ArrayLike,
-        nodes: ArrayLike,
-        mean_s_per_kb: ArrayLike,
-        sd_s_per_kb: ArrayLike,
-        price: ArrayLike = 1.0,
+        allowed_s: "ArrayLike",
+        nodes: "ArrayLike",
+        mean_s_per_kb: "ArrayLike",
+        sd_s_per_kb: "ArrayLike",
+        price: "ArrayLike" = 1.0,
     ) -> "Waiting[T]":
         """One value per subscription, or one for all of them."""
+        import numpy as np
+
         if not (math.isfinite(published_s) and math.isfinite(size_kb) and size_kb >= 0.0):
             raise InputError(
                 f"an event needs a finite published_s and a finite size_kb of at least 0, not {published_s!r} and "
@@ -68,7 +71,9 @@ class Waiting(Generic[T]):
         return cls(event, published_s, size_kb, rows)
 
 
-def _what_is_wrong(rows: FloatArray) -> str:
+def _what_is_wrong(rows: "FloatArray") -> str:
+    import numpy as np
+
     if np.isnan(rows[0]).any():
         return "allowed_s of an event holds NaN; write an infinite deadline where there is none"
     for name, row in zip(_ROWS[1:], rows[1:], strict=True):

@@ -14,6 +14,7 @@ discarded because a later event had already been delivered.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tidings.matching import PlainIndex
@@ -198,6 +199,7 @@ def view_of_fresh_network(graph: Mapping[str, frozenset[str]], subscribed: Seque
 def differences(graph: Mapping[str, frozenset[str]], fresh: View, views: Mapping[str, View | None]) -> list[str]:
     """Where brokers know something else, or would send an event elsewhere, than those of a fresh network."""
     found = []
+    overlay = tuple(graph.items())
     for broker, view in views.items():
         if view is not None:
             view = view._replace(interests=_of_clients_here(view.interests))
@@ -210,11 +212,17 @@ def differences(graph: Mapping[str, frozenset[str]], fresh: View, views: Mapping
             }
             found.append(f"{broker} knows other interests: { {o: w for o, w in wrong.items() if w} }")
         else:
-            routes = LinkStateMap(broker, graph=graph).routes()
+            routes = _fresh_routes(broker, overlay)
             wrong_ways = [ends for ends, hop in routes.items() if view.routes.get(ends) != hop]
             if wrong_ways:
                 found.append(f"{broker} has other routes for (root, target) {wrong_ways[:_MOST_TOLD]}")
     return found
+
+
+@lru_cache(maxsize=256)
+def _fresh_routes(broker: str, overlay: tuple[tuple[str, frozenset[str]], ...]) -> Mapping[tuple[str, str], str]:
+    """The next hop for every root and target, at a broker that knows the whole overlay; asked for again and again."""
+    return LinkStateMap(broker, graph=dict(overlay)).routes()
 
 
 def _of_clients_here(interests: Mapping[str, frozenset[tuple[str, str]]]) -> dict[str, frozenset[tuple[str, str]]]:

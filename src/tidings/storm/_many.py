@@ -1,16 +1,21 @@
 """Many storms: each seed for itself, in as many processes as are wanted, their figures added up."""
 
+import signal
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import msgspec
 
 from tidings.errors import ConfigurationError
+from tidings.storm._log import StormLog
 from tidings.storm._run import Storm, StormResult, run_storm
 from tidings.storm._settings import StormSettings
 from tidings.storm._trace import write_trace
@@ -54,17 +59,36 @@ def run_storms(
     *,
     processes: int = 1,
     out: Path | None = None,
+    log: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> StormReport:
     """Run the storms of these seeds; what they found does not depend on how many processes ran them.
 
-    `out` is where the trace of a single storm is written.
+    `out` is where the trace of a single storm is written. `log` gets a line for every storm when it is over, and those
+    that it holds already are not run again. Whoever interrupts is given what there is: `seeds` says of how many.
     """
-    results: list[StormResult] = []
-    for result in _each(settings, seeds, processes) if out is None else _traced(settings, seeds, out):
-        results.append(result)
+    if out is not None and log is not None:
+        raise ConfigurationError("a trace is of one storm, a log of many: leave out one of them")
+    wanted = list(dict.fromkeys(seeds))
+    with ExitStack() as stack:
+        kept = None if log is None else stack.enter_context(StormLog(log, settings))
+        found: dict[int, StormResult] = (
+            {seed: kept.known[seed] for seed in wanted if seed in kept.known} if kept else {}
+        )
+        missing = [seed for seed in wanted if seed not in found]
         if progress is not None:
-            progress(len(results) / len(seeds))
+            progress(len(found) / len(wanted))
+        try:
+            for result, cpu_s in _each(settings, missing, processes) if out is None else _traced(settings, wanted, out):
+                found[result.seed] = result
+                if kept is not None:
+                    kept.append(result, cpu_s)
+                if progress is not None:
+                    progress(len(found) / len(wanted))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+    results = [found[seed] for seed in wanted if seed in found]
     return StormReport(
         seeds=len(results),
         violations=tuple((result.seed, *violation) for result in results for violation in result.violations),
@@ -81,19 +105,55 @@ def run_storms(
     )
 
 
-def _each(settings: StormSettings, seeds: Sequence[int], processes: int) -> Iterator[StormResult]:
-    if processes == 1 or len(seeds) == 1:
-        yield from (run_storm(settings, seed) for seed in seeds)
+def _each(settings: StormSettings, seeds: Sequence[int], processes: int) -> Iterator[tuple[StormResult, float]]:
+    if processes == 1 or len(seeds) <= 1:
+        yield from map(partial(_timed, settings), seeds)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(partial(run_storm, settings), seeds, chunksize=4)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts) as pool:
+        yield from pool.map(partial(_timed, settings), seeds)
 
 
-def _traced(settings: StormSettings, seeds: Sequence[int], out: Path) -> Iterator[StormResult]:
+def _timed(settings: StormSettings, seed: int) -> tuple[StormResult, float]:
+    """A storm, and the processor time that it took."""
+    began_s = process_time()
+    try:
+        result = run_storm(settings, seed)
+    except Exception as error:  # a machine must never raise: that is a breach like any other, and the others go on
+        result = _broken_off(seed, error)
+    return result, process_time() - began_s
+
+
+def _broken_off(seed: int, error: Exception) -> StormResult:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error} (in {place.name}, {Path(place.filename).name} line {place.lineno})"
+    return StormResult(
+        seed=seed,
+        violations=(("no-exception", what),),
+        events=0,
+        accepted=0,
+        deliveries=0,
+        late=0,
+        faults={},
+        moves={},
+        drops={},
+        frames=0,
+        sent={},
+        converged_s=None,
+        digest="",
+    )
+
+
+def _leave_interrupts() -> None:
+    """Whoever interrupts means the whole run: the storms under way are finished, and none is begun."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _traced(settings: StormSettings, seeds: Sequence[int], out: Path) -> Iterator[tuple[StormResult, float]]:
     if len(seeds) != 1:
         raise ConfigurationError(f"a trace is of one storm, not of {len(seeds)}: name its seed")
+    began_s = process_time()
     storm = Storm(settings, seeds[0])
-    yield storm.run()
+    yield storm.run(), process_time() - began_s
     write_trace(out, storm.plan, storm.history)
 
 

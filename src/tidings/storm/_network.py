@@ -79,8 +79,9 @@ class Node:
 
     def when_ns(self, clock_ns: int) -> int:
         """When the node's own clock will show this."""
-        when_ns = int((clock_ns - self.offset_ns) / self.rate)
-        while self.clock_ns(when_ns) < clock_ns:
+        rate, offset_ns = self.rate, self.offset_ns
+        when_ns = int((clock_ns - offset_ns) / rate)
+        while int(when_ns * rate) + offset_ns < clock_ns:
             when_ns += 1
         return when_ns
 
@@ -113,7 +114,8 @@ class Network:
         self._dice = dice
         self._on_effect = on_effect
         self._share = dice.share
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        # When, in which order, what to call (None: a frame arrives), and with what.
+        self._heap: list[tuple[int, int, Callable[..., None] | None, tuple[Any, ...]]] = []
         self._serial = count(1).__next__
 
     def add(self, name: str) -> Node:
@@ -135,10 +137,21 @@ class Network:
 
     def run(self, until_ns: int) -> None:
         """Let everything happen that is to happen before this time."""
-        heap = self._heap
+        heap, step = self._heap, self.step
         while heap and heap[0][0] < until_ns:
-            self.now_ns, _, do, what = heappop(heap)
-            do(*what)
+            now_ns, _, do, what = heappop(heap)
+            self.now_ns = now_ns
+            if do is not None:
+                do(*what)
+                continue
+            link, frame, life = what
+            node = link.target
+            machine = node.machine
+            # A frame for a life that is over may still reach the next one: that is what sessions are for.
+            if machine is not None and life <= node.life and not link.is_cut:
+                effects = machine.receive(link.source.name, frame, int(now_ns * node.rate) + node.offset_ns)
+                if effects:
+                    step(node, effects)
         self.now_ns = until_ns
 
     def start(self, node: Node, machine: Machine) -> None:
@@ -171,15 +184,17 @@ class Network:
             kind = type(effect)
             if kind is Send:
                 self._send(node, effect.connection, effect.frame)
+            elif kind is SetTimer:
+                when_ns = node.when_ns(effect.at_ns)
+                if when_ns < self.now_ns:
+                    when_ns = self.now_ns
+                if node.timer_ns is None or when_ns < node.timer_ns:
+                    node.timer_ns = when_ns
+                    heappush(self._heap, (when_ns, self._serial(), self._wake, (node, node.life, when_ns)))
             elif kind is Store:
                 node.disk.write(effect.key, effect.value)
             elif kind is Erase:
                 node.disk.write(effect.key, None)
-            elif kind is SetTimer:
-                when_ns = max(node.when_ns(effect.at_ns), self.now_ns)
-                if node.timer_ns is None or when_ns < node.timer_ns:
-                    node.timer_ns = when_ns
-                    self.at(when_ns, self._wake, node, node.life, when_ns)
             elif kind is Sync:
                 done_ns = self.now_ns + round(self._dice.between(*_SYNC_NS))
                 self.at(done_ns, self._synced, node, node.life, effect.token, node.disk.length)
@@ -194,9 +209,9 @@ class Network:
         share = self._share
         if link.is_cut or (self.loss and share() < self.loss):
             return
-        free_ns = link.busy_until_ns
-        now_ns = self.now_ns
-        began_ns = free_ns if free_ns > now_ns else now_ns
+        began_ns = link.busy_until_ns
+        if began_ns < self.now_ns:
+            began_ns = self.now_ns
         if link.draw is None:
             link.busy_until_ns = free_ns = began_ns + len(frame) * link.ns_per_byte
             arrives_ns = free_ns + link.latency_ns + link.jitter_ns * share()
@@ -207,24 +222,18 @@ class Network:
         if self.overtaking and share() < self.overtaking:
             arrives_ns += self._dice.between(*_HELD_BACK_NS)
         what = (link, frame, link.target.life)
-        heappush(self._heap, (int(arrives_ns), self._serial(), self._receive, what))
+        heappush(self._heap, (int(arrives_ns), self._serial(), None, what))
         if self.doubling and share() < self.doubling:
             again_ns = int(arrives_ns + self._dice.between(*_HELD_BACK_NS))
-            heappush(self._heap, (again_ns, self._serial(), self._receive, what))
-
-    def _receive(self, link: Link, frame: bytes, life: int) -> None:
-        node = link.target
-        machine = node.machine
-        # A frame for a life that is over may still reach the next one: that is what sessions are for.
-        if machine is not None and life <= node.life and not link.is_cut:
-            effects = machine.receive(link.source.name, frame, int(self.now_ns * node.rate) + node.offset_ns)
-            if effects:
-                self.step(node, effects)
+            heappush(self._heap, (again_ns, self._serial(), None, what))
 
     def _wake(self, node: Node, life: int, when_ns: int) -> None:
-        if node.machine is not None and node.life == life and node.timer_ns == when_ns:
+        machine = node.machine
+        if machine is not None and node.life == life and node.timer_ns == when_ns:
             node.timer_ns = None
-            self.step(node, node.machine.wake(node.clock_ns(self.now_ns)))
+            effects = machine.wake(int(self.now_ns * node.rate) + node.offset_ns)
+            if effects:
+                self.step(node, effects)
 
     def _synced(self, node: Node, life: int, token: int, length: int) -> None:
         if node.machine is not None and node.life == life:

@@ -8,8 +8,12 @@ A blackout takes the power from all brokers at the same moment: what was promise
 everywhere. A calm is free of faults but not of nuisance: frames are still lost, doubled and overtaken, at the seed's
 own rates. Clients are told to move to other brokers all the time, in calms and in bursts, one by one, several at once,
 and on or back again when they have hardly arrived.
+
+How much is published is the seed's own too: each octave of rates is as likely, over a factor of BUSIEST, with the mean
+that the settings name. Faults and moves are as many in a quiet storm as in a busy one.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +48,8 @@ RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "off", "grape", "pop")
 BURSTS = ((0.08, 0.30), (0.48, 0.62))
 """When faults happen, as shares of the storm."""
 PUBLISHING_ENDS = 0.80
+BUSIEST = 10.0
+"""So much more is published in the busiest storms than in the quietest."""
 MOVING = (0.05, 0.85)
 """When clients move, as shares of the storm."""
 
@@ -119,6 +125,7 @@ class Plan(NamedTuple):
     faults: tuple[Fault, ...]
     moves: tuple[Move, ...]
     relocation: Relocation
+    rate_per_s: float
     end_ns: int
     heal_ns: int
     loss: float
@@ -164,15 +171,17 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     relocation = moving.one_of(RELOCATIONS) if settings.relocation == "mixed" else settings.relocation
     faults = tuple(_faults(dice, brokers, links, clients, end_ns)) if settings.faults else ()
     heal_ns = max((fault.until_ns for fault in faults), default=0)
+    rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
     return Plan(
         brokers=brokers,
         links=tuple(links),
         clients=clients,
         subscriptions=tuple(_subscriptions(dice, clients, heal_ns or end_ns // 2)),
-        publications=tuple(_publications(dice, settings, clients, end_ns)),
+        publications=tuple(_publications(dice, rate_per_s, clients, end_ns)),
         faults=faults,
         moves=tuple(_moves(moving, brokers, clients, faults, end_ns)) if settings.moves else (),
         relocation=relocation if "buffer" in settings.scheme else "off",
+        rate_per_s=rate_per_s,
         end_ns=end_ns,
         heal_ns=heal_ns,
         loss=dice.one_of((0.0, 0.01, 0.03)) if settings.faults else 0.0,
@@ -246,13 +255,17 @@ def _subscriptions(dice: Dice, clients: tuple[ClientPlan, ...], churn_ends_ns: i
     return found
 
 
-def _publications(
-    dice: Dice, settings: StormSettings, clients: tuple[ClientPlan, ...], end_ns: int
-) -> list[Publication]:
+def _rate_per_s(dice: Dice, mean_per_s: float) -> float:
+    """Log-uniform: from a to BUSIEST a, the mean of which is a (BUSIEST - 1) / ln BUSIEST."""
+    quietest_per_s = mean_per_s * math.log(BUSIEST) / (BUSIEST - 1.0)
+    return quietest_per_s * math.exp(math.log(BUSIEST) * dice.share())
+
+
+def _publications(dice: Dice, rate_per_s: float, clients: tuple[ClientPlan, ...], end_ns: int) -> list[Publication]:
     publishers = [client.name for client in clients if client.advertises]
     found: list[Publication] = []
     at_ns = 1.0 * SECOND
-    mean_ns = SECOND / settings.rate_per_s
+    mean_ns = SECOND / rate_per_s
     while True:
         # Now and then a publisher sends several at once: order and queues are tried by bursts, not by averages.
         at_ns += dice.exponential(mean_ns)

@@ -172,6 +172,7 @@ class Storm:
             probe_ns=500 * MS,
             max_lifetime_ns=30 * SECOND,
             seen_grace_ns=30 * SECOND,
+            read_at_once=3,
             window=4 if tight else 16,
             max_stored=150 if tight else 20_000,
             max_queued=12 if tight else 5_000,
@@ -268,14 +269,14 @@ class Storm:
     # -- watching ------------------------------------------------------------------------------------------------
 
     def _on_effect(self, node: Node, effect: Any) -> None:
-        now_ns = self.network.now_ns
-        if type(effect) is Note:
+        now_ns, kind = self.network.now_ns, type(effect)
+        if kind is Note:
             self.history.note(now_ns, node.name, effect)
-        elif type(effect) is Deliver:
+        elif kind is Deliver:
             self.history.deliver(now_ns, node.name, effect, self._home(node.name))
-        elif type(effect) is Confirmed:
+        elif kind is Confirmed:
             self._confirm(node, effect)
-        elif type(effect) is Moved or (type(effect) is Failed and effect.kind == "move"):
+        elif kind is Moved or (kind is Failed and effect.kind == "move"):
             self.history.moved(now_ns, node.name, effect)
         else:
             self._connections.on_effect(node, effect)
@@ -292,7 +293,7 @@ class Storm:
         """Are all bounds kept? Is routing as it should be, once faults are over?"""
         history, now_ns = self.history, self.network.now_ns
         for node in self.network.nodes.values():
-            if node.machine is not None:
+            if node.machine is not None and not node.machine.is_within_bounds():
                 for what, (size, bound) in node.machine.bounds().items():
                     if size > bound:
                         history.bounds_broken.append(f"{node.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}")

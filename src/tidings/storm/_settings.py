@@ -23,7 +23,8 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float = 60.0
     scheme: Scheme = "bypass+buffer"
     strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan", "triage"] = "lookahead"
-    rate_per_s: float = 10.0
+    rate_per_s: float = 4.0
+    """How many publications there are on average over storms: each has a rate of its own."""
     converge_s: float = 8.0
     recover_s: float = 8.0
     settle_s: float = 5.0

@@ -1,6 +1,8 @@
 """One broker process: a store, a machine, a listener, connections to neighbours; from start to drained end.
 
 - It listens when its store has been read; the machine speaks when the epoch of its new life is durable.
+- What only decisions of queues need is loaded by another thread while it serves (`_warming`): most of what a process
+  has to load is that.
 - Of two neighbours the one whose name sorts first opens the connection, and tries again, ever more rarely, until it
   has it.
 - On SIGTERM or SIGINT it drains: takes no more events (nobody has acknowledged them, so their senders keep them),
@@ -19,18 +21,17 @@ import signal
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tidings.errors import TidingsError
 from tidings.live._errors import DeniedError, StoreError, StoreFullError
 from tidings.live.broker._admission import GRACE_S, Answer, Preamble, admit, read_preamble
-from tidings.live.broker._warming import warm_up
+from tidings.live.broker._warming import warming
 from tidings.live.client._keeping import Directory
 from tidings.live.configuration._config import Network
 from tidings.live.operations._logs import Log
-from tidings.live.operations._metrics import MetricsServer, serve_metrics
 from tidings.live.operations._orders import answer_operator
 from tidings.live.operations._reloading import Reloading
 from tidings.live.operations._status import Load, snapshot
@@ -42,6 +43,9 @@ from tidings.live.transport._connection import Connection
 from tidings.live.transport._dialling import backoff_s, dial
 from tidings.live.transport._driver import Driver
 from tidings.protocol import Broker, BrokerSettings, Effect
+
+if TYPE_CHECKING:
+    from tidings.live.operations._metrics import MetricsServer
 
 __all__ = ["BrokerNode"]
 
@@ -103,7 +107,10 @@ class BrokerNode:
             self._dial_all()
             self._tasks.append(asyncio.create_task(self.load.measure()))
             self._tasks.append(asyncio.create_task(self._tick()))
+            self._tasks.append(asyncio.create_task(warming(self.network.settings_of(self.name), self.log)))
             if self.said.metrics is not None:
+                from tidings.live.operations._metrics import serve_metrics
+
                 servers.append(serve_metrics(self, self.said.metrics))
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
@@ -133,17 +140,17 @@ class BrokerNode:
         """Read the store and bring the machine to life."""
         network = self.network.document.network
         self.store = Store.open(self.network.store_of(self.name), max_bytes=round(network.store_size_kb * 1000))
-        settings = self.network.settings_of(self.name)
-        warm_up(settings)
         with _uncollected():
-            self._begin(settings)
+            self._begin(self.network.settings_of(self.name))
 
     def _begin(self, settings: BrokerSettings) -> None:
+        began_s = time.monotonic()
         try:
             kept, clock_ns = self.store.load()
         except StoreError:
             self.store.close()
             raise
+        read_s = time.monotonic() - began_s
         machine = Broker(settings, kept)
         clock = Clock(clock_ns)
         self.driver = Driver(machine, clock, on_effect=self._on_effect, on_lost=self._on_lost)
@@ -156,7 +163,13 @@ class BrokerNode:
 
             self.driver.tracer = TraceWriter(self, clock_ns)
         self.driver.start()
-        self.log.info("started", kept=len(kept), held=len(machine.carrier.held))
+        self.log.info(
+            "started",
+            kept=len(kept),
+            held=machine.carrier.stored,
+            read_s=round(read_s, 3),
+            restored_s=round(time.monotonic() - began_s - read_s, 3),
+        )
 
     # -- those who come ------------------------------------------------------------------------------------------
 
@@ -333,7 +346,7 @@ class BrokerNode:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        held = len(self.machine.carrier.held)
+        held = self.machine.carrier.stored
         self.log.info("draining", held=held)
         self._reloading.close()
         for task in (*self._tasks, *self._dials.values()):
@@ -352,7 +365,7 @@ class BrokerNode:
         if self.driver.tracer is not None:
             self.driver.tracer.close()
         self.store.close()
-        self.log.info("stopped", held=len(self.machine.carrier.held), seconds=self.up_s)
+        self.log.info("stopped", held=self.machine.carrier.stored, seconds=self.up_s)
 
     def _is_handing_over(self) -> bool:
         """Whether anything is on its way to somebody who is there."""

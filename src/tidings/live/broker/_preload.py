@@ -5,8 +5,11 @@ nobody else.
 """
 
 from tidings.live.broker import _node, _warming
+from tidings.live.operations import _metrics
 from tidings.protocol import BrokerSettings
 
 __all__: list[str] = []
 
+_LOADED = (_node, _metrics)
+"""What a broker uses; the second loads on first use elsewhere, since not every broker has metrics."""
 _warming.warm_up(BrokerSettings(name=_node.__name__))

@@ -1,18 +1,46 @@
-"""Before the first event: kernels are compiled on their first call, or loaded if they have been; events must not wait
-for it.
+"""Kernels are compiled on their first call, or loaded if they have been; events should not wait for it.
 
 A scratch broker with the same settings does once what the real one will do: match an event, let another wait in a
 queue of the strategy, send both.
+
+A process that was forked from one that is warm (`_preload`) has everything. One that was not takes longer to load the
+compiler than to read its store, so it serves meanwhile and another thread loads. Events come and go, are stored and
+acknowledged without kernels; only the first decision of a queue, should it come so early, waits for them.
 """
+
+import asyncio
+import gc
+import sys
+import time
+from typing import Final
 
 import msgspec
 
+from tidings.live.operations._logs import Log
 from tidings.protocol import Broker, BrokerSettings, Effect, Send, Sync, wire
 
-__all__ = ["warm_up"]
+__all__ = ["warm_up", "warming"]
+
+SWITCH_S: Final = 0.00005
+"""How long the event loop waits for the thread that loads: each of its calls of LMDB lets the other run."""
 
 _NOW_NS = 10**18
 _SECOND_NS = 10**9
+
+
+async def warming(settings: BrokerSettings, log: Log) -> None:
+    """Have another thread warm up, while the event loop serves."""
+    began_s, before_s = time.monotonic(), sys.getswitchinterval()
+    is_slower = before_s > SWITCH_S
+    if is_slower:
+        sys.setswitchinterval(SWITCH_S)
+    try:
+        await asyncio.to_thread(warm_up, settings)
+    finally:
+        if is_slower:
+            sys.setswitchinterval(before_s)
+    gc.freeze()  # what was loaded stays: looking for garbage in it would only hold up events
+    log.info("warm", seconds=round(time.monotonic() - began_s, 3))
 
 
 def warm_up(settings: BrokerSettings) -> None:

@@ -54,7 +54,7 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
         "under_way": sum(peer.outbox.under_way for peer in [*clients, *machine.neighbours.values()]),
         "subscriptions": sum(len(machine.gossip.local.of(name)) for name in machine.clients),
         "subscriptions_elsewhere": len(machine.gossip.interests),
-        "stored": len(machine.carrier.held),
+        "stored": machine.carrier.stored,
         "seen": len(machine.carrier.seen),
         "sent": dict(machine.sent),
         "transfers": sent,

@@ -32,6 +32,7 @@ __all__ = ["TraceWriter"]
 
 MAX_OPEN: Final = 200_000
 """Hops that have begun and not ended; at the bound the oldest is written as lost."""
+_TYPICAL_BYTES: Final = 1_000
 _OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
 
 
@@ -118,8 +119,10 @@ class TraceWriter:
         if not isinstance(said, wire.Ack) or said.session != self._node.machine.epoch:
             return
         known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
-        half_ns = 0 if known is None else int(known.meter.least_ns / 2)
-        received_ns = now_ns - said.held_ns - half_ns
+        half_ns, transit_ns = 0, 0
+        if known is not None:
+            half_ns, transit_ns = int(known.meter.least_ns / 2), known.meter.transit_ns(_TYPICAL_BYTES)
+        last_ns, newest = now_ns - said.held_ns - half_ns, said.numbers[-1][1]
         for first, last in said.numbers:
             for number in [number for number in numbers if first <= number <= last]:
                 event = numbers.pop(number)
@@ -127,6 +130,9 @@ class TraceWriter:
                 if hop is not None and hop.sent_ns is not None:
                     # A link carries one event after the other: what was under way before it, it had to wait for.
                     hop.sent_ns = max(hop.sent_ns, self._free_ns.get(peer, 0))
+                    # How long it was held is known of the last one; the others were acknowledged with it, and came when
+                    # such an event comes.
+                    received_ns = last_ns if number == newest else min(last_ns, hop.sent_ns + transit_ns)
                     self._free_ns[peer] = max(received_ns, hop.sent_ns)
                     self._end(event, peer, hop, self._free_ns[peer], "received")
 

@@ -13,7 +13,7 @@ import contextlib
 import socket
 from typing import Final, Protocol, cast
 
-from tidings.live.transport._framing import FramingError, Splitter, joined, tag_of
+from tidings.live.transport._framing import FramingError, Splitter, prefixed, tag_of
 
 __all__ = ["Connection", "Host"]
 
@@ -137,9 +137,13 @@ class Connection(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send a frame with the others of this turn."""
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
+        if self.put(frame):
+            self._loop.call_soon(self.flush)
+
+    def put(self, frame: bytes) -> bool:
+        """Send a frame with the next flush; whether it is the first, so that somebody has to see to that."""
         self._unsent.append(frame)
+        return len(self._unsent) == 1
 
     def pause_reading(self, seconds: float) -> None:
         """Read nothing for so long: the peer has to wait."""
@@ -152,7 +156,7 @@ class Connection(asyncio.Protocol):
         """Send what there is to send, and close; a peer that does not read is not waited for."""
         self._reason = reason
         if self._transport is not None:
-            self._flush()
+            self.flush()
         if self._transport is not None:
             self._transport.close()
             self._loop.call_later(LINGER_S, self.abort, reason)
@@ -185,15 +189,16 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what there is to send."""
         if not self._unsent or self._transport is None:
             return
         frames, self._unsent = self._unsent, []
-        data = joined(frames)
-        self.sent_bytes += len(data)
+        parts = prefixed(frames)
+        self.sent_bytes += sum(map(len, parts))
         if self._transport.is_closing():
             return
-        self._transport.write(data)
+        self._transport.writelines(parts)
         if not self._transport.get_write_buffer_size():
             self._unread_bytes = 0
             return

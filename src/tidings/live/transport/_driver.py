@@ -1,8 +1,9 @@
 """The driver: it carries out what a machine wants, with real sockets, a real disk and a real clock.
 
 The machine is `tidings.protocol`'s, unchanged; `tidings.storm` drives the same one in virtual time. Everything happens
-on one event loop: frames that came together are received together, at one time; what is sent in a turn leaves in one
-write per connection; syncs are done by a thread and confirmed on the loop.
+on one event loop: what came over all connections in one turn of it is received together, in one step of the machine and
+at one time; what is sent in a turn leaves in one write per connection; syncs are done by a thread and confirmed on the
+loop.
 
 A congested socket and the credit of the peer behind it are two limits on the same thing, and the lesser one counts:
 while the socket is congested the machine is told a credit of 0 in the peer's name, and what the peer itself says of
@@ -14,7 +15,7 @@ it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from tidings.live.storage._committer import Committer
@@ -89,6 +90,9 @@ class Driver:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._came: list[tuple[Connection, list[bytes]]] = []  # in this turn
+        self._unsent: list[Connection] = []  # who is sent something with this turn
+        self._is_flushing = False  # they are written to soon
 
     def start(self) -> None:
         """The machine comes to life."""
@@ -124,10 +128,36 @@ class Driver:
         raise AssertionError(f"{connection.name} was not admitted")
 
     def received(self, connection: Connection, frames: list[bytes]) -> None:
-        """Frames that came together."""
+        """Frames that came together; the machine gets them with all others of this turn."""
+        if not self._came:
+            self._loop.call_soon(self._take_in)
+        self._came.append((connection, frames))
+
+    def _take_in(self) -> None:
+        """One step of the machine with all that has come; what it sends leaves at once."""
+        if not self._came:
+            return
+        came, self._came = self._came, []
         now_ns = self.clock.now_ns()
-        machine, name = self.machine, connection.name
-        guard = self._guards.get(name)
+        self._is_flushing = True
+        self.step(self.machine.receive_many(self._passed(came, now_ns), now_ns), now_ns)
+        self._flush()
+
+    def _passed(self, came: list[tuple[Connection, list[bytes]]], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
+        """What the machine is to see of it, one connection after the other; who was too fast has to wait."""
+        machine = self.machine
+        for connection, frames in came:
+            guard = self._guards.get(connection.name)
+            if connection.name not in self.connections:
+                continue
+            events = machine.events_in
+            yield connection.name, self._let_in(connection, guard, frames, now_ns)
+            # Of frames with events each event counts, and of others each frame.
+            count = max(machine.events_in - events, len(frames))
+            if guard is not None and (wait_s := guard.takes(count, now_ns)) > 0.0:
+                connection.pause_reading(wait_s)
+
+    def _let_in(self, connection: Connection, guard: Guard | None, frames: list[bytes], now_ns: int) -> list[bytes]:
         watched = self.ignored | guard.watched if guard is not None else self.ignored
         passed: list[bytes] = []
         for frame in frames:
@@ -139,15 +169,11 @@ class Driver:
             elif tag < 0:
                 frame = _NONSENSE
             passed.append(frame)
-        events = machine.events_in
-        self.step(machine.receive_many(name, passed, now_ns), now_ns)
-        # Of frames with events each event counts, and of others each frame.
-        count = max(machine.events_in - events, len(frames))
-        if guard is not None and (wait_s := guard.takes(count, now_ns)) > 0.0:
-            connection.pause_reading(wait_s)
+        return passed
 
     def lost(self, connection: Connection, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is gone; what came over it before has come."""
+        self._take_in()
         if self.connections.get(connection.name) is connection:
             del self.connections[connection.name]
             self._guards.pop(connection.name, None)
@@ -201,8 +227,8 @@ class Driver:
             kind = type(effect)
             if kind is Send:
                 connection = connections.get(effect.connection)  # type: ignore[union-attr]
-                if connection is not None:
-                    connection.send(effect.frame)  # type: ignore[union-attr]
+                if connection is not None and connection.put(effect.frame):  # type: ignore[union-attr]
+                    self._unsent.append(connection)
             elif kind is Note:
                 if tracer is not None:
                     tracer.note(effect, now_ns)  # type: ignore[arg-type]
@@ -217,6 +243,16 @@ class Driver:
                 self._close(effect)  # type: ignore[arg-type]
             else:
                 self._on_effect(effect)
+        if self._unsent and not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what was sent in this turn."""
+        self._is_flushing = False
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.flush()
 
     def _write(self, effect: Store | Erase, now_ns: int) -> None:
         assert self.committer is not None

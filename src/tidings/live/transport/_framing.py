@@ -10,7 +10,7 @@ from typing import Final
 
 from tidings.errors import TidingsError
 
-__all__ = ["PREFIX_BYTES", "FramingError", "Splitter", "joined", "tag_of"]
+__all__ = ["PREFIX_BYTES", "FramingError", "Splitter", "joined", "prefixed", "tag_of"]
 
 _PREFIX: Final = Struct(">I")
 PREFIX_BYTES: Final = _PREFIX.size
@@ -62,14 +62,19 @@ class Splitter:
         return frames
 
 
-def joined(frames: list[bytes]) -> bytes:
-    """The bytes of these frames on the stream."""
+def prefixed(frames: list[bytes]) -> list[bytes]:
+    """These frames on the stream, piece by piece."""
     pack = _PREFIX.pack
     parts: list[bytes] = []
     for frame in frames:
         parts.append(pack(len(frame)))
         parts.append(frame)
-    return b"".join(parts)
+    return parts
+
+
+def joined(frames: list[bytes]) -> bytes:
+    """The bytes of these frames on the stream."""
+    return b"".join(prefixed(frames))
 
 
 def tag_of(frame: bytes) -> int:

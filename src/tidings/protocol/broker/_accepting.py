@@ -9,6 +9,7 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
+from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
@@ -33,6 +34,7 @@ class Accepting:
         send: Callable[[Peer, wire.Message], None],
         deny: Callable[[Peer, str, str, int, PeerError], None],
         note: Callable[..., None],
+        is_noted: Callable[[EventId], bool],
         count: Callable[[str], None],
         when_durable: Callable[..., None],
     ) -> None:
@@ -43,6 +45,7 @@ class Accepting:
         self._send = send
         self._deny = deny
         self._note = note
+        self._is_noted = is_noted
         self._count = count
         self._when_durable = when_durable
         self._taken: list[tuple[Any, ...]] = []
@@ -51,8 +54,13 @@ class Accepting:
     @property
     def credit(self) -> int:
         """How many events a peer may have under way: none when the store is as good as full."""
-        room = self._settings.max_stored - len(self._carrier.held)
+        room = self._settings.max_stored - self._carrier.stored
         return min(self._settings.window, max(room - self._settings.window, 0))
+
+    @property
+    def is_stirred(self) -> bool:
+        """Whether this step has something to acknowledge, now or once it is durable."""
+        return bool(self._taken or self._acks)
 
     def tell_credit(self, peer: Peer) -> None:
         """A peer that was held back may send more."""
@@ -65,7 +73,7 @@ class Accepting:
         taken: list[int] = []
         try:
             for number in self._news(source, said):
-                if not self._carrier.has_room:
+                if not self._carrier.room:
                     self._count("no room")
                     break
                 place = number - said.number
@@ -80,13 +88,14 @@ class Accepting:
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
         allows, needs_advertisement = source.allows, registry.checks(name)
         relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
+        is_sampled, lifetime_of, sure = self._is_noted, carrier.lifetime_ns, carrier.room
         taken: list[int] = []
         for number in self._news(source, said):
-            if not carrier.has_room:
+            if len(taken) >= sure and not carrier.room:
                 self._count("no room")
                 break
             event = events[number - first]
-            lifetime_ns = carrier.lifetime_ns(event)
+            lifetime_ns = lifetime_of(event)
             try:
                 attributes = decode(event.content).attributes
                 if allows is not None and not allows(attributes):
@@ -99,11 +108,13 @@ class Accepting:
                 self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
                 continue
             id = (name, epoch, event.sequence)
-            self._note("accepted", id, "", number, (), event)
+            is_noted = is_sampled(id)
+            if is_noted:
+                self._note("accepted", id, "", number, (), event)
             trace = self._relocating.tag(id, now_ns) if relocates else None
             if trace is not None or not course.is_nobodys:
                 since_ns = carrier.since_ns(event, source, now_ns)
-                carrier.publish(Published(id, event, lifetime_ns, since_ns, course), trace, now_ns)
+                carrier.publish(Published(id, event, lifetime_ns, since_ns, course, is_noted), trace, now_ns)
             taken.append(number)
         self._take(source, taken, now_ns)
 

@@ -64,7 +64,6 @@ class Broker(Doorway):
             store=self._journal.store,
             erase=self._journal.erase,
             note=self._note,
-            is_noted=self._is_noted,
             count=self._count,
             expire_at=self._expire_at,
             retry_at=self._retry_at,
@@ -97,6 +96,7 @@ class Broker(Doorway):
             send=self._send,
             deny=self._deny,
             note=self._note,
+            is_noted=self._is_noted,
             count=self._count,
             when_durable=self._when_durable,
         )
@@ -118,9 +118,10 @@ class Broker(Doorway):
 
     def _restore(self, kept: Mapping[str, bytes]) -> None:
         """Events are many, and restored together; of the rest each by itself, in the order of the keys."""
-        events = [value for key, value in kept.items() if key.startswith(_EVENT)]
-        seen = [(key[len(_SEEN) :], value) for key, value in kept.items() if key.startswith(_SEEN)]
-        for key in sorted(key for key in kept if not key.startswith((_EVENT, _SEEN))):
+        events = {key: value for key, value in kept.items() if key.startswith(_EVENT)}
+        others = [key for key in kept if not key.startswith(_EVENT)]
+        seen = [(key[len(_SEEN) :], kept[key]) for key in others if key.startswith(_SEEN)]
+        for key in sorted(key for key in others if not key.startswith(_SEEN)):
             self._restore_one(key.partition("/")[0], kept[key])
         self.carrier.restore(events, seen, self._now_ns)
 
@@ -146,12 +147,32 @@ class Broker(Doorway):
         for client in sorted(self.clients):
             self._agenda.set(("ping", "client", client), self._now_ns + self.settings.ping_ns)
         self.carrier.reroute(self._now_ns)
+        self._read_later()
+
+    def _read_later(self) -> None:
+        if self.carrier.is_reading:
+            self._agenda.set(("read",), self._now_ns + self.settings.read_pause_ns)
 
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
+        found = self._bounds_of_tables()
+        for peer, waiting, under_way in self._bounds_of_queues():
+            found[f"queue to {peer}"] = waiting
+            found[f"under way to {peer}"] = under_way
+        return found
+
+    def is_within_bounds(self) -> bool:
+        """Whether nothing has outgrown its bound: as `bounds` says, without naming every queue."""
+        if any(size > bound for size, bound in self._bounds_of_tables().values()):
+            return False
+        return not any(
+            waiting[0] > waiting[1] or under_way[0] > under_way[1] for _, waiting, under_way in self._bounds_of_queues()
+        )
+
+    def _bounds_of_tables(self) -> dict[str, Bound]:
         settings = self.settings
-        found: dict[str, Bound] = {
-            "stored": (len(self.carrier.held), settings.max_stored),
+        return {
+            "stored": (self.carrier.stored, settings.max_stored),
             "seen": (len(self.carrier.seen), settings.max_seen),
             "clients": (len(self.clients), settings.max_clients),
             "departures": (len(self.departures), settings.max_departures),
@@ -159,12 +180,16 @@ class Broker(Doorway):
             "interests": (len(self.gossip.interests), settings.max_entries),
             "link states": (len(self.gossip.links), settings.max_origins),
         }
-        for peer, most in [(peer, settings.max_queued) for peer in self.neighbours.values()] + [
-            (peer, settings.max_queued_client) for peer in self.clients.values()
-        ]:
-            found[f"queue to {peer.name}"] = (peer.outbox.waiting, most)
-            found[f"under way to {peer.name}"] = (peer.outbox.under_way, settings.window + 1)
-        return found
+
+    def _bounds_of_queues(self) -> list[tuple[str, Bound, Bound]]:
+        """By peer: what waits for it, and what is under way."""
+        settings = self.settings
+        most_under_way = settings.window + 1
+        return [
+            (peer.name, (peer.outbox.queued, most), (peer.outbox.under_way, most_under_way))
+            for peers, most in ((self.neighbours, settings.max_queued), (self.clients, settings.max_queued_client))
+            for peer in peers.values()
+        ]
 
     def view(self) -> View:
         """What routing goes by: links and interests as this broker knows them."""
@@ -187,9 +212,10 @@ class Broker(Doorway):
         self._journal.when_durable(what)
 
     def _finish(self) -> list[Effect]:
-        self.carrier.send_straight(self._now_ns)
-        self._accepting.flush()
-        self.carrier.flush(self._now_ns)
+        if self.carrier.is_stirred or self._accepting.is_stirred:
+            self.carrier.send_straight(self._now_ns)
+            self._accepting.flush()
+            self.carrier.flush(self._now_ns)
         if self._journal.unsynced:
             self._journal.finish_step()
         return super()._finish()
@@ -267,6 +293,9 @@ class Broker(Doorway):
                     self._agenda.set(task, self._now_ns + self.settings.retry_most_ns // 2)
             case ("expire",):
                 self.carrier.expire(self._now_ns)
+            case ("read",):
+                self.carrier.read_on(self._now_ns, self.settings.read_at_once)
+                self._read_later()
             case ("ready",):
                 self._become_ready()
             case ("tidy",):
@@ -321,7 +350,7 @@ class Broker(Doorway):
 
     def _forget_client(self, peer: Peer) -> None:
         """A client that has not been heard of for too long is gone."""
-        self.carrier.forget_client(peer.name)
+        self.carrier.forget_client(peer.name, self._now_ns)
         self.relocating.forget(peer.name)
         self.registry.forget(peer.name)
         del self.clients[peer.name]

@@ -27,10 +27,11 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._seen import BLOCK, Block, Seen
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Course, Courses, latest_ns, merged
-from tidings.protocol.broker._custody import Custody, RawRecord, decode_record, event_key
+from tidings.protocol.broker._custody import Custody, RawRecord, event_key
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._groups import Group
 from tidings.protocol.broker._link_state import Path
+from tidings.protocol.broker._shelves import Shelf, Shelves, Stored
 from tidings.protocol.broker._straight import Published, Straight
 from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._outbox import Parcel
@@ -58,17 +59,18 @@ class Carrier:
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
         note: Callable[..., None],
-        is_noted: Callable[[EventId], bool],
         count: Callable[..., None],
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
         traced: Callable[[Custody, Trace, str, int, int], None],
     ) -> None:
-        self.held: dict[EventId, Custody | Group] = {}
+        self.held: dict[EventId, Custody | Group | Stored] = {}
+        self._shelves = Shelves(self.held)
         self.seen: Seen[tuple[str, int]] = Seen(settings.max_seen)
         self.epoch = 0
         self._settings = settings
         self._buffers = settings.buffers
+        self._max_lifetime_ns = settings.max_lifetime_ns
         self.courses = Courses(settings.name, gossip, neighbours=neighbours, clients=clients)
         self._links = gossip.links
         self._local = gossip.local
@@ -93,21 +95,30 @@ class Carrier:
             is_seen=self._is_seen,
             remember=self._remember,
             note=note,
-            is_noted=is_noted,
             left=self._group if settings.buffers else None,
         )
         self._wakes_ns: int | None = None
         self._unstored: dict[Block, None] = {}  # what was seen since the last step, by block
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more event can be taken on."""
-        return len(self.held) + len(self._straight) < self._settings.max_stored
+    def room(self) -> int:
+        """How many more events can be taken on."""
+        return max(self._settings.max_stored - self.stored - len(self._straight), 0)
+
+    @property
+    def stored(self) -> int:
+        """How many events this broker answers for."""
+        return len(self.held) + len(self._shelves.unread)
+
+    @property
+    def is_stirred(self) -> bool:
+        """Whether something leaves, or has to be stored, at the end of this step."""
+        return bool(self._leaving or self._unstored or self._straight)
 
     def lifetime_ns(self, said: Publication | Event) -> int:
         """How long an event lives here."""
-        most_ns = self._settings.max_lifetime_ns
-        return min(said.lifetime_ns or most_ns, most_ns)
+        most_ns, lifetime_ns = self._max_lifetime_ns, said.lifetime_ns
+        return lifetime_ns if lifetime_ns and lifetime_ns < most_ns else most_ns
 
     def since_ns(self, said: Publication | Event, source: Peer, now_ns: int) -> int:
         """An event's departure on this broker's clock: by what it says and the link's measured transit."""
@@ -117,6 +128,8 @@ class Carrier:
 
     def publish(self, published: Published, trace: Trace | None, now_ns: int) -> None:
         """A client's event: straight on, if everybody is there and still wants it."""
+        if self._shelves.unread:
+            self._read_first(published.id, now_ns)
         course = published.course
         if course.ways is not None and trace is None and published.since_ns + course.soonest_ns > now_ns:
             self._straight.add(published)
@@ -201,8 +214,9 @@ class Carrier:
             if self.held.get(custody.id) is group:
                 self._hold(custody)
 
-    def _ungrouped(self) -> list[Custody]:
-        """Everything that is held, each by itself."""
+    def _ungrouped(self, wanted: Callable[[Shelf], bool]) -> list[Custody]:
+        """Everything that is held, each by itself; of what is as the store kept it, the shelves that are wanted."""
+        self._shelves.clear(wanted)
         for each in list(self.held.values()):
             if isinstance(each, Group) and self.held.get(each.id) is each:
                 self._ungroup(each)
@@ -214,12 +228,16 @@ class Carrier:
         if isinstance(held, Group):
             self._ungroup(held)
             held = self.held.get(id)
+        if isinstance(held, Stored):
+            held = self.held[id] = held.custody()
         assert not isinstance(held, Group)
         return held
 
     def transfer(self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
+        if self._shelves.unread:
+            self._read_first(id, now_ns)
         course: Course | None = None
         lifetime_ns = self.lifetime_ns(said)
         if self._settings.name in targets and not self._is_seen(id):
@@ -250,25 +268,70 @@ class Carrier:
                 self._send_frame(peer, "Transfer", frame)
             self._retry_at(peer, outbox.left_due_ns)
 
-    def restore(self, events: Iterable[bytes], seen: Iterable[tuple[str, bytes]], now_ns: int) -> None:
-        """Events that the durable store kept, and which were seen; they go on as soon as there is a way."""
+    def restore(self, events: Mapping[str, bytes], seen: Iterable[tuple[str, bytes]], now_ns: int) -> None:
+        """Events that the durable store kept, and which were seen; they go on as soon as there is a way.
+
+        Of many events some are read now; `read_on` reads the others.
+        """
         for key, value in seen:
             bits, expires_ns = _SEEN.decode(value)
             self.seen.restore(_block_of(key), bits, expires_ns)
-        remember = []
-        for data in events:
-            custody = decode_record(data)
-            if custody.expires_ns <= now_ns:
-                self._erase(event_key("event", custody.id))
-                continue
-            self.held[custody.id] = custody
-            self._expiries.append((custody.expires_ns, custody.id))
-            if custody.local and not self._is_seen(custody.id):
-                remember.append(custody)
-        heapq.heapify(self._expiries)
-        for custody in remember:
-            self._remember_custody(custody)
+        self._shelves.unread.update(events)
+        self._enter(self._shelves.read(self._settings.read_at_once), now_ns)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether there are events that the durable store kept and that are not read yet."""
+        return bool(self._shelves.unread)
+
+    def read_on(self, now_ns: int, most: int | None = None) -> None:
+        """Read some more of the events that the durable store kept, or all; those for which there is a way go on."""
+        awaited: dict[int, bool] = {}
+        for stored in self._enter(self._shelves.read(most), now_ns):
+            shelf = stored.shelf
+            is_awaited = awaited.get(id(shelf))
+            if is_awaited is None:
+                is_awaited = awaited[id(shelf)] = self._is_awaited(shelf)
+            if is_awaited:
+                self._go_on(stored, now_ns)
+
+    def _read_first(self, id: EventId, now_ns: int) -> None:
+        """An event comes that the durable store may have kept."""
+        for stored in self._enter(self._shelves.read_one(event_key("event", id)), now_ns):
+            self._go_on(stored, now_ns)
+
+    def _enter(self, read: list[Stored], now_ns: int) -> list[Stored]:
+        """Hold events of the store; those that have not expired."""
+        entered = [stored for stored in read if stored.expires_ns > now_ns]
+        if len(entered) < len(read):
+            for stored in read:
+                if stored.expires_ns <= now_ns:
+                    self._erase(event_key("event", stored.id))
+        has_seen = self.seen.has
+        for stored in entered:
+            id = stored.id
+            self.held[id] = stored
+            heapq.heappush(self._expiries, (stored.expires_ns, id))
+            if stored.shelf.local and not has_seen(id[:2], id[2]):
+                self._remember(id, max(stored.expires_ns, stored.ends_ns))
         self._set_expiry()
+        return entered
+
+    def _is_awaited(self, shelf: Shelf) -> bool:
+        """Whether somebody is there for events of a shelf."""
+        return self._may_go(shelf) or any(
+            client in self._clients and self._clients[client].is_up for client in shelf.local
+        )
+
+    def _go_on(self, stored: Stored, now_ns: int) -> None:
+        """Let an event of the store have what it has missed, by being read so late."""
+        custody = self._held(stored.id)
+        assert custody is not None
+        for client in [client for client in custody.local if client in self._clients and self._clients[client].is_up]:
+            self._hand_to_client(custody, client, now_ns)
+        unrouted = custody.unrouted()
+        if unrouted:
+            self._route(custody, unrouted, now_ns)
 
     def acknowledged(self, peer: Peer, said: Ack, now_ns: int) -> None:
         """A peer has taken events on."""
@@ -304,20 +367,33 @@ class Carrier:
             for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
                 self._note("withdrawn", parcel.custody.id, peer.name)
                 self._unlink(parcel)
-        for custody in self._ungrouped():
+        for custody in self._ungrouped(self._may_go):
             unrouted = custody.unrouted()
             if unrouted:
                 self._route(custody, unrouted, now_ns)
 
+    def _may_go(self, shelf: Shelf) -> bool:
+        """Whether there may be a way for events of a shelf: a neighbour is there, or they are for a client by name."""
+        if not shelf.targets:
+            return False
+        own, are_up = self._settings.name, any(peer.is_up for peer in self._neighbours.values())
+        return are_up or not self._buffers or any(is_address(to) and broker_of(to) == own for to in shelf.targets)
+
+    def _waiting_for(self, client: str) -> list[Custody]:
+        """What a client has not acknowledged."""
+        return [custody for custody in self._ungrouped(lambda shelf: client in shelf.local) if client in custody.local]
+
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """After a restart: what clients have not acknowledged goes to them again."""
-        for custody in self._ungrouped():
+        for custody in self._waiting_for(client):
+            # What is handed over may push another one of them out of a full queue, before its turn.
             if client in custody.local and client not in custody.handed:
                 self._hand_to_client(custody, client, now_ns)
 
-    def forget_client(self, client: str) -> None:
+    def forget_client(self, client: str, now_ns: int) -> None:
         """A client is gone for good: nothing is kept for it."""
-        for custody in [custody for custody in self._ungrouped() if client in custody.local]:
+        self.read_on(now_ns)
+        for custody in self._waiting_for(client):
             parcel = custody.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
@@ -326,7 +402,8 @@ class Carrier:
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
         """A client is at home elsewhere now: what waits for it goes after it, to that address."""
-        for custody in [custody for custody in self._ungrouped() if client in custody.local]:
+        self.read_on(now_ns)
+        for custody in self._waiting_for(client):
             parcel = custody.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)

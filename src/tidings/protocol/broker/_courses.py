@@ -86,6 +86,8 @@ class Courses:
         self._neighbours = neighbours
         self._clients = clients
         self._known: dict[tuple[Token, Token, int], Course] = {}
+        self._ends: dict[tuple[Token, int], Course] = {}  # of events from elsewhere: routes do not matter any more
+        self._ends_version = -1
         self._names: dict[tuple[str, ...], bytes] = {}
         self._versions = (-1, -1, -1)
 
@@ -101,15 +103,24 @@ class Courses:
 
         def find(attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
             key = (elsewhere(attributes), here(attributes), lifetime_ns)
-            return known.get(key) or make(*key)
+            course = known.get(key)
+            if course is None:
+                course = known[key] = make(*key)
+            return course
 
         return find
 
     def find_here(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
         """The end of the course of an event from elsewhere: who wants it here."""
-        self._renew()
-        key = (0, self._gossip.local.token(attributes), lifetime_ns)
-        return self._known.get(key) or self._made(*key)
+        local = self._gossip.local
+        if local.changes != self._ends_version or len(self._ends) >= _MOST:
+            self._ends_version = local.changes
+            self._ends.clear()
+        key = (local.token(attributes), lifetime_ns)
+        course = self._ends.get(key)
+        if course is None:
+            course = self._ends[key] = self._made(0, *key)
+        return course
 
     def _renew(self) -> None:
         gossip = self._gossip
@@ -121,6 +132,7 @@ class Courses:
     def forget(self) -> None:
         """Somebody has come or gone."""
         self._known.clear()
+        self._ends.clear()
 
     def targets_of(self, targets: Mapping[str, Any], *, is_client: bool) -> bytes:
         """The targets of an event as a transfer says them: a client is not told what it pays."""
@@ -158,9 +170,7 @@ class Courses:
         soonest_ns, last_ns = min(ends, default=LONGEST_NS), max(ends, default=0)
         elsewhere_only = {home: terms for home, terms in targets.items() if home != self._name}
         encoded = (Raw(encode_plain(elsewhere_only)), Raw(encode_plain(local)))
-        course = Course(targets, local, moved, soonest_ns, last_ns, ways, hops or {}, encoded, outboxes, not targets)
-        self._known[elsewhere, here, lifetime_ns] = course
-        return course
+        return Course(targets, local, moved, soonest_ns, last_ns, ways, hops or {}, encoded, outboxes, not targets)
 
     def _hops(self, targets: Iterable[str]) -> dict[str, str] | None:
         """By home broker the neighbour on the way, for events that are published here; None if somebody is away."""

@@ -91,7 +91,7 @@ class Doorway(Machine):
             raise PeerError("too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} here")
         message = wire.decode(frame)
         kind = type(message)
-        if isinstance(message, (wire.Hello, wire.Welcome)):
+        if type(message) is wire.Hello or type(message) is wire.Welcome:
             self._on_greeting(connection, message)
             return
         peer = self._by_connection.get(connection)

@@ -60,6 +60,7 @@ class LinkStateMap:
         self._plan = graph  # routes follow the plan, not the state, if there is one
         self._neighbours: dict[str, tuple[str, ...]] | None = None
         self._trees: dict[str, dict[str, str]] = {}
+        self._ways: dict[tuple[str, str], tuple[str, ...] | None] = {}  # brokers to pass, whatever their figures
         self._paths: dict[tuple[str, str], Path | None] = {}
 
     def __len__(self) -> int:
@@ -147,7 +148,10 @@ class LinkStateMap:
         return known
 
     def _path(self, root: str, target: str) -> Path | None:
-        way = self._way(root, target) or self._way(self._name, target)
+        ends = (root, target)
+        if ends not in self._ways:
+            self._ways[ends] = self._way(root, target) or self._way(self._name, target)
+        way = self._ways[ends]
         if way is None:
             return None
         mean = variance = 0.0
@@ -187,5 +191,6 @@ class LinkStateMap:
         self.version += 1
         self._neighbours = None
         self._trees.clear()
+        self._ways.clear()
         self._paths.clear()
         return True

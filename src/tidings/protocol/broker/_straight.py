@@ -21,13 +21,14 @@ __all__ = ["Published", "Straight"]
 
 
 class Published(NamedTuple):
-    """A client's event with its departure on this broker's clock, and whom it is for."""
+    """A client's event with its departure on this broker's clock, whom it is for, and whether it is traced."""
 
     id: EventId
     said: Publication
     lifetime_ns: int
     since_ns: int
     course: Course
+    is_noted: bool
 
 
 class Straight:
@@ -46,7 +47,6 @@ class Straight:
         is_seen: Callable[[EventId], bool],
         remember: Callable[[EventId, int], None],
         note: Callable[..., None],
-        is_noted: Callable[[EventId], bool],
         left: Callable[[list[Published], int], None] | None,
     ) -> None:
         self._name = name
@@ -56,7 +56,6 @@ class Straight:
         self._is_seen = is_seen
         self._remember = remember
         self._note = note
-        self._is_noted = is_noted
         self._events: list[Published] = []
 
     def __len__(self) -> int:
@@ -106,7 +105,7 @@ class Straight:
         for published in group:
             if course.local:
                 self._remember(published.id, published.since_ns + max(published.lifetime_ns, course.latest_ns))
-            if self._is_noted(published.id):
+            if published.is_noted:
                 self._write_down(published.id, course, many - group.index(published), shut)
             if shut:
                 self._keep(published, frozenset(shut), now_ns)

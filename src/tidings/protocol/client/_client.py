@@ -19,12 +19,13 @@ from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
+from tidings.protocol.client._answering import Answering
 from tidings.protocol.client._moving import Mover
 from tidings.protocol.client._publishing import Publishing
 from tidings.protocol.client._receiving import Receiving
 from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.links._peers import Peer, ranges
+from tidings.protocol.links._peers import Peer
 from tidings.scheduling import Strategy
 
 __all__ = ["Client"]
@@ -40,11 +41,11 @@ class Client(Machine):
         super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
         self._is_paused = False
-        self._acks: dict[Peer, list[tuple[int, int]]] = {}
         self._stamper = Stamper(record=settings.record)
         self._receiving = Receiving(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
         )
+        self._answering = Answering(settings, send=self._send, answer_at=self._answer_at)
         self._requests = Requests(
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
@@ -189,6 +190,9 @@ class Client(Machine):
     def _order_at(self, name: str, at_ns: int) -> None:
         self._agenda.advance(("order", name), at_ns)
 
+    def _answer_at(self, at_ns: int) -> None:
+        self._agenda.advance(("answer",), at_ns)
+
     def _forget_at(self, at_ns: int) -> None:
         self._agenda.advance(("seen",), at_ns)
 
@@ -215,6 +219,7 @@ class Client(Machine):
 
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
+        self._answering.forget(peer)
         peer.step(PeerStep.DISCONNECTED)
         self._moving.check(self._now_ns)
 
@@ -223,6 +228,7 @@ class Client(Machine):
 
     def _let_go(self, peer: Peer) -> None:
         """The client has nothing to do with this broker any more."""
+        self._answering.forget(peer)
         self._agenda.cancel(("silence", peer.name))
         if peer.connection is not None:
             self._by_connection.pop(peer.connection, None)
@@ -234,7 +240,7 @@ class Client(Machine):
         if len(frame) > self.settings.max_frame_bytes:
             raise PeerError("too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} here")
         message = wire.decode(frame)
-        if isinstance(message, (wire.Hello, wire.Welcome)):
+        if type(message) is wire.Hello or type(message) is wire.Welcome:
             self._on_greeting(connection, message)
             return
         source = self._by_connection.get(connection)
@@ -242,7 +248,7 @@ class Client(Machine):
             if not isinstance(message, wire.Error):
                 self._send_over(connection, self._greeting(wire.Hello))
             return
-        if type(message) not in ALLOWED["client", source.kind]:
+        if type(message) not in _ALLOWED:
             raise PeerError("not-allowed", f"a broker may not send {type(message).__name__} to a client")
         source.heard_ns = self._now_ns
         self._on_message(source, message)
@@ -335,6 +341,8 @@ class Client(Machine):
                 self._moving.on_time(self._now_ns)
             case ("order", name):
                 self._receiving.restore_order(str(name), self._now_ns)
+            case ("answer",):
+                pass  # every step ends with it
             case ("seen",):
                 self._receiving.forget_old(self._now_ns)
 
@@ -367,15 +375,15 @@ class Client(Machine):
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
-        self._acks.setdefault(source, []).extend(ranges(new) + ranges(done))
+        self._answering.take(source, new, done, self._now_ns)
 
     def _finish(self) -> list[Effect]:
-        self._publishing.flush(self.home, self._now_ns)
-        acks, self._acks = self._acks, {}
-        for peer, numbers in acks.items():
-            for begin in range(0, len(numbers), wire.MAX_BATCH):
-                some = tuple(numbers[begin : begin + wire.MAX_BATCH])
-                self._send(peer, wire.Ack(peer.epoch, some, 0, self._credit()))
+        if self._publishing.is_stirred:
+            self._publishing.flush(self.home, self._now_ns)
+        if self._answering:
+            # Who moves away leaves nothing unsaid: what was not acknowledged would be sent after it.
+            hurry = self._moving.state is not MoveState.AT_HOME
+            self._answering.flush(self._credit(), self._now_ns, hurry=hurry)
         return super()._finish()
 
     def _on_synced(self, token: int) -> None:

@@ -76,6 +76,11 @@ class Publishing:
         """How many events are under way."""
         return len(self._under_way)
 
+    @property
+    def is_stirred(self) -> bool:
+        """Whether something leaves at the end of this step."""
+        return bool(self._leaving)
+
     def add(self, sequence: int, content: bytes, lifetime_ns: int | None, home: Peer | None, now_ns: int) -> None:
         """One more event, that departs now."""
         self._waiting.append(_Publication(sequence, now_ns, lifetime_ns, content))

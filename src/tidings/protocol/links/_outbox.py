@@ -15,15 +15,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
 from tidings.protocol.broker._link_state import Path
 from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._measuring import LinkMeter
 from tidings.protocol.links._pacing import Pacing
 from tidings.protocol.wire import MAX_BATCH, Term, encode_plain, encode_transfer
-from tidings.scheduling import OutputQueue, Reason, ScanQueue, Strategy, Waiting, queue_for
+from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy
 
 if TYPE_CHECKING:
     from tidings.protocol.broker._custody import Custody
@@ -133,9 +131,9 @@ class Outbox:
         self._retry_most_ns = retry_most_ns
         self._frame_bytes = frame_bytes
         self._keeps = keeps
-        self._queue: OutputQueue[Parcel] | None = None
+        self._queue: DeferredQueue[Parcel] | None = None
         self._turn_s = 0.0
-        self._known_rows: tuple[Any, ...] = (None, None, 0.0, 0.0, None)
+        self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, ())
         self._was_held_up = False  # something has waited since the pace was last looked at
         self._waiting: dict[Parcel, None] = {}
         self._under_way: dict[int, Parcel] = {}
@@ -191,13 +189,19 @@ class Outbox:
         """Let an event wait; what had to go because there are too many."""
         if self._queue is None:
             self._turn_s = _TYPICAL_KB * self.meter.mean_s_per_kb
-            self._queue = queue_for(
+            self._queue = DeferredQueue(
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
         self._waiting[parcel] = None
         self.queued += 1
         self._was_held_up = True
-        deleted = self._queue.push(self._as_waiting(parcel), now_ns * 1e-9)
+        deleted = self._queue.push(
+            parcel,
+            published_s=parcel.custody.since_ns * 1e-9,
+            size_kb=parcel.custody.size_bytes / 1000.0,
+            columns=self._columns(parcel),
+            now_s=now_ns * 1e-9,
+        )
         return [self._drop(gone.waiting.event) for gone in deleted]
 
     def next(self, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
@@ -429,20 +433,19 @@ class Outbox:
             return self._retry_least_ns
         return min(patience_ns, self._retry_most_ns)
 
-    def _as_waiting(self, parcel: Parcel) -> Waiting[Parcel]:
+    def _columns(self, parcel: Parcel) -> Columns:
         """The event as a queue sees it: one column for each thing that somebody behind the link pays for."""
-        custody, meter = parcel.custody, self.meter
+        meter = self.meter
         # Events of one course share their targets, so what they pay is often what the one before paid.
         known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
-        if known[0] is not self._known_rows[0] or known[1:] != self._known_rows[1:4]:
-            columns = list(_columns(parcel.targets.items(), parcel.paths, meter))
-            rows = np.array(columns, np.float64).reshape(len(columns), 5).T
-            self._known_rows = (*known, np.ascontiguousarray(rows))
-        return Waiting(parcel, custody.since_ns * 1e-9, custody.size_bytes / 1000.0, self._known_rows[4])
+        if known[0] is not self._known_columns[0] or known[1:] != self._known_columns[1:4]:
+            self._known_columns = (*known, tuple(_columns(parcel.targets.items(), parcel.paths, meter)))
+        columns: Columns = self._known_columns[4]
+        return columns
 
     def _retime(self) -> None:
         turn_s = self._pacing.turn_s or _TYPICAL_KB * self.meter.mean_s_per_kb
-        if isinstance(self._queue, ScanQueue) and not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
+        if self._queue is not None and not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
             self._turn_s = turn_s
             self._queue.retime(turn_s)
 

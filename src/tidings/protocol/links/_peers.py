@@ -36,8 +36,7 @@ class Inbox:
         What lies below the floor was acknowledged or given up long ago.
         """
         if floor > self._floor:
-            self._floor = floor
-            self._taken = {taken: done for taken, done in self._taken.items() if taken >= floor}
+            self._raise_floor(floor)
         end = number + count
         if end > self._floor + MAX_RANGE:
             raise PeerError("range", f"transfer {end - 1} is more than {MAX_RANGE} above the floor of {self._floor}")
@@ -47,6 +46,15 @@ class Inbox:
         new = [each for each in range(max(number, self._floor), end) if each not in taken]
         done = [each for each in range(number, end) if each < self._floor or taken.get(each)]
         return new, done
+
+    def _raise_floor(self, floor: int) -> None:
+        taken = self._taken
+        if floor - self._floor <= len(taken):
+            for number in range(self._floor, floor):
+                taken.pop(number, None)
+        else:
+            self._taken = {number: is_done for number, is_done in taken.items() if number >= floor}
+        self._floor = floor
 
     def take(self, numbers: Sequence[int]) -> None:
         """The numbers are taken, and will be acknowledged when they are durable."""

@@ -15,10 +15,9 @@ The algorithms are `tidings.placement`'s; here is who tells whom.
 
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from tidings import placement
-from tidings.placement import ProfileTable, TagWindow, next_broker
 from tidings.protocol import wire
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
@@ -47,7 +46,7 @@ class _Own:
 
     __slots__ = ("is_walking", "outstanding", "traced", "window")
 
-    def __init__(self, window: TagWindow) -> None:
+    def __init__(self, window: "placement.TagWindow") -> None:
         self.window = window
         self.traced = 0
         self.outstanding = 0
@@ -69,7 +68,7 @@ class Profiling:
         self._ask_to_move = ask_to_move
         self._places = {name: place for place, name in enumerate(sorted(settings.neighbours))}
         self._names = sorted(settings.neighbours)
-        self._tables: dict[str, tuple[str, ProfileTable]] = {}
+        self._tables: dict[str, tuple[str, placement.ProfileTable]] = {}
         self._pending: dict[EventId, _Pending] = {}
         self._own: dict[str, _Own] = {}
 
@@ -82,7 +81,7 @@ class Profiling:
         self._give_up(now_ns)
         own = self._own.get(id[0])
         if own is None:
-            window = TagWindow(most=settings.relocation_per_window, window_ns=settings.relocation_window_ns)
+            window = placement.TagWindow(most=settings.relocation_per_window, window_ns=settings.relocation_window_ns)
             own = self._own[id[0]] = _Own(window)
             _bound(self._own, settings.max_traces)
         if own.traced >= settings.relocation_events:
@@ -136,7 +135,7 @@ class Profiling:
     def _complete(self, id: EventId, pending: _Pending) -> None:
         del self._pending[id]
         kept = self._tables.pop(id[0], None)
-        table = kept[1] if kept is not None and kept[0] == pending.root else ProfileTable(tuple(self._places.values()))
+        table = kept[1] if kept is not None and kept[0] == pending.root else self._new_table()
         self._tables[id[0]] = (pending.root, table)  # the last one in is the last one to be forgotten
         _bound(self._tables, self._settings.max_traces)
         behind = {self._places[name]: count for name, count in pending.behind.items() if name != pending.upstream}
@@ -151,6 +150,9 @@ class Profiling:
             if own.traced >= self._settings.relocation_events:
                 self._start_walk(id[0], own)
 
+    def _new_table(self) -> "placement.ProfileTable":
+        return placement.ProfileTable(tuple(self._places.values()))
+
     def _start_walk(self, publisher: str, own: _Own) -> None:
         if not own.outstanding:
             own.traced = 0
@@ -164,7 +166,7 @@ class Profiling:
         if table is not None and root == home and len(brokers) < wire.MAX_PATH:
             been = tuple(self._places[name] for name in brokers if name in self._places)
             request = placement.RelocationRequest(left_behind=left_behind, brokers=been)
-            following = next_broker(table, request)
+            following = placement.next_broker(table, request)
         if following is not None and table is not None:
             left_there = table.local + sum(count for place, count in table.behind.items() if place != following)
             path = (self._settings.name, *brokers)
@@ -187,6 +189,6 @@ class Profiling:
             self._own[id[0]].outstanding -= 1
 
 
-def _bound(table: dict[str, object] | dict[str, _Own] | dict[str, tuple[str, ProfileTable]], most: int) -> None:
+def _bound(table: dict[str, Any], most: int) -> None:
     while len(table) > most:
         del table[next(iter(table))]

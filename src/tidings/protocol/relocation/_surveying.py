@@ -18,13 +18,10 @@ Rules:
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import numpy as np
-
-from tidings.placement import Decision, SessionLog, TraceSession, bit_words, evaluate, select
+from tidings import placement
 from tidings.protocol import wire
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
-from tidings.routing import overlay_of_links, shortest_path_tree
 
 __all__ = ["Surveying", "decide"]
 
@@ -46,7 +43,7 @@ class _Notes:
     def __init__(self, session: _Session, upstream: str) -> None:
         self.session = session
         self.upstream = upstream
-        self.log = SessionLog(wire.MAX_TRACED)
+        self.log = placement.SessionLog(wire.MAX_TRACED)
         self.onward: set[str] = set()
         self.answers: tuple[wire.Answer, ...] | None = None  # once it was asked
 
@@ -221,8 +218,12 @@ class Surveying:
 
 def decide(
     answers: Iterable[wire.Answer], settings: BrokerSettings, ping_ns: int = 0
-) -> tuple[Decision, tuple[str, ...]]:
+) -> "tuple[placement.Decision, tuple[str, ...]]":
     """The place for a publisher by the answers of a session, the home's first; brokers are numbered by the names."""
+    import numpy as np
+
+    from tidings.routing import overlay_of_links, shortest_path_tree  # compiled: takes long to load
+
     known: dict[str, wire.Answer] = {}
     for answer in answers:
         if not known or answer.parent in known:
@@ -232,7 +233,7 @@ def decide(
     links = [(number[answer.parent], number[answer.broker], 1.0) for answer in list(known.values())[1:]]
     overlay = overlay_of_links(names, links, both_ways=True)
     events = settings.relocation_events
-    bits = np.zeros((len(names), bit_words(events)), np.uint64)
+    bits = np.zeros((len(names), placement.bit_words(events)), np.uint64)
     for place, answer in enumerate(known.values()):
         kept = int.from_bytes(answer.bits, "little") & ((1 << events) - 1)
         bits[place] = np.frombuffer(kept.to_bytes(bits.shape[1] * 8, "little"), "<u8")
@@ -240,7 +241,7 @@ def decide(
         known[names[source]].onward_ns.get(names[target], 0)
         for source, target in zip(overlay.source, overlay.target, strict=True)
     ]
-    session = TraceSession(
+    session = placement.TraceSession(
         overlay=overlay,
         tree=shortest_path_tree(overlay, 0),
         events=events,
@@ -250,8 +251,8 @@ def decide(
         onward_ns=np.array(onward_ns, np.int64).reshape(len(links) * 2),
         ping_ns=np.full(len(names), ping_ns, np.int64),
     )
-    decision = select(
-        evaluate(session),
+    decision = placement.select(
+        placement.evaluate(session),
         metric=settings.relocation_metric,
         weight=settings.relocation_weight,
         hysteresis=settings.relocation_hysteresis,

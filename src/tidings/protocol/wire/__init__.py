@@ -386,11 +386,11 @@ def decode(frame: bytes) -> Message:
         message: Message = _DECODER.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
-    if isinstance(message, (Hello, Welcome)) and message.version != VERSION:
+    if (type(message) is Hello or type(message) is Welcome) and message.version != VERSION:
         raise PeerError(
             "version", f"{message.name!r} speaks version {message.version} of the protocol, this is {VERSION}: upgrade"
         )
-    if isinstance(message, Transfer) and len(message.targets) != len(message.events):
+    if type(message) is Transfer and len(message.targets) != len(message.events):
         raise PeerError(
             "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
         )

@@ -1,0 +1,93 @@
+"""When a client acknowledges what it took: at once when events are rare, for many together when they are not.
+
+An acknowledgement costs a broker about as much as a delivery. So the next one leaves `ack_wait_ns` after the last at
+the earliest, unless there are `ack_many` events to acknowledge, or a quarter of the client's window or of the broker's
+(which its credit tells): nobody may have to wait for it. How long the last event was held is said, so that it does not
+look like the slowness of the link. What came again is acknowledged again at once: its sender is waiting.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tidings.protocol._settings import ClientSettings
+from tidings.protocol.links._peers import Peer, ranges
+from tidings.protocol.wire import MAX_BATCH, Ack
+
+__all__ = ["Answering"]
+
+_SHARE: Final = 4
+
+
+class _Unanswered:
+    """Numbers that one broker has not been told of."""
+
+    __slots__ = ("count", "epoch", "is_asked_again", "last_ns", "numbers")
+
+    def __init__(self, epoch: int, now_ns: int) -> None:
+        self.epoch = epoch
+        self.numbers: list[tuple[int, int]] = []
+        self.count = 0
+        self.last_ns = now_ns
+        self.is_asked_again = False
+
+
+class Answering:
+    """The acknowledgements of one client; `answer_at` is told when to call `flush` at the latest."""
+
+    def __init__(
+        self, settings: ClientSettings, *, send: Callable[[Peer, Ack], None], answer_at: Callable[[int], None]
+    ) -> None:
+        self._wait_ns = settings.ack_wait_ns
+        self._many = min(settings.ack_many, settings.window // _SHARE)
+        self._send = send
+        self._answer_at = answer_at
+        self._unanswered: dict[Peer, _Unanswered] = {}
+        self._answered_ns: dict[Peer, int] = {}  # when the last acknowledgement left
+
+    def __len__(self) -> int:
+        return len(self._unanswered)
+
+    def take(self, peer: Peer, new: Sequence[int], again: Sequence[int], now_ns: int) -> None:
+        """Events of these numbers were taken now, or before."""
+        known = self._unanswered.get(peer)
+        if known is None or known.epoch != peer.epoch:
+            known = self._unanswered[peer] = _Unanswered(peer.epoch, now_ns)
+        known.numbers += ranges(new) + ranges(again)
+        known.count += len(new)
+        known.last_ns = now_ns
+        known.is_asked_again |= bool(again)
+
+    def forget(self, peer: Peer) -> None:
+        """The broker is gone: it sends again what it was not told of."""
+        self._unanswered.pop(peer, None)
+        self._answered_ns.pop(peer, None)
+
+    def flush(self, credit: int, now_ns: int, *, hurry: bool = False) -> None:
+        """Acknowledge what does not wait any longer."""
+        for peer, known in list(self._unanswered.items()):
+            due_ns = self._answered_ns.get(peer, now_ns - self._wait_ns) + self._wait_ns
+            many = min(self._many, peer.outbox.credit // _SHARE)
+            if now_ns < due_ns and known.count < many and not (known.is_asked_again or hurry):
+                self._answer_at(due_ns)
+                continue
+            del self._unanswered[peer]
+            if known.epoch == peer.epoch:
+                self._answered_ns[peer] = now_ns
+                self._acknowledge(peer, known, credit, now_ns)
+
+    def _acknowledge(self, peer: Peer, known: _Unanswered, credit: int, now_ns: int) -> None:
+        numbers = _joined(known.numbers)
+        for begin in range(0, len(numbers), MAX_BATCH):
+            some = tuple(numbers[begin : begin + MAX_BATCH])
+            self._send(peer, Ack(known.epoch, some, now_ns - known.last_ns, credit))
+
+
+def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges, those that follow on each other made one."""
+    found: list[tuple[int, int]] = []
+    for first, last in numbers:
+        if found and found[-1][1] + 1 == first:
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return found

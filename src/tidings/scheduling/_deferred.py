@@ -1,0 +1,100 @@
+"""A queue before its first decision: until then nothing has to be worked out, so no kernel and no array is loaded.
+
+What is pushed is kept in its order, and pushed at its time when a decision is due: when something is to leave, or when
+more waits than MOST_DEFERRED or than the queue holds. A queue that is not full does nothing with an event but enter it,
+and time does not matter to that, so every choice is the one that a queue made at once would have made.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from tidings.scheduling._strategies import Strategy
+from tidings.scheduling._waiting import Deleted, OutputQueue, Waiting
+
+if TYPE_CHECKING:
+    from tidings.scheduling._kernels import FloatArray
+
+__all__ = ["MOST_DEFERRED", "Columns", "DeferredQueue"]
+
+T = TypeVar("T")
+
+Columns = tuple[tuple[float, float, float, float, float], ...]
+"""For each subscription behind the link a column of `Waiting.rows`."""
+
+MOST_DEFERRED: Final = 1_024
+"""So many wait at most before the queue is made: they are entered at once then, which must not take long."""
+
+
+class _Arrival(NamedTuple, Generic[T]):
+    """An event that has come, and when."""
+
+    event: T
+    published_s: float
+    size_kb: float
+    columns: Columns
+    at_s: float
+
+
+class DeferredQueue(Generic[T]):
+    """The output queue that `queue_for` makes, made when it has to decide."""
+
+    def __init__(self, strategy: Strategy, *, turn_s: float, processing_s: float, max_queued: int) -> None:
+        self._strategy = strategy
+        self._turn_s = turn_s
+        self._processing_s = processing_s
+        self._max_queued = max_queued
+        self._most = min(max_queued, MOST_DEFERRED)
+        self._arrived: list[_Arrival[T]] = []
+        self._known: tuple[Columns, FloatArray] | None = None
+        self._queue: OutputQueue[T] | None = None
+        self._retime: Callable[[float], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._arrived) if self._queue is None else len(self._queue)
+
+    def push(
+        self, event: T, *, published_s: float, size_kb: float, columns: Columns, now_s: float
+    ) -> tuple[Deleted[T], ...]:
+        """Enqueue; returns what had to go because the queue was full."""
+        arrival = _Arrival(event, published_s, size_kb, columns, now_s)
+        if self._queue is None and len(self._arrived) < self._most:
+            self._arrived.append(arrival)
+            return ()
+        return self._made().push(self._waiting(arrival), now_s)
+
+    def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
+        """What to send now, if anything, and what was deleted at this moment, in the order it was enqueued."""
+        return self._made().pop(now_s)
+
+    def retime(self, turn_s: float) -> None:
+        """From now on a transmission takes this long."""
+        self._turn_s = turn_s
+        if self._retime is not None:
+            self._retime(turn_s)
+
+    def _made(self) -> OutputQueue[T]:
+        if self._queue is not None:
+            return self._queue
+        from tidings.scheduling._queues import ScanQueue, queue_for  # compiled: takes long to load
+
+        queue: OutputQueue[T] = queue_for(
+            self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
+        )
+        for arrival in self._arrived:
+            gone = queue.push(self._waiting(arrival), arrival.at_s)
+            assert not gone, "a queue with room has let an event go"
+        self._arrived.clear()
+        if isinstance(queue, ScanQueue):
+            self._retime = queue.retime
+        self._queue = queue
+        return queue
+
+    def _waiting(self, arrival: _Arrival[T]) -> Waiting[T]:
+        import numpy as np
+
+        # Events of one course share their columns, so they are often those of the event before.
+        columns = arrival.columns
+        if self._known is None or self._known[0] is not columns:
+            rows = np.array(columns, np.float64).reshape(len(columns), 5).T
+            self._known = (columns, np.ascontiguousarray(rows))
+        return Waiting(arrival.event, arrival.published_s, arrival.size_kb, self._known[1])
