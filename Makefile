@@ -5,9 +5,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Three processes, whatever the machine: each may start a JVM, and on two cores each waits half of its time. All tests of
-# a file share its fixtures.
-PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+# Three processes, whatever the machine: on two cores each waits a third of its time. One of them has the JVM, and all
+# tests of a file share its fixtures (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 help:
 	@echo "make demo       see Tidings at work: an hour of quotes over Europe, predicted, measured, put right"

@@ -2,4 +2,5 @@
 
 from tidings.cli import main
 
-main()
+if __name__ == "__main__":  # not where a process of a pool loads this module again
+    main()

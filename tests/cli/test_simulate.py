@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -104,7 +105,11 @@ def test_interruption_leaves_complete_files_and_130(tmp_path: Path) -> None:
     path, out = tmp_path / "long.toml", tmp_path / "trace"
     path.write_text(SMALL.format(duration="100 d", rate="100 /s", max_delay="10 ms"))
     command = [sys.executable, "-c", "from tidings.cli import main; main()"]
-    with subprocess.Popen([*command, "simulate", str(path), "--out", str(out)], stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        [*command, "simulate", str(path), "--out", str(out)],
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    ) as running:
         for _ in range(600):
             if (out / "hops" / "_part-00000.parquet").exists():
                 break

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from tidings.cli._app import app
 from tidings.errors import InputError
 from tidings.model.scenario import Scenario
 from tidings.simulation import Options, Result, simulate
@@ -69,10 +71,23 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return out, simulated(out)
 
 
+def command(trace: Path, out: Path, *options: str) -> Any:
+    return CliRunner().invoke(app, ["pipeline", "run", str(trace), "--out", str(out), *options])
+
+
 @pytest.fixture(scope="module")
-def scored(trace: tuple[Path, Result], spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def said(trace: tuple[Path, Result], spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """Where the command was told to write, and what it said; it finds the session that the tests have."""
+    assert spark is not None
     out = tmp_path_factory.mktemp("runs") / "out"
-    return out, pipeline.run_pipeline(spark, [trace[0]], out)
+    return out, command(trace[0], out, "--json")
+
+
+@pytest.fixture(scope="module")
+def scored(said: tuple[Path, Any]) -> tuple[Path, Any]:
+    out, done = said
+    assert done.exit_code == 0, done.stderr
+    return out, msgspec.json.decode(done.stdout, type=pipeline.PipelineResult)
 
 
 def counts(scores: dict[str, Any]) -> dict[str, tuple[int, int, int, float | None]]:
@@ -102,6 +117,15 @@ def test_scores_are_the_simulators_own(trace: tuple[Path, Result], scored: tuple
     assert 0 < result.on_time < result.matched
     assert result.late > 0
     assert result.quarantined == {}
+
+
+def test_the_command_tells_its_stages_and_where_its_tables_are(
+    said: tuple[Path, Any], scored: tuple[Path, Any]
+) -> None:
+    assert said[1].stderr.startswith("looking for files\n")
+    assert "starting Spark" in said[1].stderr
+    assert {Path(place).parent for place in scored[1].tables.values()} == {said[0]}
+    assert all(Path(place).is_dir() for place in scored[1].tables.values())
 
 
 def test_traffic_is_the_simulators_own(trace: tuple[Path, Result], scored: tuple[Path, Any]) -> None:
@@ -195,6 +219,11 @@ def test_a_run_with_nothing_new_computes_nothing(trace: tuple[Path, Result], sco
     again = pipeline.run_pipeline(no_session, [trace[0]], out)
     assert comparable(again) == comparable(before)
     assert again.new_files == 0
+    shown = command(trace[0], out)
+    assert shown.exit_code == 0
+    assert "the least reliable first" in shown.stdout
+    assert "0 of them new" in shown.stdout
+    assert "starting Spark" not in shown.stderr
 
 
 def split_rows(source: Path, name: str, parts: int, generator: random.Random) -> list[pa.Table]:

@@ -1,7 +1,8 @@
 """Two networks that were simulated and went through the pipeline, once for all tests of reports."""
 
+import fcntl
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -97,12 +98,23 @@ faults = {{ scheme = "periodic", refresh = "1 s" }}
 """
 
 
-def profiled(spark: Any, text: str, place: Path) -> Path:
-    """Simulate a scenario and run the pipeline over its trace; the directory of the run."""
+def profiled(request: pytest.FixtureRequest, text: str, name: str) -> Path:
+    """Simulate a scenario and run the pipeline over its trace; the directory of the run.
+
+    Once for all processes of a test run: whoever comes first starts Spark, and the others wait for the result.
+    """
     from tidings.pipeline import run_pipeline
 
-    simulate(Scenario.parse(text).expand(), out=place / "trace")
-    run_pipeline(spark, [place / "trace"], place / "scores")
+    base: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "made").exists():
+            spark = request.getfixturevalue("spark")
+            simulate(Scenario.parse(text).expand(), out=place / "trace")
+            run_pipeline(spark, [place / "trace"], place / "scores")
+            (place / "made").touch()
     return place / "scores"
 
 
@@ -113,12 +125,12 @@ def quick_text() -> str:
 
 
 @pytest.fixture(scope="session")
-def quick(spark: Any, quick_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quick(request: pytest.FixtureRequest, quick_text: str) -> Path:
     """The quickstart, a minute of it."""
-    return profiled(spark, quick_text, tmp_path_factory.mktemp("quick"))
+    return profiled(request, quick_text, "quick")
 
 
 @pytest.fixture(scope="session")
-def star(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def star(request: pytest.FixtureRequest) -> Path:
     """A hub whose arms have one fault each, and names that would like to be markup."""
-    return profiled(spark, STAR, tmp_path_factory.mktemp("star"))
+    return profiled(request, STAR, "star")

@@ -74,8 +74,13 @@ def random_rows(table: str, generator: np.random.Generator) -> list[dict[str, An
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("table", ["publications", "hops", "deliveries"])
-@pytest.mark.parametrize("tolerance_ns", [0, 3, 2**62])
+@pytest.mark.parametrize(
+    ("table", "tolerance_ns"),
+    [
+        ("publications", 3),  # which have one time each, and so none to compare with another
+        *((table, tolerance_ns) for table in ("hops", "deliveries") for tolerance_ns in (0, 3, 2**62)),
+    ],
+)
 def test_a_worker_judges_and_forms_rows_as_spark_does(
     table: str, tolerance_ns: int, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_bad_rows_change_nothing_and_subscribers_move_too(
     assert plan.expected.messages_per_s.then == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.full
 def test_a_trace_without_deliveries_is_refused(spark: Any, trace: Path, tmp_path: Path) -> None:
     empty = tmp_path / "trace"
     for table in ("publications", "hops", "deliveries", "subscriptions", "topology"):
