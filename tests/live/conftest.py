@@ -22,7 +22,7 @@ from tidings.live.operations._asking import ask_network
 from tidings.live.operations._logs import Log
 
 RUN = [sys.executable, "-c", "from tidings.cli import main; main()"]
-QUICK = 'ping = "100 ms"\nsilence = "600 ms"\nrefresh = "500 ms"\ntimeout = "5 s"\ndrain = "1 s"\n'
+QUICK = 'ping = "100 ms"\nsilence = "600 ms"\nrefresh = "500 ms"\ndrain = "1 s"\n'
 
 
 def free_ports(count: int) -> list[int]:
@@ -42,12 +42,14 @@ class Place:
         self.ports: dict[str, int] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def write(self, *names: str, links: tuple[str, ...] = (), more: str = "", network: str = "") -> Network:
+    def write(
+        self, *names: str, links: tuple[str, ...] = (), more: str = "", network: str = "", timeout_s: float = 5.0
+    ) -> Network:
         """Brokers of these names, in a row unless links ("a-b") say otherwise."""
         ports = free_ports(len(names))
         self.ports = dict(zip(names, ports, strict=True))
         pairs = [tuple(link.split("-")) for link in links] or list(pairwise(names))
-        text = f"[network]\n{QUICK}{network}\n{more}\n"
+        text = f'[network]\ntimeout = "{timeout_s} s"\n{QUICK}{network}\n{more}\n'
         for name in names:
             beside = msgspec.json.encode([other for one, other in pairs if one == name]).decode()
             text += f'[[broker]]\nname = "{name}"\nlisten = "127.0.0.1:{self.ports[name]}"\nneighbours = {beside}\n'

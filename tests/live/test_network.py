@@ -267,7 +267,7 @@ def test_a_broker_drains_before_it_leaves(place: Place) -> None:
             found = await take(events, 200)
             assert [event.attributes["n"] for event in found] == list(range(200))
             await until(lambda: not s.is_connected)
-            assert not nodes["a"].machine.carrier.held
+            assert not nodes["a"].machine.carrier.holdings.held
 
     run(work())
 

@@ -46,7 +46,8 @@ async def kill_some(place: Place, network: Network, kills: int, dice: random.Ran
 
 
 async def kills_under_load(place: Place, kills: int, seed: int, processes: tuple[str, ...]) -> None:
-    network = place.write(*processes)
+    # Whoever is away for longer than the timeout is forgotten, and what comes then is for nobody: so long nobody is.
+    network = place.write(*processes, timeout_s=60.0)
     supervisor = place.start("up", str(network.path))
     await all_up(network)
     got: Counter[Any] = Counter()

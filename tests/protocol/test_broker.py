@@ -317,6 +317,6 @@ def test_an_obligation_that_is_over_does_not_end_a_later_one(row: Any) -> None:
     figures = {"root": "a", "departure_ns": 0, "since_ns": row.now_ns, "lifetime_ns": SECOND, "size_bytes": 1}
     old, new = (Custody(("p", 1, 9), hops=0, content=b"", **figures) for _ in range(2))
     new.take_on({"t": ((SECOND, 1.0),)})
-    carrier._hold(new)
-    carrier._settle(old)
-    assert carrier.held[("p", 1, 9)] is new
+    carrier.holdings.hold(new)
+    carrier.holdings.settle(old)
+    assert carrier.holdings.held[("p", 1, 9)] is new

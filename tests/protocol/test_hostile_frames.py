@@ -194,7 +194,7 @@ def test_a_neighbours_nonsense_is_counted_and_not_answered(message: wire.Message
     assert machine.refused == {code: 1}
     assert not any(isinstance(answer, wire.Error) for answer in answers(effects, "b"))
     assert machine.view() == before
-    assert not machine.carrier.held
+    assert not machine.carrier.holdings.held
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_content_that_cannot_be_matched_is_refused_and_the_publisher_told(conten
     )
     told = [message for message in answers(effects, "c") if isinstance(message, wire.Error)]
     assert [(error.kind, error.request) for error in told] == [("publish", "0")]
-    assert not machine.carrier.held
+    assert not machine.carrier.holdings.held
 
 
 def test_one_who_goes_on_breaking_the_rules_is_cut_off() -> None:
@@ -244,9 +244,9 @@ def test_a_frame_of_a_life_that_is_over_is_not_taken_for_one_of_the_next() -> No
     machine = living_broker()
     old = wire.encode(wire.Publish(4, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),)))
     machine.receive("c", old, NOW)
-    assert not machine.carrier.held
+    assert not machine.carrier.holdings.held
     machine.receive("c", wire.encode(wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),))), NOW)
-    assert list(machine.carrier.held) == [("c", 5, 0)]
+    assert list(machine.carrier.holdings.held) == [("c", 5, 0)]
 
 
 def test_frames_over_a_connection_that_was_never_made_are_ignored() -> None:
@@ -316,7 +316,7 @@ def test_an_event_for_a_client_by_name_is_delivered_or_dropped(target: str, cont
     to_client = [message for message in answers(effects, "c") if isinstance(message, wire.Transfer)]
     assert len(to_client) == (target == "a\0c" and content == CONTENT)
     machine.wake(NOW + 10 * SECOND)
-    assert not machine.carrier.held
+    assert not machine.carrier.holdings.held
 
 
 @pytest.mark.parametrize("name", ["a\0c", "\0"])

@@ -65,7 +65,7 @@ def test_what_was_under_way_on_a_link_that_is_gone_finds_another_way(scheme: str
     net.pass_time(3 * SECOND)
     assert sorted(b.neighbours) == ["a", "c"], "who is no neighbour any more is not greeted"
     assert b.refused["unknown"] > 0
-    assert not b.carrier.held
+    assert not b.carrier.holdings.held
 
 
 @settings(max_examples=25, deadline=None)
@@ -97,7 +97,7 @@ def test_whatever_the_overlay_becomes_everything_comes_once(
     for name in NAMES:
         broker: Any = net.machines[name]
         assert broker.neighbours.keys() == graphs[-1][name]
-        assert not broker.carrier.held
+        assert not broker.carrier.holdings.held
 
 
 def test_an_operator_asks_a_client_to_move(row: Any) -> None:

@@ -92,7 +92,7 @@ def test_it_serves_while_it_reads_and_what_is_not_read_counts_as_stored(wire: An
     wire.disks["a"] |= dict(stored(number, local=("s",), since_ns=since_ns) for number in range(100, 100 + MANY))
     wire.add(wire.broker("a", kept=dict(wire.disks["a"])))
     broker = wire.machines["a"]
-    assert len(broker.carrier.held) == READ_AT_ONCE
+    assert len(broker.carrier.holdings.held) == READ_AT_ONCE
     assert broker.carrier.is_reading
     assert broker.bounds()["stored"][0] == MANY
     wire.call("p", "publish", {"x": 1})
@@ -101,7 +101,7 @@ def test_it_serves_while_it_reads_and_what_is_not_read_counts_as_stored(wire: An
     assert broker.bounds()["stored"][0] == MANY + 1
     wire.pass_time(3 * READ_PAUSE_NS)
     assert not broker.carrier.is_reading
-    assert len(broker.carrier.held) == broker.bounds()["stored"][0] == MANY + 1
+    assert len(broker.carrier.holdings.held) == broker.bounds()["stored"][0] == MANY + 1
     assert sum(key.startswith("event/") for key in wire.disks["a"]) == MANY + 1
 
 
@@ -131,14 +131,14 @@ def test_what_has_expired_when_it_is_read_is_erased() -> None:
     broker, disk = started(kept)
     do(broker, broker.wake(NOW + 5 * SECOND), disk, NOW + 5 * SECOND)
     assert not broker.carrier.is_reading
-    assert {id[2] % 2 for id in broker.carrier.held} == {1}
+    assert {id[2] % 2 for id in broker.carrier.holdings.held} == {1}
     assert {key for key in disk if key.startswith("event/")} == {key for key in kept if int(key.split("/")[2]) % 2}
 
 
 def test_an_event_that_comes_again_before_it_is_read_is_held_once() -> None:
     kept = dict(stored(number, local=("s",)) for number in range(MANY))
     broker, disk = started(kept)
-    last = list(broker.carrier._shelves.unread)[-1]
+    last = list(broker.carrier.holdings.shelves.unread)[-1]
     number = int(last.split("/")[2])
     do(broker, joins(broker, "p", NOW), disk, NOW)
     do(broker, broker.receive("p", wire.encode(wire.Advertise(broker.epoch, 0, "all", "TRUE")), NOW), disk, NOW)
@@ -146,10 +146,10 @@ def test_an_event_that_comes_again_before_it_is_read_is_held_once() -> None:
     do(broker, joins(broker, "s", NOW), disk, NOW)
     do(broker, broker.receive("s", wire.encode(subscription), NOW), disk, NOW)
     do(broker, publishes(broker, [number], 0, NOW), disk, NOW)
-    assert last not in broker.carrier._shelves.unread
-    assert broker.carrier.stored == MANY
+    assert last not in broker.carrier.holdings.shelves.unread
+    assert len(broker.carrier.holdings) == MANY
     broker.carrier.read_on(NOW, None)
-    assert len(broker.carrier.held) == broker.carrier.stored == MANY
+    assert len(broker.carrier.holdings.held) == len(broker.carrier.holdings) == MANY
     assert broker.clients["s"].outbox.queued + broker.clients["s"].outbox.under_way == MANY
 
 
@@ -197,7 +197,7 @@ def outcome(acts: list[Any], *, reads_at_once: bool) -> Any:
             sent.setdefault(client, set()).update(numbers)
     now_ns = NOW + 11 * SECOND - 1  # before the last have expired
     do(broker, broker.wake(now_ns), disk, now_ns)
-    custodies = {id: broker.carrier._held(id) for id in list(broker.carrier.held)}
+    custodies = {id: broker.carrier.holdings.get(id) for id in list(broker.carrier.holdings.held)}
     held = {id: (custody.targets, custody.local) for id, custody in custodies.items() if custody is not None}
     queues = {name: peer.outbox.queued for name, peer in broker.clients.items()}
     events = {key for key in disk if key.startswith("event/")}

@@ -66,7 +66,7 @@ def test_events_that_came_together_leave_together() -> None:
     assert isinstance(transfer, wire.Transfer)
     assert sent([transfer]) == list(range(12))
     assert transfer.targets == ({"x": ()},) * 12
-    assert not broker.carrier.held
+    assert not broker.carrier.holdings.held
 
 
 def test_the_publisher_is_answered_once_for_all() -> None:
@@ -168,11 +168,11 @@ def test_events_that_are_kept_together_are_acknowledged_when_they_are_durable() 
 def test_events_that_are_kept_together_are_done_together() -> None:
     broker = living("bypass+buffer")
     disk = kept(published(broker, 5), {})
-    assert len(disk) == len(broker.carrier.held) == 5
+    assert len(disk) == len(broker.carrier.holdings.held) == 5
     ack = wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 16))
     kept(broker.receive("s", ack, NOW), disk)
     assert not disk
-    assert not broker.carrier.held
+    assert not broker.carrier.holdings.held
     assert broker.clients["s"].outbox.is_empty
 
 
@@ -195,7 +195,7 @@ def test_what_expires_of_them_is_let_go_alone() -> None:
     disk = kept(broker.receive("p", wire.encode(wire.Publish(1, 0, 0, events)), NOW), {})
     kept(broker.wake(NOW + SECOND), disk)
     assert sorted(disk) == ["event/1/0/p", "event/1/2/p"]
-    assert {id[2] for id in broker.carrier.held} == {0, 2}
+    assert {id[2] for id in broker.carrier.holdings.held} == {0, 2}
 
 
 def test_a_broker_that_starts_again_delivers_what_was_kept_together() -> None:

@@ -52,7 +52,7 @@ class ForgetsWhatItDelivered(Broker):
 
     def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
         super().__init__(settings, kept)
-        self.carrier.seen = _Oblivious()  # type: ignore[assignment]
+        self.carrier.memory.seen = _Oblivious()  # type: ignore[assignment]
 
 
 class DeliversEveryCopy(Client):

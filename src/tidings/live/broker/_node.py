@@ -166,7 +166,7 @@ class BrokerNode:
         self.log.info(
             "started",
             kept=len(kept),
-            held=machine.carrier.stored,
+            held=len(machine.carrier.holdings),
             read_s=round(read_s, 3),
             restored_s=round(time.monotonic() - began_s - read_s, 3),
         )
@@ -346,7 +346,7 @@ class BrokerNode:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        held = self.machine.carrier.stored
+        held = len(self.machine.carrier.holdings)
         self.log.info("draining", held=held)
         self._reloading.close()
         for task in (*self._tasks, *self._dials.values()):
@@ -365,7 +365,7 @@ class BrokerNode:
         if self.driver.tracer is not None:
             self.driver.tracer.close()
         self.store.close()
-        self.log.info("stopped", held=self.machine.carrier.stored, seconds=self.up_s)
+        self.log.info("stopped", held=len(self.machine.carrier.holdings), seconds=self.up_s)
 
     def _is_handing_over(self) -> bool:
         """Whether anything is on its way to somebody who is there."""

@@ -54,7 +54,7 @@ class Accepting:
     @property
     def credit(self) -> int:
         """How many events a peer may have under way: none when the store is as good as full."""
-        room = self._settings.max_stored - self._carrier.stored
+        room = self._settings.max_stored - len(self._carrier.holdings)
         return min(self._settings.window, max(room - self._settings.window, 0))
 
     @property

@@ -172,8 +172,8 @@ class Broker(Doorway):
     def _bounds_of_tables(self) -> dict[str, Bound]:
         settings = self.settings
         return {
-            "stored": (self.carrier.stored, settings.max_stored),
-            "seen": (len(self.carrier.seen), settings.max_seen),
+            "stored": (len(self.carrier.holdings), settings.max_stored),
+            "seen": (len(self.carrier.memory), settings.max_seen),
             "clients": (len(self.clients), settings.max_clients),
             "departures": (len(self.departures), settings.max_departures),
             "traces": (len(self.relocating), settings.max_traces),

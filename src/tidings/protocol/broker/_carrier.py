@@ -14,35 +14,28 @@ Rules:
 - Without buffering nothing is stored, kept or sent again: an event that cannot go on at once is dropped.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
-
-import msgspec
 
 from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
-from tidings.protocol._seen import BLOCK, Block, Seen
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Course, Courses, latest_ns, merged
-from tidings.protocol.broker._custody import Custody, RawRecord, event_key
+from tidings.protocol.broker._custody import Custody
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._groups import Group
+from tidings.protocol.broker._groups import custody_of
+from tidings.protocol.broker._holdings import Holdings
 from tidings.protocol.broker._link_state import Path
-from tidings.protocol.broker._shelves import Shelf, Shelves, Stored
+from tidings.protocol.broker._memory import Memory
+from tidings.protocol.broker._shelves import Shelf, Stored
 from tidings.protocol.broker._straight import Published, Straight
-from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Ack, Event, Publication, Term, Trace, decode_content, encode_plain
+from tidings.protocol.wire import Ack, Event, Publication, Term, Trace, decode_content
 from tidings.scheduling import Reason
 
 __all__ = ["Carrier"]
-
-_SPARE: Final = 64
-_SEEN: Final = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class Carrier:
@@ -64,9 +57,8 @@ class Carrier:
         retry_at: Callable[[Peer, int], None],
         traced: Callable[[Custody, Trace, str, int, int], None],
     ) -> None:
-        self.held: dict[EventId, Custody | Group | Stored] = {}
-        self._shelves = Shelves(self.held)
-        self.seen: Seen[tuple[str, int]] = Seen(settings.max_seen)
+        self.holdings = Holdings(settings, store=store, erase=erase, wake_by=self._wake_by)
+        self.memory = Memory(settings, store=store, erase=erase, count=count, wake_by=self._wake_by)
         self.epoch = 0
         self._settings = settings
         self._buffers = settings.buffers
@@ -77,14 +69,11 @@ class Carrier:
         self._neighbours = neighbours
         self._clients = clients
         self._send_frame = send_frame
-        self._store = store
-        self._erase = erase
         self._note = note
         self._count = count
         self._expire_at = expire_at
         self._retry_at = retry_at
         self._traced = traced
-        self._expiries: list[tuple[int, EventId]] = []
         self.events_out = 0
         """How many events have left, in whatever frames; those that were sent again count once."""
         self._leaving: list[Peer] = []
@@ -92,28 +81,22 @@ class Carrier:
             settings.name,
             leaving=lambda peer: self._leaving.append(peer),
             keep=self._keep_for,
-            is_seen=self._is_seen,
-            remember=self._remember,
+            is_seen=self.memory.has,
+            remember=self.memory.remember,
             note=note,
-            left=self._group if settings.buffers else None,
+            left=self.holdings.group if settings.buffers else None,
         )
         self._wakes_ns: int | None = None
-        self._unstored: dict[Block, None] = {}  # what was seen since the last step, by block
 
     @property
     def room(self) -> int:
         """How many more events can be taken on."""
-        return max(self._settings.max_stored - self.stored - len(self._straight), 0)
-
-    @property
-    def stored(self) -> int:
-        """How many events this broker answers for."""
-        return len(self.held) + len(self._shelves.unread)
+        return max(self._settings.max_stored - len(self.holdings) - len(self._straight), 0)
 
     @property
     def is_stirred(self) -> bool:
         """Whether something leaves, or has to be stored, at the end of this step."""
-        return bool(self._leaving or self._unstored or self._straight)
+        return bool(self._leaving or self.memory.unstored or self._straight)
 
     def lifetime_ns(self, said: Publication | Event) -> int:
         """How long an event lives here."""
@@ -128,7 +111,7 @@ class Carrier:
 
     def publish(self, published: Published, trace: Trace | None, now_ns: int) -> None:
         """A client's event: straight on, if everybody is there and still wants it."""
-        if self._shelves.unread:
+        if self.holdings.shelves.unread:
             self._read_first(published.id, now_ns)
         course = published.course
         if course.ways is not None and trace is None and published.since_ns + course.soonest_ns > now_ns:
@@ -138,7 +121,7 @@ class Carrier:
 
     def _keep(self, published: Published, now_ns: int, trace: Trace | None = None) -> None:
         """Answer for a client's event."""
-        custody = self._custody(published)
+        custody = custody_of(published, self._settings.name)
         custody.trace = trace
         clients = self._take_on(custody, published.course.targets, published.course, now_ns)
         if trace is not None:
@@ -149,101 +132,28 @@ class Carrier:
         if peers is None:
             self._keep(published, now_ns)
             return
-        course, custody = published.course, self._custody(published)
+        course, custody = published.course, custody_of(published, self._settings.name)
         local = {peer.name: course.local[peer.name] for peer in peers if peer.kind == "client"}
         custody.take_on_local(local)
         hops = {peer.name for peer in peers if peer.kind == "broker"}
         new = custody.take_on({home: course.targets[home] for home, hop in course.hops.items() if hop in hops})
-        self._hold(custody)
+        self.holdings.hold(custody)
         if new:
             self._route(custody, new, now_ns)
         for client in sorted(local):
             self._hand_to_client(custody, client, now_ns)
 
-    def _custody(self, published: Published) -> Custody:
-        said = published.said
-        return Custody(
-            published.id,
-            root=self._settings.name,
-            departure_ns=said.departure_ns,
-            since_ns=published.since_ns,
-            lifetime_ns=published.lifetime_ns,
-            size_bytes=said.size_bytes,
-            hops=0,
-            content=said.content,
-        )
-
-    def _group(self, members: list[Published], now_ns: int) -> None:
-        """Answer for events that have left for everybody whom they are for."""
-        group, course = Group(members), members[0].course
-        targets, local = course.encoded
-        name, most_bytes = self._settings.name, max(published.said.size_bytes for published in members)
-        for published in members:
-            id, said = published.id, published.said
-            times = (said.departure_ns, published.since_ns, published.lifetime_ns)
-            record = RawRecord(*id, name, *times, said.size_bytes, 0, targets, local, said.content)
-            self._store(event_key("event", id), encode_plain(record))
-            self.held[id] = group
-        for peer, outbox, _ in course.ways or ():
-            last, due_ns = outbox.next_number - 1, now_ns + outbox.patience_ns(most_bytes)
-            lot = Lot(
-                peer,
-                last - len(members) + 1,
-                last,
-                sent_ns=now_ns,
-                due_ns=due_ns,
-                end=lambda peer: self._lot_ended(group, peer),
-                undo=lambda: self._ungroup(group),
-            )
-            group.pending[peer] = lot
-            outbox.add_lot(lot)
-        self._note_expiry(group)
-
-    def _lot_ended(self, group: Group, peer: Peer) -> None:
-        """A peer has acknowledged all events of a group."""
-        del group.pending[peer]
-        if not group.pending:
-            for published in group.members:
-                if self.held.get(published.id) is group:
-                    del self.held[published.id]
-                    self._erase(event_key("event", published.id))
-
-    def _ungroup(self, group: Group) -> None:
-        """Answer for each of these events by itself."""
-        for custody in group.undone(self._custody):
-            if self.held.get(custody.id) is group:
-                self._hold(custody)
-
-    def _ungrouped(self, wanted: Callable[[Shelf], bool]) -> list[Custody]:
-        """Everything that is held, each by itself; of what is as the store kept it, the shelves that are wanted."""
-        self._shelves.clear(wanted)
-        for each in list(self.held.values()):
-            if isinstance(each, Group) and self.held.get(each.id) is each:
-                self._ungroup(each)
-        return [custody for custody in self.held.values() if isinstance(custody, Custody)]
-
-    def _held(self, id: EventId) -> Custody | None:
-        """An event that is held, by itself."""
-        held = self.held.get(id)
-        if isinstance(held, Group):
-            self._ungroup(held)
-            held = self.held.get(id)
-        if isinstance(held, Stored):
-            held = self.held[id] = held.custody()
-        assert not isinstance(held, Group)
-        return held
-
     def transfer(self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
-        if self._shelves.unread:
+        if self.holdings.shelves.unread:
             self._read_first(id, now_ns)
         course: Course | None = None
         lifetime_ns = self.lifetime_ns(said)
-        if self._settings.name in targets and not self._is_seen(id):
+        if self._settings.name in targets and not self.memory.has(id):
             course = self._course_here(said.content, lifetime_ns)
         self._note("received", id, source.name)
-        custody = self._held(id) or self._arrived(id, said, source, lifetime_ns, now_ns)
+        custody = self.holdings.get(id) or self._arrived(id, said, source, lifetime_ns, now_ns)
         custody.hops = max(custody.hops, said.hops)
         custody.trace = said.trace
         clients = self._take_on(custody, targets, course, now_ns)
@@ -253,13 +163,13 @@ class Carrier:
     def send_straight(self, now_ns: int) -> None:
         """Let the events of this step leave that go straight on; what has to be stored of them is."""
         self._straight.flush(now_ns)
-        if self._unstored:
-            self._store_seen()
+        if self.memory.unstored:
+            self.memory.flush()
 
     def flush(self, now_ns: int) -> None:
         """Send what leaves with this step."""
-        if self._unstored:
-            self._store_seen()
+        if self.memory.unstored:
+            self.memory.flush()
         leaving, self._leaving = self._leaving, []
         for peer in leaving:
             outbox = peer.outbox
@@ -273,21 +183,19 @@ class Carrier:
 
         Of many events some are read now; `read_on` reads the others.
         """
-        for key, value in seen:
-            bits, expires_ns = _SEEN.decode(value)
-            self.seen.restore(_block_of(key), bits, expires_ns)
-        self._shelves.unread.update(events)
-        self._enter(self._shelves.read(self._settings.read_at_once), now_ns)
+        self.memory.restore(seen)
+        self.holdings.restore(events)
+        self._entered(self.holdings.read(self._settings.read_at_once, now_ns))
 
     @property
     def is_reading(self) -> bool:
         """Whether there are events that the durable store kept and that are not read yet."""
-        return bool(self._shelves.unread)
+        return bool(self.holdings.shelves.unread)
 
     def read_on(self, now_ns: int, most: int | None = None) -> None:
         """Read some more of the events that the durable store kept, or all; those for which there is a way go on."""
         awaited: dict[int, bool] = {}
-        for stored in self._enter(self._shelves.read(most), now_ns):
+        for stored in self._entered(self.holdings.read(most, now_ns)):
             shelf = stored.shelf
             is_awaited = awaited.get(id(shelf))
             if is_awaited is None:
@@ -297,25 +205,16 @@ class Carrier:
 
     def _read_first(self, id: EventId, now_ns: int) -> None:
         """An event comes that the durable store may have kept."""
-        for stored in self._enter(self._shelves.read_one(event_key("event", id)), now_ns):
+        for stored in self._entered(self.holdings.read_one(id, now_ns)):
             self._go_on(stored, now_ns)
 
-    def _enter(self, read: list[Stored], now_ns: int) -> list[Stored]:
-        """Hold events of the store; those that have not expired."""
-        entered = [stored for stored in read if stored.expires_ns > now_ns]
-        if len(entered) < len(read):
-            for stored in read:
-                if stored.expires_ns <= now_ns:
-                    self._erase(event_key("event", stored.id))
-        has_seen = self.seen.has
-        for stored in entered:
-            id = stored.id
-            self.held[id] = stored
-            heapq.heappush(self._expiries, (stored.expires_ns, id))
-            if stored.shelf.local and not has_seen(id[:2], id[2]):
-                self._remember(id, max(stored.expires_ns, stored.ends_ns))
+    def _entered(self, read: list[Stored]) -> list[Stored]:
+        """Events of the store are held: clients here have had them, or are to have them, once."""
+        for stored in read:
+            if stored.shelf.local and not self.memory.has(stored.id):
+                self.memory.remember(stored.id, max(stored.expires_ns, stored.ends_ns))
         self._set_expiry()
-        return entered
+        return read
 
     def _is_awaited(self, shelf: Shelf) -> bool:
         """Whether somebody is there for events of a shelf."""
@@ -325,7 +224,7 @@ class Carrier:
 
     def _go_on(self, stored: Stored, now_ns: int) -> None:
         """Let an event of the store have what it has missed, by being read so late."""
-        custody = self._held(stored.id)
+        custody = self.holdings.get(stored.id)
         assert custody is not None
         for client in [client for client in custody.local if client in self._clients and self._clients[client].is_up]:
             self._hand_to_client(custody, client, now_ns)
@@ -367,7 +266,7 @@ class Carrier:
             for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
                 self._note("withdrawn", parcel.custody.id, peer.name)
                 self._unlink(parcel)
-        for custody in self._ungrouped(self._may_go):
+        for custody in self.holdings.each(self._may_go):
             unrouted = custody.unrouted()
             if unrouted:
                 self._route(custody, unrouted, now_ns)
@@ -381,7 +280,9 @@ class Carrier:
 
     def _waiting_for(self, client: str) -> list[Custody]:
         """What a client has not acknowledged."""
-        return [custody for custody in self._ungrouped(lambda shelf: client in shelf.local) if client in custody.local]
+        return [
+            custody for custody in self.holdings.each(lambda shelf: client in shelf.local) if client in custody.local
+        ]
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """After a restart: what clients have not acknowledged goes to them again."""
@@ -398,7 +299,7 @@ class Carrier:
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
             del custody.local[client]
-            self._settle(custody)
+            self.holdings.settle(custody)
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
         """A client is at home elsewhere now: what waits for it goes after it, to that address."""
@@ -412,32 +313,33 @@ class Carrier:
                 for allowed_ns, price in terms:
                     worth[allowed_ns] = worth.get(allowed_ns, 0.0) + price
             new = custody.take_on({target: merged(worth)})
-            self._hold(custody)
-            if self._settings.buffers:
-                self._store(event_key("event", custody.id), custody.record())
+            self.holdings.hold(custody)
+            self.holdings.keep(custody)
             self._route(custody, new, now_ns)
 
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
-        while self._expiries and self._expiries[0][0] <= now_ns:
-            id = heapq.heappop(self._expiries)[1]
-            custody = self._held(id)
-            if custody is not None and custody.expires_ns <= now_ns:
-                self._count("expired")
-                for parcel in dict.fromkeys([*custody.parcels.values(), *custody.handed.values()]):
-                    self._note("expired", id, parcel.peer.name)
-                    parcel.peer.outbox.give_up(parcel)
-                custody.targets.clear()
-                custody.local.clear()
-                self._settle(custody)
-        self._forget_seen(self.seen.forget_old(now_ns))
+        for custody in self.holdings.expired(now_ns):
+            self._count("expired")
+            for parcel in dict.fromkeys([*custody.parcels.values(), *custody.handed.values()]):
+                self._note("expired", custody.id, parcel.peer.name)
+                parcel.peer.outbox.give_up(parcel)
+            custody.targets.clear()
+            custody.local.clear()
+            self.holdings.settle(custody)
+        self.memory.forget_old(now_ns)
         self._set_expiry()
 
     def _set_expiry(self) -> None:
         self._wakes_ns = None
-        for at_ns in (self.seen.next_expiry_ns, self._expiries[0][0] if self._expiries else None):
-            if at_ns is not None and (self._wakes_ns is None or at_ns < self._wakes_ns):
-                self._wake_at(at_ns)
+        for at_ns in (self.memory.next_expiry_ns, self.holdings.next_expiry_ns):
+            if at_ns is not None:
+                self._wake_by(at_ns)
+
+    def _wake_by(self, at_ns: int) -> None:
+        if self._wakes_ns is None or at_ns < self._wakes_ns:
+            self._wakes_ns = at_ns
+            self._expire_at(at_ns)
 
     def _arrived(self, id: EventId, said: Event, source: Peer, lifetime_ns: int, now_ns: int) -> Custody:
         """An event that was not known here."""
@@ -459,16 +361,15 @@ class Carrier:
         wanted = {target: terms for target, terms in targets.items() if custody.since_ns + latest_ns(terms) > now_ns}
         here = wanted.pop(self._settings.name, None)
         clients: list[str] = []
-        if here is not None and course is not None and not self._is_seen(custody.id):
+        if here is not None and course is not None and not self.memory.has(custody.id):
             clients = self._take_on_local(custody, course, wanted)
         new = custody.take_on(wanted)
         if not new and not clients:
             return 0
-        self._hold(custody)
-        if self._buffers:
-            self._store(event_key("event", custody.id), custody.record())
+        self.holdings.hold(custody)
+        self.holdings.keep(custody)
         if clients:
-            self._remember_custody(custody)
+            self.memory.remember(custody.id, max(custody.since_ns + max(custody.lifetime_ns, 0), custody.expires_ns))
         if new:
             self._route(custody, new, now_ns)
         for client in clients:
@@ -511,58 +412,8 @@ class Carrier:
             if split_address(moved)[1] == client:
                 new += custody.take_on({moved: terms})
         self._count("sent after a client")
-        self._hold(custody)
+        self.holdings.hold(custody)
         return new
-
-    def _remember_custody(self, custody: Custody) -> None:
-        self._remember(custody.id, max(custody.since_ns + max(custody.lifetime_ns, 0), custody.expires_ns))
-
-    def _remember(self, id: EventId, until_ns: int) -> None:
-        """No copy of an event can come once it has expired and `seen_grace_ns` have passed."""
-        expires_ns = until_ns + self._settings.seen_grace_ns
-        publisher, epoch, sequence = id
-        forgotten = self.seen.add((publisher, epoch), sequence, expires_ns)
-        if self._wakes_ns is None or expires_ns < self._wakes_ns:
-            self._wake_at(expires_ns)
-        if self._buffers:
-            self._unstored[(publisher, epoch), sequence // BLOCK] = None
-        if forgotten:
-            self._count("seen forgotten")
-            self._forget_seen(forgotten)
-
-    def _is_seen(self, id: EventId) -> bool:
-        publisher, epoch, sequence = id
-        return self.seen.has((publisher, epoch), sequence)
-
-    def _forget_seen(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            if self._buffers:
-                self._erase(_seen_key(block))
-                self._unstored.pop(block, None)
-
-    def _store_seen(self) -> None:
-        """After the events: to know an event as delivered and not have it would be to lose it."""
-        for block in self._unstored:
-            value = self.seen.value(block)
-            if value is not None:
-                self._store(_seen_key(block), encode_plain(value))
-        self._unstored.clear()
-
-    def _wake_at(self, at_ns: int) -> None:
-        self._wakes_ns = at_ns
-        self._expire_at(at_ns)
-
-    def _hold(self, custody: Custody) -> None:
-        self.held[custody.id] = custody
-        self._note_expiry(custody)
-
-    def _note_expiry(self, custody: Custody | Group) -> None:
-        if self._wakes_ns is None or custody.expires_ns < self._wakes_ns:
-            self._wake_at(custody.expires_ns)
-        heapq.heappush(self._expiries, (custody.expires_ns, custody.id))
-        if len(self._expiries) > 2 * len(self.held) + _SPARE:
-            self._expiries = [(custody.expires_ns, custody.id) for custody in self.held.values()]
-            heapq.heapify(self._expiries)
 
     def _route(self, custody: Custody, targets: Iterable[str], now_ns: int) -> None:
         """Send each target's part to the next broker on its way."""
@@ -585,14 +436,14 @@ class Carrier:
             parcel = Parcel(custody, self._neighbours[hop], targets, paths)
             custody.parcels.update(dict.fromkeys(paths, parcel))
             self._offer(parcel, now_ns)
-        self._settle(custody)
+        self.holdings.settle(custody)
 
     def _hand_to_client(self, custody: Custody, client: str, now_ns: int) -> None:
         peer = self._clients.get(client)
         if peer is None or not (peer.is_up or self._buffers):
             self._count("client away")
             del custody.local[client]
-            self._settle(custody)
+            self.holdings.settle(custody)
             return
         parcel = Parcel(custody, peer, custody.local[client], {})
         custody.handed[client] = parcel
@@ -632,7 +483,7 @@ class Carrier:
         custody = parcel.custody
         for target in self._unlink(parcel):
             (custody.local if parcel.peer.kind == "client" else custody.targets).pop(target, None)
-        self._settle(custody)
+        self.holdings.settle(custody)
 
     def _unlink(self, parcel: Parcel) -> list[str]:
         """Nothing is on its way any more to where this parcel, and no later one, was to go."""
@@ -644,21 +495,3 @@ class Carrier:
         for place in ended:
             del on_their_way[place]
         return ended
-
-    def _settle(self, custody: Custody) -> None:
-        # Another obligation for the same event may have begun since this one ended: that one is not over.
-        if custody.is_done and self.held.get(custody.id) is custody:
-            del self.held[custody.id]
-            if self._buffers:
-                self._erase(event_key("event", custody.id))
-
-
-def _seen_key(block: Block) -> str:
-    (publisher, epoch), number = block
-    return f"seen/{epoch}/{number}/{publisher}"
-
-
-def _block_of(key: str) -> Block:
-    """The block whose key, without its first part, this is."""
-    epoch, number, publisher = key.split("/", 2)
-    return (publisher, int(epoch)), int(number)

@@ -16,7 +16,7 @@ from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
 
-__all__ = ["Group"]
+__all__ = ["Group", "custody_of"]
 
 
 class Group:
@@ -61,3 +61,18 @@ class Group:
             lot.peer.outbox.replace(lot, parcels)
         self.pending.clear()
         return found
+
+
+def custody_of(published: Published, root: str) -> Custody:
+    """Custody of a client's event, by its publisher's home broker; not yet of any targets."""
+    said = published.said
+    return Custody(
+        published.id,
+        root=root,
+        departure_ns=said.departure_ns,
+        since_ns=published.since_ns,
+        lifetime_ns=published.lifetime_ns,
+        size_bytes=said.size_bytes,
+        hops=0,
+        content=said.content,
+    )

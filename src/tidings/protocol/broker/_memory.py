@@ -1,0 +1,102 @@
+"""What a broker has given to its clients, so that no copy of it is given again; durable if events are.
+
+An event is remembered until it has expired and `seen_grace_ns` have passed: no copy can come after that. What is new is
+stored with the end of the step, after the events: to know an event as delivered and not have it would be to lose it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from tidings.protocol._effects import EventId
+from tidings.protocol._seen import BLOCK, Block, Seen
+from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.wire import encode_plain
+
+__all__ = ["Memory"]
+
+_VALUE: Final = msgspec.msgpack.Decoder(tuple[int, int])
+
+
+class Memory:
+    """The duplicate suppression of one broker; `wake_by` is told when there is something to forget."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        store: Callable[[str, bytes], None],
+        erase: Callable[[str], None],
+        count: Callable[..., None],
+        wake_by: Callable[[int], None],
+    ) -> None:
+        self.seen: Seen[tuple[str, int]] = Seen(settings.max_seen)
+        self.unstored: dict[Block, None] = {}
+        """The blocks of what was seen since the last step."""
+        self._grace_ns = settings.seen_grace_ns
+        self._keeps = settings.buffers
+        self._store = store
+        self._erase = erase
+        self._count = count
+        self._wake_by = wake_by
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+    def has(self, id: EventId) -> bool:
+        """Whether an event was given to clients here."""
+        publisher, epoch, sequence = id
+        return self.seen.has((publisher, epoch), sequence)
+
+    def remember(self, id: EventId, until_ns: int) -> None:
+        """An event is given to clients here, and lives until then."""
+        expires_ns = until_ns + self._grace_ns
+        publisher, epoch, sequence = id
+        forgotten = self.seen.add((publisher, epoch), sequence, expires_ns)
+        self._wake_by(expires_ns)
+        if self._keeps:
+            self.unstored[(publisher, epoch), sequence // BLOCK] = None
+        if forgotten:
+            self._count("seen forgotten")
+            self._forget(forgotten)
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When it may be that something can be forgotten."""
+        return self.seen.next_expiry_ns
+
+    def forget_old(self, now_ns: int) -> None:
+        """Forget what cannot come again."""
+        self._forget(self.seen.forget_old(now_ns))
+
+    def restore(self, blocks: Iterable[tuple[str, bytes]]) -> None:
+        """What the durable store has kept, by keys without their first part."""
+        for key, value in blocks:
+            bits, expires_ns = _VALUE.decode(value)
+            self.seen.restore(_block_of(key), bits, expires_ns)
+
+    def flush(self) -> None:
+        """Store what is new."""
+        for block in self.unstored:
+            value = self.seen.value(block)
+            if value is not None:
+                self._store(_key_of(block), encode_plain(value))
+        self.unstored.clear()
+
+    def _forget(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            if self._keeps:
+                self._erase(_key_of(block))
+                self.unstored.pop(block, None)
+
+
+def _key_of(block: Block) -> str:
+    (publisher, epoch), number = block
+    return f"seen/{epoch}/{number}/{publisher}"
+
+
+def _block_of(key: str) -> Block:
+    """The block whose key, without its first part, this is."""
+    epoch, number, publisher = key.split("/", 2)
+    return (publisher, int(epoch)), int(number)
