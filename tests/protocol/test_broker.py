@@ -320,3 +320,25 @@ def test_an_obligation_that_is_over_does_not_end_a_later_one(row: Any) -> None:
     carrier.holdings.hold(new)
     carrier.holdings.settle(old)
     assert carrier.holdings.held[("p", 1, 9)] is new
+
+
+def test_a_client_that_has_asked_for_nothing_is_forgotten_when_it_goes(wire: Any) -> None:
+    """Otherwise whoever knocks under many names would leave no room for others."""
+    wire.chain("a", max_clients=2)
+    for name in ("one", "two", "three"):
+        wire.client(name, "a")
+        wire.disconnect(name, "a")
+    assert not wire.machines["a"].clients
+    wire.client("four", "a")
+    wire.call("four", "subscribe", "all", "x >= 0")
+    wire.disconnect("four", "a")
+    assert list(wire.machines["a"].clients) == ["four"]  # what it asked for stands
+
+
+def test_a_publisher_that_has_asked_for_nothing_else_is_still_known_when_it_returns(wire: Any) -> None:
+    """What it has sent and not heard of is sent again under the same numbers: it is taken once."""
+    wire.chain("a", must_advertise=False)
+    wire.client("p", "a")
+    wire.call("p", "publish", {"x": 1})
+    wire.disconnect("p", "a")
+    assert list(wire.machines["a"].clients) == ["p"]

@@ -239,8 +239,10 @@ class Broker(Doorway):
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
         self._lose(peer, PeerStep.DISCONNECTED)
-        if peer.kind == "client" and peer.name in self.departures and not self.registry.knows(peer.name):
-            self._forget_client(peer)
+        if peer.kind == "client" and not self.registry.knows(peer.name):
+            # Who has moved away, or has asked for nothing, leaves nothing that would have to be remembered.
+            if peer.name in self.departures or not peer.has_asked:
+                self._forget_client(peer)
 
     def _lose(self, peer: Peer, step: PeerStep) -> None:
         was_up = peer.is_up

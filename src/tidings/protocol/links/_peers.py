@@ -30,6 +30,11 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._taken)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was ever taken."""
+        return self._next > 0
+
     def look(self, number: int, count: int, floor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Of `count` numbers from this one on: which are new, and which were acknowledged.
 
@@ -125,6 +130,11 @@ class Peer:
         """Take a step of the table; one that it does not have is our own bug."""
         self.state = PEER_STEPS[self.state, step]
         self.is_up = self.state is PeerState.UP
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether it has sent a request or an event in this life."""
+        return self.request >= 0 or self.inbox.is_used
 
     def greet(self, epoch: int) -> bool:
         """Note who speaks; True if it has started again since, so that its numbers count from 0."""
