@@ -239,10 +239,10 @@ class Broker(Doorway):
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
         self._lose(peer, PeerStep.DISCONNECTED)
-        if peer.kind == "client" and not self.registry.knows(peer.name):
-            # Who has moved away, or has asked for nothing, leaves nothing that would have to be remembered.
-            if peer.name in self.departures or not peer.has_asked:
-                self._forget_client(peer)
+        # Who has moved away, or has asked for nothing, leaves nothing that would have to be remembered.
+        may_be_forgotten = peer.name in self.departures or not peer.has_asked
+        if peer.kind == "client" and may_be_forgotten and not self.registry.knows(peer.name):
+            self._forget_client(peer)
 
     def _lose(self, peer: Peer, step: PeerStep) -> None:
         was_up = peer.is_up
