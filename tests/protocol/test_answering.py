@@ -86,6 +86,14 @@ def test_a_connection_that_is_lost_takes_what_was_unsaid_with_it() -> None:
     assert acks(client.receive("b", transfer(1), START + 31 * MS)) == [wire.Ack(EPOCH, ((1, 1),), 0, 64)]
 
 
+def test_who_leaves_leaves_nothing_unsaid() -> None:
+    client = subscriber()
+    assert acks(client.receive("b", transfer(0), START))
+    assert not acks(client.receive("b", transfer(1, 2), START + 1 * MS))
+    assert acks(client.leave(START + 3 * MS)) == [wire.Ack(EPOCH, ((1, 2),), 2 * MS, 64)]
+    assert not acks(client.leave(START + 4 * MS))
+
+
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=30))
 def test_everything_is_acknowledged_once_and_in_time(steps: list[tuple[int, int]]) -> None:
     """Whatever comes when: each number is acknowledged once, within the wait."""

@@ -45,7 +45,7 @@ def own_counts(history: History) -> dict[str, tuple[int, int, int]]:
     return {f"{key[0]}/{key[1]}": (matched[key], on_time[key], late[key]) for key in index.filters}
 
 
-@pytest.mark.parametrize("seed", [11])
+@pytest.mark.parametrize("seed", [12])
 def test_the_pipeline_counts_what_the_storm_knows(seed: int, spark: Any, tmp_path: Path) -> None:
     storm = Storm(SETTINGS, seed)
     result = storm.run()

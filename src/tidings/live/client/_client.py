@@ -109,6 +109,7 @@ class Tidings:
             pass  # the broker forgets a client that stays away
         finally:
             self._keeper.end()
+            self._driver.call(self._machine.leave)
             self._driver.stop()
             for connection in list(self._driver.connections.values()):
                 connection.close("the client leaves")

@@ -176,7 +176,9 @@ class LogNormal(ContinuousLaw, frozen=True, kw_only=True, tag="log-normal"):
         return moment
 
     def mean(self) -> float:
-        return self.median * self._moment(1)
+        mean = self.median * self._moment(1)
+        mean = mean if self.low is None else max(mean, self.low)  # a rounding must not put it outside
+        return mean if self.high is None else min(mean, self.high)
 
     def variance(self) -> float:
         if self.low is None and self.high is None:

@@ -164,6 +164,12 @@ class Client(Machine):
         """Take events again."""
         return self._tell_credit(paused=False, now_ns=now_ns)
 
+    def leave(self, now_ns: int) -> list[Effect]:
+        """The application is about to go: whatever it has got is acknowledged, so that nobody keeps it for later."""
+        self._now_ns = now_ns
+        self._answering.flush(self._credit(), now_ns, hurry=True)
+        return self._finish()
+
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
         return {
