@@ -12,6 +12,7 @@ from tests.live.test_security import preamble, talk
 from tests.protocol.test_hostile_frames import damaged, messages
 
 from tidings.live import connect
+from tidings.live.transport._driver import STEP_BYTES
 from tidings.live.transport._framing import joined
 from tidings.protocol import wire
 
@@ -122,6 +123,24 @@ def test_a_stranger_that_says_nothing_is_shown_out(place: Place, monkeypatch: py
             await until(lambda: not nodes["a"]._strangers)
             for _, writer in silent:
                 writer.close()
+            await still_serves(place)
+
+    run(work())
+
+
+def test_what_waits_for_a_turn_is_bounded(place: Place) -> None:
+    """Frames of one turn are one step of the machine, but not any number of bytes of them."""
+
+    async def work() -> None:
+        network = place.write("a")
+        async with running(network) as nodes, connect(place.address("a"), name="c"):
+            driver = nodes["a"].driver
+            (connection,) = driver.connections.values()
+            refused = nodes["a"].machine.refused
+            driver.received(connection, [b"\xc1"])
+            assert not refused  # it waits for the end of the turn
+            driver.received(connection, [b"\xc1" + bytes(STEP_BYTES)])
+            assert refused.total() == 2  # both were handled at once
             await still_serves(place)
 
     run(work())

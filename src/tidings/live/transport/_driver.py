@@ -28,6 +28,8 @@ __all__ = ["Driver", "Guard", "Tracer"]
 
 HELLO, WELCOME, ACK, CREDIT = 1, 2, 11, 12
 _NONSENSE: Final = b"\xc1"
+STEP_BYTES: Final = 4 << 20
+"""So much may wait for one step of the machine: a turn in which very many connections have much to say has several."""
 _CREDITED: Final = frozenset((HELLO, WELCOME, ACK, CREDIT))
 
 
@@ -91,6 +93,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._came: list[tuple[Connection, list[bytes]]] = []  # in this turn
+        self._came_bytes = 0
         self._unsent: list[Connection] = []  # who is sent something with this turn
         self._is_flushing = False  # they are written to soon
 
@@ -132,12 +135,15 @@ class Driver:
         if not self._came:
             self._loop.call_soon(self._take_in)
         self._came.append((connection, frames))
+        self._came_bytes += sum(map(len, frames))
+        if self._came_bytes >= STEP_BYTES:
+            self._take_in()
 
     def _take_in(self) -> None:
         """One step of the machine with all that has come; what it sends leaves at once."""
         if not self._came:
             return
-        came, self._came = self._came, []
+        came, self._came, self._came_bytes = self._came, [], 0
         now_ns = self.clock.now_ns()
         self._is_flushing = True
         self.step(self.machine.receive_many(self._passed(came, now_ns), now_ns), now_ns)
