@@ -15,7 +15,7 @@ from tidings.protocol.broker._courses import latest_ns
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.wire import Event, Term, Trace, encode_plain
 
-__all__ = ["Custody", "RawRecord", "Record", "decode_record", "event_key"]
+__all__ = ["Custody", "RawRecord", "Record", "RecordHead", "decode_record", "event_key"]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -35,8 +35,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     content: bytes
 
 
-class RawRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The same with targets that are encoded already."""
+class RecordHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The same without the content, and with targets as they are encoded."""
 
     publisher: str
     epoch: int
@@ -49,6 +49,11 @@ class RawRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hops: int
     targets: msgspec.Raw
     local: msgspec.Raw
+
+
+class RawRecord(RecordHead, frozen=True, array_like=True, gc=False):
+    """All of it, with targets that are encoded already."""
+
     content: bytes
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from tidings.protocol._effects import EventId
 from tidings.protocol.broker._courses import latest_ns
-from tidings.protocol.broker._custody import Custody, decode_record
+from tidings.protocol.broker._custody import Custody, RecordHead, decode_record
 from tidings.protocol.wire import Term
 
 __all__ = ["Shelf", "Shelves", "Stored"]
@@ -48,23 +48,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
         return decode_record(self.data)
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first fields of `_custody.Record`: all but the content."""
-
-    publisher: str
-    epoch: int
-    sequence: int
-    root: str
-    departure_ns: int
-    since_ns: int
-    lifetime_ns: int
-    size_bytes: int
-    hops: int
-    targets: msgspec.Raw
-    local: msgspec.Raw
-
-
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_HEAD = msgspec.msgpack.Decoder(RecordHead)
 _TARGETS = msgspec.msgpack.Decoder(dict[str, tuple[Term, ...]])
 _LOCAL = msgspec.msgpack.Decoder(dict[str, dict[str, tuple[Term, ...]]])
 
