@@ -371,4 +371,4 @@ class BrokerNode:
         """Whether anything is on its way to somebody who is there."""
         machine = self.machine
         peers: list[Any] = [*machine.neighbours.values(), *machine.clients.values()]
-        return any(peer.is_up and (peer.outbox.waiting or peer.outbox.under_way) for peer in peers)
+        return any(peer.is_up and (peer.outbox.queued or peer.outbox.under_way) for peer in peers)

@@ -50,7 +50,7 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
         "absent": sorted(machine.settings.neighbours - machine.neighbours.keys()),
         "clients": len(clients),
         "clients_connected": sum(peer.is_up for peer in clients),
-        "queued": sum(peer.outbox.waiting for peer in [*clients, *machine.neighbours.values()]),
+        "queued": sum(peer.outbox.queued for peer in [*clients, *machine.neighbours.values()]),
         "under_way": sum(peer.outbox.under_way for peer in [*clients, *machine.neighbours.values()]),
         "subscriptions": sum(len(machine.gossip.local.of(name)) for name in machine.clients),
         "subscriptions_elsewhere": len(machine.gossip.interests),
@@ -76,7 +76,7 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
 def _peer(peer: "Peer") -> dict[str, Any]:
     return {
         "up": peer.is_up,
-        "queued": peer.outbox.waiting,
+        "queued": peer.outbox.queued,
         "under_way": peer.outbox.under_way,
         "rtt_s": round(peer.meter.rtt_ns * 1e-9, 6),
         "mean_s_per_kb": peer.meter.mean_s_per_kb,
@@ -95,7 +95,7 @@ def _subscribers(machine: "Broker") -> list[dict[str, Any]]:
                     "client": name,
                     "connected": peer.is_up,
                     "subscriptions": subscriptions,
-                    "queued": peer.outbox.waiting,
+                    "queued": peer.outbox.queued,
                     "under_way": peer.outbox.under_way,
                     "sent": sent,
                     "too_late": too_late,

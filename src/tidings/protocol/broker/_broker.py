@@ -327,7 +327,7 @@ class Broker(Doorway):
 
     def _set_retry(self, peer: Peer) -> None:
         due_ns = peer.outbox.next_due_ns
-        if due_ns is None and peer.outbox.waiting:
+        if due_ns is None and peer.outbox.queued:
             due_ns = self._now_ns + self.settings.probe_ns
         if due_ns is not None:
             self._retry_at(peer, due_ns)

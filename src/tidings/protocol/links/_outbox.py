@@ -158,11 +158,6 @@ class Outbox:
         self.most = min(self._pacing.most, credit)
 
     @property
-    def waiting(self) -> int:
-        """How many events wait."""
-        return self.queued
-
-    @property
     def under_way(self) -> int:
         """How many events are under way."""
         return len(self._under_way) + self._in_lots if self._keeps else self.next_number - self.landed

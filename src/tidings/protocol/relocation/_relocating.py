@@ -130,5 +130,5 @@ class Relocating:
 
 
 def _onward_ns(peer: Peer) -> int:
-    waiting_ns = int(peer.outbox.waiting * peer.meter.mean_s_per_kb * 1e9)
+    waiting_ns = int(peer.outbox.queued * peer.meter.mean_s_per_kb * 1e9)
     return min(peer.meter.transit_ns(_TYPICAL_BYTES) + waiting_ns, wire.LONGEST_NS)
