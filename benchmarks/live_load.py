@@ -72,6 +72,15 @@ class Link:
         self._process.send_signal(signal.SIGUSR1)
         return int(self._said())
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """It carries nothing meanwhile."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def _said(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode().strip()

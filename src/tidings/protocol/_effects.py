@@ -22,6 +22,7 @@ __all__ = [
     "Erase",
     "EventId",
     "Failed",
+    "Heard",
     "Moved",
     "Note",
     "Send",
@@ -87,6 +88,13 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
 
 
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """A neighbour is heard from now on, or is not any more; routes have changed with it."""
+
+    neighbour: str
+    is_up: bool
+
+
 class Deliver(msgspec.Struct, frozen=True):
     """An event for the application. `late`: its deadline for this subscription has passed; `held_ns`: how long it was
     held to restore order."""
@@ -143,5 +151,18 @@ class Note(msgspec.Struct, frozen=True, gc=False):
 
 
 Effect = (
-    Send | Close | Connect | Disconnect | Store | Erase | Sync | SetTimer | Deliver | Confirmed | Failed | Moved | Note
+    Send
+    | Close
+    | Connect
+    | Disconnect
+    | Store
+    | Erase
+    | Sync
+    | SetTimer
+    | Heard
+    | Deliver
+    | Confirmed
+    | Failed
+    | Moved
+    | Note
 )

@@ -40,9 +40,9 @@ from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._connection import Connection
-from tidings.live.transport._dialling import backoff_s, dial
+from tidings.live.transport._dialling import dial, keep_connected
 from tidings.live.transport._driver import Driver
-from tidings.protocol import Broker, BrokerSettings, Effect
+from tidings.protocol import Broker, BrokerSettings, Effect, Heard
 
 if TYPE_CHECKING:
     from tidings.live.operations._metrics import MetricsServer
@@ -269,34 +269,44 @@ class BrokerNode:
             self._dials[other] = asyncio.create_task(self._keep_connected(other))
 
     async def _keep_connected(self, other: str) -> None:
+        said = ""
+
+        async def dial_once() -> asyncio.Event | None:
+            nonlocal said
+            loss = await self._dial(other)
+            said = ""
+            return loss
+
+        def failed(error: TidingsError) -> bool:
+            nonlocal said
+            if str(error) != said:  # once, however often it is tried
+                said = str(error)
+                self.log.warning("neighbour away", peer=other, why=said)
+            return True
+
+        await keep_connected(dial_once, what=f"neighbour {other!r}", failed=failed)
+
+    async def _dial(self, other: str) -> asyncio.Event | None:
+        """A connection to a neighbour: what tells when it is lost, None if it is already."""
         limits = self.network.document.limits
-        waits_s, said = backoff_s(), ""
-        while True:
-            name = f"out-{self._number()}"
-            try:
-                tls = self.network.tls_of(self.name)  # certificates may have been renewed
-                await dial(
-                    self.network.broker(other).reached_at,
-                    Preamble("broker", self.name, self.network.broker_token),
-                    name=name,
-                    max_frame_bytes=round(limits.frame_kb * 1000),
-                    max_unsent_bytes=round(limits.unsent_kb * 1000),
-                    send_buffer_bytes=round(limits.send_buffer_kb * 1000),
-                    ready=lambda connection, _: self.driver.attach(connection, other),
-                    tls=None if tls is None else dialling_context(tls),
-                    server_name=other,
-                )
-            except TidingsError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self.log.warning("neighbour away", peer=other, why=said)
-            else:
-                waits_s, said = backoff_s(), ""
-                self.log.info("connected", peer=other, kind="broker", connection=name)
-                if name in self.driver.connections:
-                    loss = self._losses[name] = asyncio.Event()
-                    await loss.wait()
-            await asyncio.sleep(next(waits_s))
+        tls = self.network.tls_of(self.name)  # certificates may have been renewed
+        name = f"out-{self._number()}"
+        await dial(
+            self.network.broker(other).reached_at,
+            Preamble("broker", self.name, self.network.broker_token),
+            name=name,
+            max_frame_bytes=round(limits.frame_kb * 1000),
+            max_unsent_bytes=round(limits.unsent_kb * 1000),
+            send_buffer_bytes=round(limits.send_buffer_kb * 1000),
+            ready=lambda connection, _: self.driver.attach(connection, other),
+            tls=None if tls is None else dialling_context(tls),
+            server_name=other,
+        )
+        self.log.info("connected", peer=other, kind="broker", connection=name)
+        if name not in self.driver.connections:
+            return None
+        loss = self._losses[name] = asyncio.Event()
+        return loss
 
     # -- another file --------------------------------------------------------------------------------------------
 
@@ -318,13 +328,24 @@ class BrokerNode:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _on_effect(self, effect: Effect) -> None:
-        raise AssertionError(f"a broker delivers nothing itself: {effect}")
+        if not isinstance(effect, Heard):
+            raise AssertionError(f"a broker delivers nothing itself: {effect}")
+        if effect.is_up:
+            self.log.info("neighbour heard", peer=effect.neighbour)
+        else:
+            self.log.warning("neighbour lost", peer=effect.neighbour)
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
         loss = self._losses.pop(connection.name, None)
         if loss is not None:
             loss.set()
-        self.log.info("disconnected", connection=connection.name, address=connection.address, why=reason)
+        self.log.info(
+            "disconnected",
+            peer=connection.peer,
+            connection=connection.name,
+            address=connection.address,
+            why=reason,
+        )
 
     def _on_full(self, error: StoreFullError | None) -> None:
         if error is None:

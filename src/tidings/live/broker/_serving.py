@@ -1,9 +1,11 @@
 """Broker processes: one in this process (`serve`), or all of a network as processes of their own (`Supervisor`).
 
 The supervisor starts every broker of the file, starts again what dies (at once the first time, ever more slowly while
-it goes on dying), and on SIGTERM or SIGINT tells all to drain and waits for them. Children are forked from a server
-process that has loaded everything already, so a broker that is started again serves within moments. A child ends when
-its supervisor is gone, however that went: nothing is left behind.
+it goes on dying), and on SIGTERM or SIGINT tells all to drain and waits for them. A broker that cannot start when the
+network does (its port is taken, its store cannot be read) ends it all, with the reason: starting it again would not
+help. Children are forked from a server process that has loaded everything already, so a broker that is started again
+serves within moments. A child ends when its supervisor is gone, however that went: nothing is left behind. A terminal
+sends SIGINT to all of them, so children leave it to their supervisor.
 
 On SIGHUP it reads the file again: brokers that are new are started, those that stay are told (SIGHUP) to follow it
 too, and those that are not in it any more leave (`_reloading`) and are not started again. A file that cannot be
@@ -17,6 +19,8 @@ import os
 import signal
 import sys
 import time
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import FrameType
@@ -76,7 +80,7 @@ def _log_trouble(log: Log, facts: dict[str, object]) -> None:
     log.warning("trouble", what=str(facts.get("message", "")), why=f"{type(error).__name__}: {error}")
 
 
-def _child(path: str, name: str) -> None:
+def _child(path: str, name: str, failure: Connection) -> None:
     log = Log(name)
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
@@ -84,6 +88,7 @@ def _child(path: str, name: str) -> None:
         serve(read_network(Path(path)), name, log, ends_with=supervisor.sentinel)
     except TidingsError as error:
         log.error("failed", why=str(error))
+        failure.send(str(error))
         sys.stderr.flush()
         os._exit(error.exit_code)
 
@@ -94,6 +99,7 @@ class _Child:
     def __init__(self, name: str) -> None:
         self.name = name
         self.process: ForkServerProcess | None = None
+        self.failure: Connection  # by which the process says why it ends
         self.starts = 0
         self.began_s = 0.0
         self.due_s = 0.0
@@ -113,14 +119,16 @@ class Supervisor:
         self._children = {name: _Child(name) for name in network.brokers}
         self._told = Supervision(pid=os.getpid())
         self._stopping = self._reloading = False
+        self._starting = set(self._children)  # who has not served yet since the network was started
         self._had_terminal = os.isatty(0)
 
     def run(self) -> None:
-        """Start all brokers and keep them running until a signal ends it."""
+        """Start all brokers and keep them running until a signal ends it; TidingsError if one cannot start."""
         handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGHUP: self._hung_up}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         self._tell()
         try:
+            self._start_server()
             while not self._stopping:
                 if self._reloading:
                     self._reload()
@@ -189,22 +197,38 @@ class Supervisor:
         self._log.info("broker left", broker=child.name)
         self._tell()
 
+    def _start_server(self) -> None:
+        """Start the process that children are forked from, with SIGINT blocked in it and so in all of them."""
+        resource_tracker.ensure_running()  # first: it would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
     def _look_after(self, child: _Child) -> None:
         now_s = time.monotonic()
         process = child.process
+        lived_s = now_s - child.began_s
         if process is not None and process.exitcode is not None:
-            lived_s = now_s - child.began_s
             child.process = None
+            if process.exitcode > 0 and child.name in self._starting:
+                why = child.failure.recv() if child.failure.poll() else f"exit code {process.exitcode}"
+                raise TidingsError(f"{self._network.path}: the network was not started: {why}")
             child.wait_s = 0.0 if lived_s > STEADY_S else min(max(2 * child.wait_s, 0.1), RESTART_MOST_S)
             if child.starts == 1 and process.exitcode < 0:
                 child.wait_s = 0.0
             child.due_s = now_s + child.wait_s
             self._log.warning("broker died", broker=child.name, exit_code=process.exitcode, again_in_s=child.wait_s)
+        elif process is not None and lived_s > STEADY_S:
+            self._starting.discard(child.name)
         if child.process is None and now_s >= child.due_s:
+            child.failure, told = self._context.Pipe(duplex=False)
             child.process = self._context.Process(
-                target=_child, args=(str(self._network.path), child.name), name=f"tidings {child.name}"
+                target=_child, args=(str(self._network.path), child.name, told), name=f"tidings {child.name}"
             )
             child.process.start()
+            told.close()
             child.starts += 1
             child.began_s = now_s
             self._log.info("broker started", broker=child.name, pid=child.process.pid, starts=child.starts)

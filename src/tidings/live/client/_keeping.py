@@ -10,16 +10,21 @@ import contextlib
 import ssl
 import time
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
+from tidings.errors import TidingsError
 from tidings.live._errors import ConnectionLostError, DeniedError
-from tidings.live.broker._admission import Answer, Preamble
+from tidings.live.broker._admission import GRACE_S, Answer, Preamble
 from tidings.live.configuration._schema import Address
 from tidings.live.transport._connection import Connection
-from tidings.live.transport._dialling import backoff_s, dial
+from tidings.live.transport._dialling import backoff_s, dial, keep_connected
 
 __all__ = ["Directory", "Keeper"]
+
+LEAST_GRACE_S: Final = 1.0
+"""A broker has at least so long to answer, however little time is left for the first connection."""
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -53,13 +58,14 @@ class Keeper:
         self._numbers = 0
 
     async def begin(self, address: Address, server_name: str | None, connect_s: float) -> None:
-        """Connect for the first time; DeniedError or ConnectionLostError if that cannot be."""
+        """Connect for the first time; DeniedError or ConnectionLostError if that cannot be done in time."""
         until_s = time.monotonic() + connect_s
         for wait_s in backoff_s():
+            grace_s = min(GRACE_S, max(until_s - time.monotonic(), LEAST_GRACE_S))
             try:
-                name, loss = await self._dial(address, server_name)
+                name, loss = await self._dial(address, server_name, grace_s)
             except ConnectionLostError:
-                if time.monotonic() > until_s:
+                if time.monotonic() + wait_s > until_s:
                     raise
                 await asyncio.sleep(wait_s)
             else:
@@ -67,15 +73,18 @@ class Keeper:
                 return
 
     def connect(self, broker: str) -> None:
-        """Have a connection with this broker; one that nobody has told of is not to be found."""
+        """Have a connection with this broker; one that nobody knows yet is asked for until somebody does."""
         if broker not in self._tasks:
             self._tasks[broker] = asyncio.create_task(self._find(broker))
 
     async def _find(self, broker: str) -> None:
-        if broker not in self.addresses:
-            await self.learn()
-        if broker in self.addresses:
-            await self._keep(self.addresses[broker], broker, None)
+        for wait_s in backoff_s():
+            if broker not in self.addresses:
+                await self.learn()
+            if broker in self.addresses:
+                break
+            await asyncio.sleep(wait_s)
+        await self._keep(self.addresses[broker], broker, None)
 
     async def learn(self) -> None:
         """Ask the brokers that are known where all brokers are by now: some may have been added."""
@@ -119,19 +128,17 @@ class Keeper:
             task.cancel()
 
     async def _keep(self, address: Address, server_name: str | None, loss: asyncio.Event | None) -> None:
-        waits_s = backoff_s()
-        while True:
-            if loss is not None:
-                await loss.wait()
-                waits_s, loss = backoff_s(), None
-                await asyncio.sleep(next(waits_s))
-            try:
-                _, loss = await self._dial(address, server_name)
-            except ConnectionLostError:
-                await asyncio.sleep(next(waits_s))
-            except DeniedError as error:
-                self._denied(error)
-                return
+        async def dial_once() -> asyncio.Event:
+            return (await self._dial(address, server_name))[1]
+
+        await keep_connected(dial_once, what=str(address), failed=self._goes_on, loss=loss)
+
+    def _goes_on(self, error: TidingsError) -> bool:
+        """Whether another try may succeed: a broker that refuses the client will refuse it again."""
+        if isinstance(error, DeniedError):
+            self._denied(error)
+            return False
+        return True
 
     def _told(self, connection: Connection, answer: Answer) -> str:
         """Where all brokers are, by one of them; its name."""
@@ -142,7 +149,9 @@ class Keeper:
         self.addresses |= directory.addresses
         return directory.name
 
-    async def _dial(self, address: Address, server_name: str | None) -> tuple[str, asyncio.Event]:
+    async def _dial(
+        self, address: Address, server_name: str | None, grace_s: float = GRACE_S
+    ) -> tuple[str, asyncio.Event]:
         """A connection: the broker's name, and what tells when it is lost."""
         self._numbers += 1
         loss = asyncio.Event()
@@ -164,5 +173,6 @@ class Keeper:
             ready=ready,
             tls=self._tls,
             server_name=server_name,
+            grace_s=grace_s,
         )
         return found, loss

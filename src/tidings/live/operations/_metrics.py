@@ -142,7 +142,7 @@ def serve_metrics(node: "BrokerNode", address: Address) -> MetricsServer:
     application: Any = make_wsgi_app(registry)
     if is_loopback(address.host):
         application = page_application(node, application)
-        node.log.info("page", at=f"http://{address}/")
+        node.log.info("page", address=f"http://{address}/")
     kind = _Server6 if ":" in address.host else _Server
     try:
         server = make_server(address.host, address.port, application, kind, handler_class=_Quiet)
@@ -152,5 +152,5 @@ def serve_metrics(node: "BrokerNode", address: Address) -> MetricsServer:
         ) from None
     thread = threading.Thread(target=server.serve_forever, name="tidings-metrics", daemon=True)
     thread.start()
-    node.log.info("metrics", at=f"http://{address}/metrics")
+    node.log.info("metrics", address=f"http://{address}/metrics")
     return MetricsServer(server, thread)

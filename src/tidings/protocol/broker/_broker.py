@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, get_args
 
 from tidings.protocol import wire
-from tidings.protocol._effects import Effect
+from tidings.protocol._effects import Effect, Heard
 from tidings.protocol._errors import PeerError
 from tidings.protocol._machine import Bound
 from tidings.protocol._settings import BrokerSettings
@@ -248,6 +248,7 @@ class Broker(Doorway):
         was_up = peer.is_up
         peer.step(step)
         if was_up and peer.kind == "broker":
+            self._emit(Heard(peer.name, False))
             self.gossip.tell_links(self._now_ns)
             self.carrier.reroute(self._now_ns)
 
@@ -266,6 +267,7 @@ class Broker(Doorway):
             self.carrier.deliver_waiting(peer.name, self._now_ns)
             self.carrier.pump(peer, self._now_ns)
         else:
+            self._emit(Heard(peer.name, True))
             self.gossip.tell_links(self._now_ns)
             self.gossip.exchange(peer, self._now_ns)
             self.carrier.reroute(self._now_ns)

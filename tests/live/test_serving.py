@@ -1,0 +1,85 @@
+"""`tidings up` where things go wrong: interrupted while it starts, a port that is taken; and what its logs say."""
+
+import io
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.live.conftest import Place, all_up, run, until
+
+from tidings.live.operations._logs import Log
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    end_s = time.monotonic() + 60.0
+    while not path.exists():
+        assert time.monotonic() < end_s, f"{path.name} never came"
+        time.sleep(0.005)
+
+
+def stderr_of(place: Place) -> str:
+    return (place.directory / "process-0.log").read_text("utf-8")
+
+
+@pytest.mark.parametrize("moment", ["supervisor", "broker started"])
+def test_ctrl_c_while_a_network_starts_is_quiet(place: Place, moment: str) -> None:
+    async def started() -> None:
+        await until(lambda: any(line["event"] == "broker started" for line in place.logs()))
+
+    network = place.write("a", "b")
+    supervisor = place.start("up", str(network.path))
+    wait_for(network.store_of("a").parent / "up.json")
+    if moment == "broker started":
+        run(started())
+    os.killpg(supervisor.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
+    assert supervisor.wait(60) == 0
+    assert "Traceback" not in stderr_of(place)
+    assert place.logs()[-1]["event"] == "all brokers stopped"
+
+
+def test_a_taken_port_ends_it_with_the_reason(place: Place) -> None:
+    network = place.write("a", "b")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", place.ports["b"]))
+        taken.listen()
+        supervisor = place.start("up", str(network.path))
+        assert supervisor.wait(60) == 1
+    assert f"error: {network.path}: the network was not started: broker 'b' cannot listen" in stderr_of(place)
+    assert "Traceback" not in stderr_of(place)
+    started = [line for line in place.logs() if line["event"] == "broker started"]
+    assert sorted(line["broker"] for line in started) == ["a", "b"], "nobody was started twice"
+
+
+def test_a_neighbour_that_falls_silent_is_in_the_log(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        place.start("broker", str(network.path), "--name", "a")
+        paused = place.start("broker", str(network.path), "--name", "b")
+        await all_up(network)
+        os.kill(paused.pid, signal.SIGSTOP)
+
+        def said(event: str) -> list[str]:
+            return [line["peer"] for line in place.logs() if line["event"] == event and line["who"] == "a"]
+
+        await until(lambda: said("neighbour lost") == ["b"])
+        heard = len(said("neighbour heard"))
+        os.kill(paused.pid, signal.SIGCONT)
+        await until(lambda: len(said("neighbour heard")) > heard)
+
+    run(work(), within_s=120.0)
+
+
+def test_a_line_says_when_whatever_its_facts_are() -> None:
+    stream = io.StringIO()
+    log = Log("a", stream=stream)
+    log.info("metrics", address="http://127.0.0.1:9/metrics")
+    line = msgspec.json.decode(stream.getvalue())
+    assert line["at"].endswith("+00:00")
+    assert line["address"] == "http://127.0.0.1:9/metrics"
+    with pytest.raises(AssertionError, match="a name of the line's head"):
+        log.info("metrics", at="somewhere")
