@@ -86,9 +86,6 @@ def spark() -> Iterator[object]:
     single = {
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
-        # With its first compiler alone, the JVM keeps 48 MB of compiled code. So many plans in one session need more:
-        # where it is full, the JVM throws code away, compiles it again, and interprets the rest.
-        "spark.driver.extraJavaOptions": "-XX:ReservedCodeCacheSize=256m",
     }
     with open_session(master="local[1]", app_name="tidings-tests", memory="2g", extra=single) as session:
         yield session

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
-from tidings.cli._pipeline import parse_share
+from tidings.cli._spark_options import parse_share
 from tidings.errors import ConfigurationError
 
 

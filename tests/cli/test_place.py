@@ -109,7 +109,9 @@ def test_a_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         (["--joint"], "needs objective delay and weight 100"),
         (["--traced", "0"], "must be from 1 to"),
         (["--picture", "plan.gif"], "a picture ends in"),
-        (["--out", "nowhere/plan.json"], "in a directory that there is"),
+        (["--out", "nowhere/plan.json"], "must be a file in an existing directory"),
+        (["--picture", "nowhere/plan.svg"], "must be a file in an existing directory"),
+        (["--out", "s3a://store/plan.json"], "s3a://store/plan.json: only a path on this machine can be written to"),
         ([], "there is no such directory"),
     ],
 )

@@ -61,7 +61,10 @@ expired = "{expired}"
 
 def simulated(out: Path, *, sample: float = 1.0, **changes: str) -> Result:
     words = {"duration": "6 s", "scheduling": "eb", "routing": "single-path", "expired": "drop", **changes}
-    network = Scenario.parse(SCENARIO.format(**words)).expand()
+    text = SCENARIO.format(**words)
+    if words["routing"] != "single-path":  # several paths at once need all publishers at one broker
+        text = text.replace('at = ["a", "b"]', 'at = "a"')
+    network = Scenario.parse(text).expand()
     return simulate(network, Options(sample=sample), out=out)
 
 
@@ -264,7 +267,7 @@ def without_duplicates(result: Any) -> dict[str, Any]:
         name: {key: value for key, value in score.items() if key != "duplicates"}
         for name, score in document["subscribers"].items()
     }
-    return {name: document[name] for name in document if name not in ("rows", "bad", "quarantined")}
+    return {name: document[name] for name in document if name not in ("rows", "bad", "unread_files", "quarantined")}
 
 
 def check_increments(spark: Any, trace: Path, scored: Any, place: Path, *, parts: int, seed: int) -> None:
@@ -308,7 +311,7 @@ def test_any_split_gives_the_same_answer(
 def test_a_dirty_trace_is_counted_and_set_aside(
     trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path
 ) -> None:
-    """Bad rows are counted by reason and change nothing else; a changed option computes everything again."""
+    """Bad rows are counted by reason and change nothing else. More than 1 % of them are an error, unless allowed."""
     place = tmp_path / "trace"
     shutil.copytree(trace[0], place)
     folder = place / "deliveries"
@@ -325,6 +328,7 @@ def test_a_dirty_trace_is_counted_and_set_aside(
         {**row, "arrived_ns": row["arrived_ns"] + 1, "delivered_ns": row["arrived_ns"] + 1},
     ]
     loose = pa.schema([field.with_nullable(True) for field in good.schema])
+    loose = loose.append(pa.field("nobody asked", pa.timestamp("ns")))
     pq.write_table(pa.Table.from_pylist(bad, loose), folder / "bad.parquet")
     hops = ds.dataset(place / "hops", format="parquet").to_table().slice(0, 2).to_pylist()
     odd = [{**hops[0], "sequence": 10**7}, hops[1]]
@@ -332,7 +336,23 @@ def test_a_dirty_trace_is_counted_and_set_aside(
         pa.Table.from_pylist(odd, pq.read_schema(place / "hops" / "part-00000.parquet")), place / "hops" / "x.parquet"
     )
     (folder / "torn.parquet").write_bytes(b"PAR1 torn")
-    result = pipeline.run_pipeline(spark, [place], tmp_path / "out")
+    unreadable = ds.dataset(trace[0] / "deliveries", format="parquet").to_table()
+    arrived = unreadable.schema.get_field_index("arrived_ns")
+    times = unreadable["arrived_ns"].cast(pa.timestamp("ns"))
+    pq.write_table(unreadable.set_column(arrived, "arrived_ns", times), folder / "unreadable.parquet")
+    failed = command(place, tmp_path / "out", "--json")
+    assert failed.exit_code == 1
+    error = json.loads(failed.stdout)["error"]
+    assert error["kind"] == "TooManyBadRows"
+    assert f"{10 + len(unreadable):,} of " in error["message"]
+    assert f"more than 1 %: unreadable-file ({1 + len(unreadable):,})" in error["message"]
+    assert str(tmp_path / "out" / "quarantine") in error["message"]
+    # The tables are there even so; nothing is computed again to see them.
+    allowed = command(place, tmp_path / "out", "--json", "--max-bad", "60%")
+    assert allowed.exit_code == 0, allowed.stderr
+    assert "starting Spark" not in allowed.stderr
+    result = msgspec.json.decode(allowed.stdout, type=pipeline.PipelineResult)
+    assert (result.unread_files, result.new_files) == (1, 0)
     assert result.quarantined == {
         "duplicate": 2,
         "missing-id": 1,
@@ -341,17 +361,19 @@ def test_a_dirty_trace_is_counted_and_set_aside(
         "unknown-broker": 1,
         "unknown-publication": 2,
         "unknown-subscription": 1,
-        "unreadable-file": 1,
+        "unreadable-file": 1 + len(unreadable),
     }
     aside = table(tmp_path / "out", "quarantine")
-    assert result.bad == 10 == len(aside)
+    assert result.bad == 10 + len(unreadable) == sum(each["rows"] for each in aside)
+    assert len(aside) == 11
     files = {(each["table"], each["reasons"][0]): Path(each["file"]).name for each in aside}
     assert files["hops", "unknown-publication"] == files["hops", "duplicate"] == "x.parquet"
     assert files["deliveries", "unknown-publication"] == files["deliveries", "duplicate"] == "bad.parquet"
     assert without_duplicates(result) == without_duplicates(scored[1])
     assert result.subscribers[row["subscription"]].duplicates in (0, 1)
-    with pytest.raises(pipeline.TooManyBadRows, match=r"10 of .*unknown-publication.*quarantine"):
-        pipeline.run_pipeline(spark, [place], tmp_path / "out", pipeline.PipelineOptions(max_bad=0.0001))
+    with pytest.raises(pipeline.TooManyBadRows) as raised:
+        pipeline.run_pipeline(spark, [place], tmp_path / "out")
+    assert comparable(raised.value.result) == comparable(result)
     (folder / "bad.parquet").unlink()
     with pytest.raises(InputError, match=r"bad\.parquet: was counted by the last run and is gone"):
         pipeline.run_pipeline(spark, [place], tmp_path / "out")

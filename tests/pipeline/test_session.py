@@ -1,5 +1,6 @@
 """The session factory: the settings that results depend on, memory, silence, and an error for each thing that lacks."""
 
+import gzip
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ from tidings.errors import ConfigurationError
 from tidings.pipeline._memory import available_memory_bytes, driver_memory
 from tidings.pipeline._reaching import call_within, require_reachable
 from tidings.pipeline._session import RESULTS, open_session
-from tidings.pipeline._shipping import shipped_to_executors, zipped_package
+from tidings.pipeline._shipping import shipped_to_executors, unpackable_environment, zipped_package
 
 GIB = 1 << 30
 
@@ -73,6 +74,16 @@ def test_results_do_not_depend_on_where_a_job_runs(spark: Any) -> None:
 
 
 @pytest.mark.spark
+def test_the_jvm_has_room_for_the_code_of_many_runs(spark: Any) -> None:
+    """With its first compiler alone it would keep 48 MB, and stop compiling in the third run of a session."""
+    java = spark._jvm.java.lang
+    beans = java.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
+    options = java.management.ManagementFactory.getPlatformMXBean(beans)
+    assert options.getVMOption("TieredStopAtLevel").getValue() == "1"
+    assert int(options.getVMOption("ReservedCodeCacheSize").getValue()) >= 240 << 20
+
+
+@pytest.mark.spark
 def test_a_session_that_is_there_is_taken_and_left_running(spark: Any) -> None:
     with open_session() as same:
         assert same is spark
@@ -106,6 +117,12 @@ def test_an_archive_has_to_be_there(tmp_path: Path) -> None:
         open_session(environment=tmp_path / "none.tar.gz"),
     ):
         pass
+    (tmp_path / "environment.zip").touch()
+    with (
+        pytest.raises(ConfigurationError, match=r"environment\.zip: must be one of \.tar\.gz, \.tgz, \.tar"),
+        open_session(environment=tmp_path / "environment.zip"),
+    ):
+        pass
 
 
 OPEN = "import sys, json; from tidings.pipeline._session import open_session\n"
@@ -137,13 +154,15 @@ def unused_port() -> int:
         ({"remote": "sc://127.0.0.1:{port}/;token=secret"}, "no Spark Connect server answers at 127.0.0.1:{port}"),
         ({"master": "spark://nowhere"}, "has no host and port"),
         ({"master": "loca[2]"}, "is none of Spark's"),
+        ({"environment": "{archive}"}, "an environment is for the workers of a cluster"),
         ({"master": "sc://127.0.0.1"}, "give it as remote"),
         ({"remote": "http://127.0.0.1"}, "is not the address of a Connect server"),
     ],
 )
-def test_what_cannot_be_reached_is_named_at_once(options: dict[str, str], message: str) -> None:
-    port = unused_port()
-    given = {key: value.format(port=port) for key, value in options.items()}
+def test_what_cannot_be_reached_is_named_at_once(options: dict[str, str], message: str, tmp_path: Path) -> None:
+    port, archive = unused_port(), tmp_path / "environment.tar.gz"
+    archive.touch()
+    given = {key: value.format(port=port, archive=archive) for key, value in options.items()}
     ran = run(FAIL, json.dumps(given))
     assert message.format(port=port) in ran.stdout
     assert "secret" not in ran.stdout
@@ -164,13 +183,25 @@ def test_without_pyspark_the_error_says_how_to_install_it() -> None:
     assert "pip install 'tidings[spark]'" in ran.stdout
 
 
+SAY = "    spark._jvm.java.lang.System.out.println('of the JVM')\n"
+
+
+@pytest.mark.spark
+def test_what_spark_says_aloud_is_never_on_standard_output() -> None:
+    code = OPEN + (
+        "with open_session(master='local[1]', memory='1g', verbose=True) as spark:\n" + SAY + "    print('{}')\n"
+    )
+    ran = run(code)
+    assert ran.stdout == "{}\n"
+    assert "of the JVM\n" in ran.stderr
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_spark_is_silent_even_where_a_task_fails() -> None:
     code = OPEN + (
         "def fail(batches):\n    raise ValueError('this cell')\n"
-        "with open_session(master='local[1]', memory='1g') as spark:\n"
-        "    print(spark.range(5).count())\n"
+        "with open_session(master='local[1]', memory='1g') as spark:\n" + SAY + "    print(spark.range(5).count())\n"
         "    try: spark.range(1).mapInArrow(fail, 'id long').collect()\n"
         "    except Exception as error: print('this cell' in str(error))\n"
     )
@@ -195,6 +226,18 @@ def test_one_address_that_answers_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         require_reachable([("127.0.0.1", unused_port()), server.getsockname()[:2]], what="master", remedy="")
     require_reachable([], what="master", remedy="")
+
+
+def test_a_plain_archive_travels_compressed(tmp_path: Path) -> None:
+    """Spark unpacks a plain one without links and permissions, so that its Python could not be started."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "session").mkdir()
+    subprocess.run(["tar", "-cf", tmp_path / "made.tar", "-C", tmp_path / "made", "."], check=True)
+    found = unpackable_environment(tmp_path / "made.tar", tmp_path / "session")
+    assert found == tmp_path / "session" / "made.tar.gz"
+    assert gzip.decompress(found.read_bytes()) == (tmp_path / "made.tar").read_bytes()
+    assert unpackable_environment(found, tmp_path) == found
 
 
 def test_what_travels_is_the_whole_package(tmp_path: Path) -> None:

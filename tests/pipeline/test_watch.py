@@ -199,10 +199,22 @@ class KilledError(Exception):
     """Stands for a kill: raised by a listener where the process would have ended."""
 
 
+BEFORE_THE_COMMIT = (
+    "looking for files",
+    "reading subscriptions and topology",
+    "computing units",
+    "computing arrivals",
+    "writing tables",
+    "summing up",
+)
+AFTER_THE_COMMIT = ("looking at windows", "telling")
+IN_A_LATER_RUN = ("going on where the last watch ended", "finding what is touched")
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_failures_between_all_steps_change_nothing(spark: Any, whole: Path, tmp_path: Path) -> None:
-    """Files out of order; the watch fails in the middle of a run, and between its commit and the record's."""
+    """Files out of order; the watch fails at every step, so also between the commit of a run and its windows'."""
     writer = Writer(whole, tmp_path / "trace", parts=3, seed=1)
     reports: list[Report] = []
 
@@ -223,13 +235,21 @@ def test_failures_between_all_steps_change_nothing(spark: Any, whole: Path, tmp_
     while not (tmp_path / "trace" / "publications").exists():
         writer.write(1)
     writer.write(2)
-    with pytest.raises(KilledError):
-        watch("computing scores")
-    assert not (tmp_path / "out" / "current").exists()
-    with pytest.raises(KilledError):
-        watch("telling")
+    for step in BEFORE_THE_COMMIT:
+        with pytest.raises(KilledError):
+            watch(step)
+        assert not (tmp_path / "out" / "current").exists()
+    for step in AFTER_THE_COMMIT:
+        with pytest.raises(KilledError):
+            watch(step)
+        assert (tmp_path / "out" / "current").exists()
     writer.write(len(writer.pieces))
+    for step in IN_A_LATER_RUN:
+        with pytest.raises(KilledError):
+            watch(step)
     result = watch()
+    steps = {report.text for report in reports if isinstance(report, Stage)}
+    assert steps == {*BEFORE_THE_COMMIT, *AFTER_THE_COMMIT, *IN_A_LATER_RUN} - {"telling"}, "all of them have failed"
     scratch = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "scratch", FIVE_SECONDS)
     assert comparable(result) == comparable(scratch)
     assert result.quarantined == {}
@@ -277,6 +297,7 @@ def update() -> Update:
         bad=1,
         quarantined={"wrong-type": 1},
         files=3,
+        unread_files=0,
         new_files=2,
         recomputed="subscriptions or brokers have changed",
         tables={"rows": "out/rows"},

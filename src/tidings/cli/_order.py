@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._spark_options import ClockTolerance, Environment, MappingFile, Master, Remote, Verbose
+from tidings.cli._spark_options import ClockTolerance, Environment, MappingFile, Master, Remote, Verbose, require_spark
+from tidings.cli._watch import errors_as_lines
 from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def replay(
     policy: Policies = None,
     late: Late = "deliver",
     out: Annotated[
-        Path | None,
+        str | None,  # a Path would lose one of the slashes of an address
         typer.Option("--out", metavar="DIR", help="Write a row for each pair and policy to DIR/pairs."),
     ] = None,
     false_matches: Annotated[
@@ -64,6 +65,7 @@ def replay(
     """Say what policies would have done with a trace's deliveries: what they put in order, and how long they hold."""
     with reporting(json=json):
         policies = parse_policies(policy or DEFAULT_POLICIES, late)
+        require_spark()
         from contextlib import ExitStack
 
         from tidings.model.units import parse_quantity
@@ -117,15 +119,18 @@ def watch(
 
     Ctrl-C ends it. However it ends, a restart goes on where it was.
     """
-    with reporting(json=False):
+    with reporting(json=False), errors_as_lines(json=json):
         policies = parse_policies(policy or DEFAULT_POLICIES, late)
+        require_spark()
         from tidings.model.units import parse_quantity
         from tidings.pipeline import open_session
+        from tidings.pipeline._places import local_path
         from tidings.pipeline.ingest import find_files
         from tidings.pipeline.ordering import WatchOrders, watch_orders
 
         options = WatchOrders(every_s=parse_quantity(every, "time"), is_once=once, buckets=buckets)
         find_files([trace])  # says what is missing before Spark is started
+        out = local_path(out)
         with open_session(
             master=master, environment=environment, verbose=verbose, app_name="tidings order watch"
         ) as spark:

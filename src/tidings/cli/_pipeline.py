@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli import _watch
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, interval_terms, print_json, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
     Environment,
     FromScratch,
     MappingFile,
     Master,
+    MaxBad,
     Remote,
     Topic,
     Verbose,
     Warmup,
     Window,
+    parse_share,
+    require_spark,
 )
-from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidings.pipeline import PipelineResult
@@ -33,7 +35,7 @@ app = typer.Typer(help="What a network did, from its traces, with Spark.", no_ar
 EPILOG = (
     "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
     "tidings pipeline run trace --out scores\n\n"
-    "tidings pipeline run trace --out scores --max-bad 1% --json"
+    "tidings pipeline run trace --out scores --max-bad 5% --json"
 )
 ROWS_MAX = 20
 
@@ -55,18 +57,23 @@ def run(
     window: Window = "60 s",
     warmup: Warmup = None,
     clock_tolerance: ClockTolerance = "0 s",
-    max_bad: Annotated[
-        str | None,
-        typer.Option("--max-bad", metavar="SHARE", help="Fail if more rows are bad: 1% or 0.01.", show_default=False),
-    ] = None,
+    max_bad: MaxBad = "1%",
     from_scratch: FromScratch = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Count what is new in a trace: who got what on time, what was lost, what the network is like."""
+    """Count what is new in a trace: who got what on time, what was lost, what the network is like.
+
+    Bad rows are set aside. If too many are, the exit code is 1: the tables
+    are complete even so, and --max-bad shows what they hold at once.
+    """
     with reporting(json=json):
+        require_spark()
+        import msgspec
+
         from tidings.model.units import parse_quantity
         from tidings.pipeline import PipelineOptions, open_session, run_pipeline
+        from tidings.pipeline.scores import LEVEL
 
         options = PipelineOptions(
             window_ns=round(parse_quantity(window, "time") * 1e9),
@@ -74,7 +81,7 @@ def run(
             warmup_ns=None if warmup is None else round(parse_quantity(warmup, "time") * 1e9),
             clock_tolerance_ns=round(parse_quantity(clock_tolerance, "time") * 1e9),
             mapping=mapping,
-            max_bad=None if max_bad is None else parse_share(max_bad),
+            max_bad=parse_share(max_bad),
             from_scratch=from_scratch,
         )
         with ExitStack() as stack:
@@ -89,21 +96,9 @@ def run(
 
             result = run_pipeline(start, traces, out, options, progress=progress)
         if json:
-            print_json(result)
+            print_json({**msgspec.to_builtins(result), "intervals": interval_terms(LEVEL)})
         else:
             _print(result)
-
-
-def parse_share(text: str) -> float:
-    """A share as people write it: 1% or 0.01."""
-    is_percent = text.strip().endswith("%")
-    try:
-        share = float(text.strip().removesuffix("%")) / (100.0 if is_percent else 1.0)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise ConfigurationError(f"{text!r} is not a share of rows: write 1% or 0.01")
-    return share
 
 
 @contextmanager
@@ -125,6 +120,8 @@ def _print(result: "PipelineResult") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from tidings.statistics import INDEPENDENCE
 
     console = Console(highlight=False)
     if result.recomputed is not None:
@@ -155,6 +152,7 @@ def _print(result: "PipelineResult") -> None:
         counts = (f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}")
         table.add_row(Text(name), *counts, share, interval)
     console.print(table)
+    console.print(f"intervals: {INDEPENDENCE}", style="dim")
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
     typer.echo("tables: " + " ".join(result.tables.values()), err=True)

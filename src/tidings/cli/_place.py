@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._spark_options import ClockTolerance, Environment, MappingFile, Master, Remote, Verbose, Warmup
+from tidings.cli._spark_options import (
+    ClockTolerance,
+    Environment,
+    MappingFile,
+    Master,
+    Remote,
+    Verbose,
+    Warmup,
+    parse_share,
+    require_spark,
+)
 from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -99,15 +109,18 @@ def place(
     with reporting(json=json):
         from contextlib import ExitStack
 
-        from tidings.cli._pipeline import parse_share
         from tidings.model.units import parse_quantity
         from tidings.placement import Aim, read_plan, write_plan
+        from tidings.report import check_format
 
         if len(traces) == 1 and Path(traces[0]).is_file():
             _finish(read_plan(traces[0]), apply, json=json)
             return
         aim = Aim(objective=cast("Objective", objective), weight=weight, hysteresis=parse_share(hysteresis))
-        _check_places(out, picture)
+        out, picture = _checked("--out", out), _checked("--picture", picture)
+        if picture is not None:
+            check_format(picture)
+        require_spark()
         from tidings.pipeline import open_session
         from tidings.pipeline.placement import PlaceOptions, place_on_spark
 
@@ -155,14 +168,16 @@ def _finish(plan: "Plan", network: Path | None, *, json: bool) -> None:
     apply_plan(plan, network, json=json)
 
 
-def _check_places(out: Path | None, picture: Path | None) -> None:
-    """What could not be written is refused before Spark is started."""
-    from tidings.report import check_format
+def _checked(option: str, place: Path | None) -> Path | None:
+    """Where a file goes; what could not be written is refused before Spark is started."""
+    from tidings.pipeline._places import local_path
 
-    if picture is not None:
-        check_format(picture)
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--out {out}: must be a file in a directory that there is")
+    if place is None:
+        return None
+    local = local_path(place)
+    if local.is_dir() or not local.absolute().parent.is_dir():
+        raise ConfigurationError(f"{option} {place}: must be a file in an existing directory")
+    return local
 
 
 def print_plan(plan: "Plan") -> None:

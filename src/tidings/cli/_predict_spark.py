@@ -78,6 +78,7 @@ def run(
                 "alpha": alpha,
                 "bottleneck": answer.network.bottleneck,
                 "overloaded": answer.network.overloaded,
+                "unmodelled": answer.network.unmodelled,
                 "subscribers": figures,
                 "least_reliable": {row["subscription"]: row["on_time_reliability"] for row in least},
                 "brokers": answer.network.brokers,

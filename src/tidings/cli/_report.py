@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._predict_tables import print_unmodelled
 
 if TYPE_CHECKING:
     from tidings.report import Report
@@ -52,7 +53,7 @@ def report(
     The page is a single file that needs no network. With --json the figures are printed as well.
     """
     with reporting(json=json):
-        _check(out)
+        out = _checked(out)
         from tidings.report import read_report, write_report
 
         made = read_report(directory, scenario=scenario, plan=plan or None, orders=orders)
@@ -64,17 +65,22 @@ def report(
         typer.echo(f"wrote {out} ({out.stat().st_size / 1000:,.0f} kB)", err=True)
 
 
-def _check(out: Path) -> None:
+def _checked(out: Path) -> Path:
     """What could not be written is refused before any work is done."""
     from tidings.errors import InputError
+    from tidings.pipeline._places import local_path
 
+    out = local_path(out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a page ends in .html; write for example {out.stem or 'report'}.html")
     if not out.parent.is_dir():
         raise InputError(f"{out}: there is no directory {out.parent}; make it, or write the page elsewhere")
+    return out
 
 
 def _print(made: "Report", out: Path) -> None:
+    from tidings.statistics import INDEPENDENCE
+
     head = made.headline
     share = "nothing matched" if head.reliability is None else f"{head.reliability:.2%} of {head.matched:,} deliveries"
     typer.echo(head.title)
@@ -84,7 +90,9 @@ def _print(made: "Report", out: Path) -> None:
         typer.echo(f"            {made.subscriptions[0].reason.words}")
     if made.comparison is not None:
         typer.echo(
-            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes {made.comparison.noise:.4f}"
+            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes "
+            f"{made.comparison.noise:.4f}, {INDEPENDENCE}"
         )
+        print_unmodelled(made.comparison.unmodelled)
     typer.echo(f"quarantine  {head.bad:,} of {head.rows:,} rows")
     typer.echo(f"page        {out}")

@@ -1,9 +1,11 @@
-"""Options that the commands on Spark share: where it runs, and what a run over a trace is asked for."""
+"""What the commands on Spark share: that PySpark is there, where it runs, what a run over a trace is asked for."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tidings.errors import ConfigurationError
 
 __all__ = [
     "ClockTolerance",
@@ -11,11 +13,14 @@ __all__ = [
     "FromScratch",
     "MappingFile",
     "Master",
+    "MaxBad",
     "Remote",
     "Topic",
     "Verbose",
     "Warmup",
     "Window",
+    "parse_share",
+    "require_spark",
 ]
 
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")]
@@ -43,4 +48,26 @@ Warmup = Annotated[
     ),
 ]
 ClockTolerance = Annotated[str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may differ.")]
+MaxBad = Annotated[
+    str, typer.Option("--max-bad", metavar="SHARE", help="Exit with 1 if more of the rows are bad: 1% or 0.01.")
+]
 FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Forget earlier runs.")]
+
+
+def require_spark() -> None:
+    """Say how to install PySpark if it is not there, before a command imports what needs it."""
+    from tidings.pipeline._session import require_pyspark
+
+    require_pyspark()
+
+
+def parse_share(text: str) -> float:
+    """A share as people write it: 1% or 0.01."""
+    is_percent = text.strip().endswith("%")
+    try:
+        share = float(text.strip().removesuffix("%")) / (100.0 if is_percent else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ConfigurationError(f"{text!r} is not a share of rows: write 1% or 0.01")
+    return share

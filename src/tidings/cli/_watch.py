@@ -11,28 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import reporting
+from tidings.cli._output import interval_terms, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
     Environment,
     FromScratch,
     MappingFile,
     Master,
+    MaxBad,
     Topic,
     Verbose,
     Warmup,
     Window,
+    parse_share,
+    require_spark,
 )
 from tidings.errors import TidingsError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
     from tidings.pipeline import PipelineResult, SubscriberScore
     from tidings.pipeline.streaming import Report, Update
 
-__all__ = ["EPILOG", "watch"]
+__all__ = ["EPILOG", "errors_as_lines", "watch"]
 
 EPILOG = (
     "Try:\n\ntidings pipeline watch trace --out scores\n\n"
@@ -66,15 +68,18 @@ def watch(
     topic: Topic = None,
     warmup: Warmup = None,
     clock_tolerance: ClockTolerance = "0 s",
+    max_bad: MaxBad = "1%",
     from_scratch: FromScratch = False,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each update and window.")] = False,
 ) -> None:
     """Keep the scores of a growing trace up to date: what `pipeline run` says, while the trace is written.
 
-    Ctrl-C ends it after the current batch. However it ends, a restart goes on where it was.
+    Ctrl-C ends it after the current batch. However it ends, a restart goes on where it was. If it ends by itself and
+    too many rows are bad, the exit code is 1: the tables are complete even so.
     """
-    with reporting(json=False), _errors_as_lines(json):
+    with reporting(json=False), errors_as_lines(json=json):
+        require_spark()
         from tidings.model.units import parse_quantity
         from tidings.pipeline import PipelineOptions, open_session
         from tidings.pipeline.streaming import WatchOptions, watch_trace
@@ -94,49 +99,38 @@ def watch(
             warmup_ns=None if warmup is None else nanoseconds(warmup),
             clock_tolerance_ns=nanoseconds(clock_tolerance),
             mapping=mapping,
+            max_bad=parse_share(max_bad),
             from_scratch=from_scratch,
         )
         with ExitStack() as stack:
             listener = stack.enter_context(_lines() if json else _view(trace))
             stop = threading.Event()
-            end_gently = stack.enter_context(_signals(stop))
+            stack.enter_context(_signals(stop))
             session = open_session(
                 master=master, environment=environment, verbose=verbose, app_name="tidings pipeline watch"
             )
-
-            def start() -> "SparkSession":
-                spark = stack.enter_context(session)
-                end_gently()  # Spark has taken Ctrl-C for itself
-                return spark
-
-            watch_trace(start, trace, out, how, what, listener=listener, stop=stop)
+            watch_trace(lambda: stack.enter_context(session), trace, out, how, what, listener=listener, stop=stop)
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[Callable[[], None]]:
-    """Ctrl-C and a service manager's TERM set `stop`; a second Ctrl-C interrupts. The function sets that up again."""
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and a service manager's TERM set `stop`; a second Ctrl-C interrupts."""
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def set_up() -> None:
-        for number in before:
-            signal.signal(number, handle)
-
-    set_up()
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield set_up
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def _errors_as_lines(json: bool) -> Iterator[None]:
+def errors_as_lines(*, json: bool) -> Iterator[None]:
     """With `--json` an error is a line like the others, beside the message on standard error."""
     try:
         yield
@@ -172,12 +166,14 @@ def _update_line(update: "Update") -> dict[str, Any]:
     """An update with the worst subscriptions only: a line must not grow with all of them."""
     import msgspec
 
+    from tidings.pipeline.scores import LEVEL
+
     document: dict[str, Any] = msgspec.to_builtins(update)
     result = document.pop("result")
     worst = [{"subscription": name, **result["subscribers"][name]} for name, _ in _worst(update.result)]
     for name in ("subscribers", "tables"):
         del result[name]
-    return {**document, "rows_per_s": update.rows_per_s, **result, "worst": worst}
+    return {**document, "rows_per_s": update.rows_per_s, **result, "worst": worst, "intervals": interval_terms(LEVEL)}
 
 
 def _worst(result: "PipelineResult") -> list[tuple[str, "SubscriberScore"]]:

@@ -33,12 +33,20 @@ from tidings.pipeline._computing import (
 from tidings.pipeline._damage import naming_damaged_files
 from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
 from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
-from tidings.pipeline._result import PipelineResult, check_bad, make_result
+from tidings.pipeline._places import local_path
+from tidings.pipeline._result import MAX_BAD, PipelineResult, check_bad, make_result
 from tidings.pipeline._setting import SMALL, Setting, read_setting
 from tidings.pipeline._store import Run, Store, open_store
 from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
 from tidings.pipeline.ingest import Mapping as FileMapping
-from tidings.pipeline.ingest import TraceFile, find_files, load_mapping, read_table, warmup_of
+from tidings.pipeline.ingest import (
+    TraceFile,
+    find_files,
+    load_mapping,
+    read_table,
+    require_attributes,
+    warmup_of,
+)
 from tidings.pipeline.interest import ship
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
 from tidings.pipeline.rows import Counting
@@ -72,7 +80,8 @@ class PipelineOptions:
     `window_ns` is the length of the windows of `window_scores`; `topic` the attribute that topics are told by (unless
     given, `topic` where events have it); `warmup_ns` leaves out events that depart before (unless given, what the
     trace says); clocks may differ by `clock_tolerance_ns`; `mapping` is the file that says how to read a foreign
-    trace. More than the share `max_bad` of bad rows is an error; `from_scratch` forgets earlier runs.
+    trace. More than the share `max_bad` of bad rows is an error (1.0: none is too many); `from_scratch` forgets
+    earlier runs.
     """
 
     window_ns: int = 60_000_000_000
@@ -80,7 +89,7 @@ class PipelineOptions:
     warmup_ns: int | None = None
     clock_tolerance_ns: int = 0
     mapping: Path | None = None
-    max_bad: float | None = None
+    max_bad: float = MAX_BAD
     from_scratch: bool = False
 
     def __post_init__(self) -> None:
@@ -88,7 +97,7 @@ class PipelineOptions:
             raise ConfigurationError(f"the window is {self.window_ns} ns, but must be 1 ns or more")
         if self.clock_tolerance_ns < 0:
             raise ConfigurationError(f"the clock tolerance is {self.clock_tolerance_ns} ns, but must not be negative")
-        if self.max_bad is not None and not 0.0 <= self.max_bad <= 1.0:
+        if not 0.0 <= self.max_bad <= 1.0:
             raise ConfigurationError(f"max_bad is {self.max_bad!r}, but must be a share from 0 to 1")
 
 
@@ -102,11 +111,12 @@ def run_pipeline(
 ) -> PipelineResult:
     """Count what is new in these trace directories, and leave tables and the result in `out`.
 
-    `session` may be a function: it is called only if there is something to compute.
+    `session` may be a function: it is called only if there is something to compute. TooManyBadRows is raised when the
+    tables have been written, and has the result.
     """
     chosen = PipelineOptions() if options is None else options
     report: Progress = _silence if progress is None else progress
-    with open_store(Path(out)) as store:
+    with open_store(local_path(out)) as store:
         result = _run(session, traces, store, chosen, report)
     check_bad(result, chosen.max_bad)
     return result
@@ -140,6 +150,7 @@ def _run(
         report("reading subscriptions and topology")
         with _settings(spark, INTERPRETED):
             setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
+        require_attributes(files, setting.interests.attributes | ({options.topic} if options.topic else set()))
         planned = plan_run(before, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
         previous = last[0] if last is not None and planned.reason is None else None
         job = _Job(spark, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
@@ -179,6 +190,7 @@ class _Job:
             places,
             shown={name: store.table(name) for name in places},
             files=len(files),
+            unread_files=sum(file.fault is not None and file.rows is None for file in files),
             new_files=len(self._plan.new),
             recomputed=self._plan.reason,
         )
@@ -264,7 +276,7 @@ class _Job:
                 partials = self._laid_down(measure.name, measure.prepare(partials))
             return [(name, merge(partials)) for name, merge in measure.tables.items()]
 
-        with _settings(self._spark, INTERPRETED), ThreadPoolExecutor(TABLES_AT_A_TIME) as pool:
+        with _settings(self._spark, INTERPRETED), _threads(self._spark) as pool:
             tables = [each for some in pool.map(merged, MEASURES) for each in some]
             list(pool.map(lambda each: each[1].write.parquet(_local(places[each[0]])), tables))
         return places
@@ -338,3 +350,16 @@ def _settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+@contextmanager
+def _threads(spark: SparkSession) -> Iterator[ThreadPoolExecutor]:
+    """Threads for TABLES_AT_A_TIME jobs; if this fails, their jobs end, and who interrupts does not wait for that."""
+    pool = ThreadPoolExecutor(TABLES_AT_A_TIME)
+    try:
+        yield pool
+    except BaseException as error:
+        spark.interruptAll()
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()

@@ -39,7 +39,7 @@ class Measure:
 
 
 def _quarantine(partials: DataFrame) -> DataFrame:
-    return partials.select("table", "file", "reasons", "row")
+    return partials.select("table", "file", "reasons", "row", "rows")
 
 
 def _rows(partials: DataFrame) -> DataFrame:

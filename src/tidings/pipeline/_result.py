@@ -3,27 +3,35 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings.errors import TidingsError
 
-__all__ = ["PipelineResult", "SubscriberScore", "TooManyBadRows", "check_bad", "make_result"]
+__all__ = ["MAX_BAD", "PipelineResult", "SubscriberScore", "TooManyBadRows", "check_bad", "count_bad", "make_result"]
 
-REASONS_SHOWN = 3
+MAX_BAD: Final = 0.01
+"""The share of bad rows, or of files that cannot even be counted, that a run may have unless told otherwise."""
+REASONS_SHOWN: Final = 3
 
 
 class TooManyBadRows(TidingsError):  # noqa: N818 - said as it is raised
-    """Raised when more rows are in the quarantine than the caller allows; the answer is complete even so."""
+    """Raised when more rows are bad than the caller allows; the tables are complete even so, and `result` is theirs."""
+
+    def __init__(self, message: str, result: "PipelineResult") -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class SubscriberScore(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the events that one subscription matched: matched = on_time + late + lost.
 
-    The low and high ends are those of Wilson's interval at 95 %; shares are None where nothing matched.
+    The low and high ends are those of Wilson's interval at 95 %, assuming independent events; shares are None where
+    nothing matched.
     """
 
     matched: int
@@ -41,9 +49,10 @@ class SubscriberScore(msgspec.Struct, frozen=True, kw_only=True):
 class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     """The document of a run.
 
-    `rows` and `quarantined` count rows by table and by reason (a row with two reasons counts for both), `bad` the rows
-    in the quarantine. `new_files` of `files` were read for the first time; `recomputed` says why everything was
-    computed again, None if it was not. `tables` are the directories of the tables.
+    `rows` and `quarantined` count rows by table and by reason (a row with two reasons counts for both), `bad` all that
+    are bad, those of unreadable files included. `unread_files` of them do not even say how many rows they have; each
+    counts for one. `new_files` of `files` were read for the first time; `recomputed` says why everything was computed
+    again, None if it was not. `tables` are the directories of the tables.
     """
 
     subscribers: dict[str, SubscriberScore]
@@ -57,13 +66,20 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     bad: int
     quarantined: dict[str, int]
     files: int
+    unread_files: int
     new_files: int
     recomputed: str | None
     tables: dict[str, str]
 
 
 def make_result(
-    places: Mapping[str, str], *, shown: dict[str, Path], files: int, new_files: int, recomputed: str | None
+    places: Mapping[str, str],
+    *,
+    shown: dict[str, Path],
+    files: int,
+    unread_files: int,
+    new_files: int,
+    recomputed: str | None,
 ) -> PipelineResult:
     """The document of the tables in these places; the driver holds one row per subscription."""
     names = SubscriberScore.__struct_fields__
@@ -72,7 +88,7 @@ def make_result(
     subscribers = {row["subscription"]: SubscriberScore(**{name: row[name] for name in names}) for row in rows}
     totals = {name: sum(getattr(score, name) for score in subscribers.values()) for name in names[:4]}
     counted = ds.dataset(places["rows"], format="parquet").to_table().to_pylist()
-    bad, by_reason = _by_reason(places["quarantine"])
+    bad, by_reason = count_bad(ds.dataset(places["quarantine"], format="parquet"))
     return PipelineResult(
         subscribers=subscribers,
         **totals,
@@ -82,30 +98,45 @@ def make_result(
         bad=bad,
         quarantined=dict(sorted(by_reason.items())),
         files=files,
+        unread_files=unread_files,
         new_files=new_files,
         recomputed=recomputed,
         tables={name: str(path) for name, path in shown.items()},
     )
 
 
-def _by_reason(place: str) -> tuple[int, Counter[str]]:
-    """How many bad rows there are, and how many for each reason, one batch at a time."""
+def count_bad(quarantine: ds.Dataset) -> tuple[int, Counter[str]]:
+    """How many rows are bad, and how many for each reason, one batch at a time."""
     bad, by_reason = 0, Counter[str]()
-    for batch in ds.dataset(place, format="parquet").to_batches(columns=["reasons"]):
-        bad += batch.num_rows
-        for each in pc.value_counts(pc.list_flatten(batch.column("reasons"))).to_pylist():
-            by_reason[each["values"]] += each["counts"]
+    for batch in quarantine.to_batches(columns=["reasons", "rows"]):
+        bad += pc.sum(batch.column("rows")).as_py() or 0
+        reasons = batch.column("reasons")
+        each = pa.table(
+            {
+                "reason": pc.list_flatten(reasons),
+                "rows": batch.column("rows").take(pc.list_parent_indices(reasons)),
+            }
+        )
+        for row in each.group_by("reason").aggregate([("rows", "sum")]).to_pylist():
+            by_reason[row["reason"]] += row["rows_sum"]
     return bad, by_reason
 
 
-def check_bad(result: PipelineResult, max_bad: float | None) -> None:
-    """TooManyBadRows if the share of bad rows is above what is allowed."""
+def check_bad(result: PipelineResult, max_bad: float) -> None:
+    """TooManyBadRows if the share of bad rows, or of files that cannot even be counted, is above what is allowed."""
     total = sum(result.rows.values())
-    if max_bad is None or result.bad <= max_bad * total:
+    is_many = result.bad > max_bad * total
+    if not is_many and result.unread_files <= max_bad * result.files:
         return
+    found = (
+        f"{result.bad:,} of {total:,} rows are bad ({result.bad / total * 100:.4g} %)"
+        if is_many
+        else f"{result.unread_files:,} of {result.files:,} files cannot be read, and their rows not even be counted"
+    )
     worst = sorted(result.quarantined.items(), key=lambda item: (-item[1], item[0]))[:REASONS_SHOWN]
     reasons = ", ".join(f"{reason} ({count:,})" for reason, count in worst)
     raise TooManyBadRows(
-        f"{result.bad:,} of {total:,} rows are bad ({result.bad / total:.3%}), more than {max_bad:.3%}: {reasons}; "
-        f"they are in {result.tables['quarantine']}; mend the trace, or allow more with --max-bad"
+        f"{found}, more than {max_bad * 100:.4g} %: {reasons}; see {result.tables['quarantine']}, and mend the trace "
+        "or allow more with --max-bad; the tables hold what could be counted",
+        result,
     )

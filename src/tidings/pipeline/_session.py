@@ -14,34 +14,50 @@ package and compile only what these lack; where the package lies in a folder tha
 of this machine get a folder of their own for as long as the session lasts.
 
 Spark's own words, those of the JVM and those of Python workers go to a file without a name, which is quoted if Spark
-does not start and otherwise vanishes; `verbose` lets them through to standard error.
+does not start and otherwise vanishes; `verbose` lets them through to standard error. Nothing of them ever goes to
+standard output, which is for results.
+
+Ctrl-C stays what it was before: whoever has no handler of its own gets a KeyboardInterrupt, and the session ends with
+the block that it was opened for. Spark would put a handler in its place that talks to the JVM from within whatever
+call the main thread is in.
 """
 
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from tidings.errors import ConfigurationError
+from tidings.pipeline._causes import cause_in_jvm
 from tidings.pipeline._memory import available_memory_bytes, driver_memory
 from tidings.pipeline._reaching import call_within, require_reachable
-from tidings.pipeline._shipping import existing_environment, kernels_for_workers, shipped_to_executors, zipped_package
+from tidings.pipeline._shipping import (
+    existing_environment,
+    kernels_for_workers,
+    shipped_to_executors,
+    unpackable_environment,
+    zipped_package,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["open_session"]
+__all__ = ["open_session", "require_pyspark"]
 
 WORKERS_WAIT_S = 60.0  # how long a cluster may take to give the first executor
 CONNECT_WAIT_S = 30.0  # how long a Connect server may take for its first answer
 CONNECT_PORT = 15002
+STANDARD_ERROR = 2  # the file descriptor
 JVM_TAIL_BYTES = 2_000
 RESULTS = {
     "spark.sql.ansi.enabled": "true",
@@ -78,7 +94,7 @@ def open_session(
     """
     if master is not None and remote is not None:
         raise ConfigurationError(f"master {master} and remote {_host(remote)} exclude each other; give one of them")
-    _require_pyspark()
+    require_pyspark()
     here = None if environment is None else existing_environment(Path(environment))
     found = _active(master, remote)
     if found is not None:
@@ -88,6 +104,7 @@ def open_session(
         settings = {**RESULTS, **(extra or {})}
         # Executors that join late fetch from this folder too, so it stays as long as the session does.
         with tempfile.TemporaryDirectory(prefix="tidings-") as folder:
+            here = None if here is None else unpackable_environment(here, Path(folder))
             if remote is not None:
                 session = _connect(remote, app_name, here, Path(folder), settings)
             else:
@@ -99,7 +116,8 @@ def open_session(
                 _stop(session)
 
 
-def _require_pyspark() -> None:
+def require_pyspark() -> None:
+    """A ConfigurationError that names the remedy if PySpark cannot be imported."""
     try:
         import pyspark.sql  # noqa: F401
     except ImportError as error:
@@ -140,6 +158,11 @@ def _start(
         raise ConfigurationError(f"{_host(master)} is a Connect server, not a master; give it as remote (--remote)")
     _require_java()
     is_local = master.startswith("local")
+    if is_local and environment is not None:
+        raise ConfigurationError(
+            f"{environment}: an environment is for the workers of a cluster, and those of this machine use its own; "
+            "leave it out, or name the cluster (--master, --remote)"
+        )
     hosts = [] if is_local else _masters(master)
     require_reachable(hosts, what="Spark master", remedy="is it running, and is this its address?")
     given = {**_driver(master, memory, is_local, [host for host, _ in hosts]), **_java_options(is_local, verbose)}
@@ -149,7 +172,7 @@ def _start(
             settings = {**settings, name: f"{given[name]}{between}{settings[name]}"}
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(master).setAppName(app_name).setAll(list({**given, **settings}.items()))
-    with _environment(_python(is_local, environment)), _jvm_words(verbose) as words:
+    with _environment(_python(is_local, environment)), _jvm_words(verbose) as words, _same_interrupt():
         try:
             gateway = SparkContext._gateway or _launch(conf, words)
             context = SparkContext(conf=conf, gateway=gateway)
@@ -218,9 +241,12 @@ def _java_options(is_local: bool, verbose: bool) -> dict[str, str]:
     """Whole collections at once: nobody waits for an answer within milliseconds, and a run takes a tenth less.
 
     On this machine the JVM's second compiler is left out: rows are read and counted by the Python workers, so it would
-    take more time than its code saves (a quarter of a run of a million hops, a fifth of one of ten million).
+    take more time than its code saves (a quarter of a run of a million hops, a fifth of one of ten million). Without
+    it the JVM would keep 48 MB of compiled code, which the plans of three runs fill; then it stops compiling. So it
+    gets as much as with both.
     """
-    options = ["-XX:+UseParallelGC", *(["-XX:TieredStopAtLevel=1"] if is_local else [])]
+    options = ["-XX:+UseParallelGC"]
+    options += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"] if is_local else []
     if not verbose:
         options.append(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}")
     return {"spark.driver.extraJavaOptions": " ".join(options)}
@@ -236,12 +262,12 @@ def _require_java() -> None:
 
 
 def _launch(conf: Any, words: IO[bytes] | None) -> Any:
-    """The JVM, with its standard error where `words` goes: it warns before any logging is set up."""
+    """The JVM, with its output and errors where `words` goes: it warns before any logging is set up, on either."""
     from pyspark.java_gateway import launch_gateway
 
-    return launch_gateway(  # type: ignore[no-untyped-call]
-        conf, popen_kwargs={} if words is None else {"stderr": words}
-    )
+    where = STANDARD_ERROR if words is None else words
+    with _interrupt_later():
+        return launch_gateway(conf, popen_kwargs={"stdout": where, "stderr": where})  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -254,8 +280,10 @@ def _jvm_words(verbose: bool) -> Iterator[IO[bytes] | None]:
 
 
 def _cause(error: Exception, words: IO[bytes] | None) -> str:
-    """The end of what the JVM said, or the error itself if it said nothing."""
+    """What a JVM that came up has thrown, the end of what another one said, or the error itself if it said nothing."""
     said = ""
+    if hasattr(error, "java_exception"):
+        return cause_in_jvm(error)
     if words is not None:
         words.seek(max(0, words.seek(0, os.SEEK_END) - JVM_TAIL_BYTES))
         lines = words.read().decode(errors="replace").splitlines()
@@ -263,6 +291,47 @@ def _cause(error: Exception, words: IO[bytes] | None) -> str:
     if "UnsupportedClassVersionError" in said:
         return "this Java is too old; Spark needs Java 17 or later: run `make setup`, and look at JAVA_HOME"
     return said.strip() or str(error)
+
+
+@contextmanager
+def _same_interrupt() -> Iterator[None]:
+    """Put back the handler of Ctrl-C that Spark replaces as it starts."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if _has_signals():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Hold back Ctrl-C for the seconds in which the JVM comes up, as until then nothing ends it with this process.
+
+    A second one interrupts at once.
+    """
+    if not _has_signals():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        if held:
+            raise KeyboardInterrupt
+        held.append(number)
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _has_signals() -> bool:
+    """Whether handlers can be set here; one that was not set from Python (None) could not be put back."""
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
 
 
 @contextmanager
@@ -342,16 +411,23 @@ def _host(remote: str) -> str:
 
 @contextmanager
 def _quiet(verbose: bool) -> Iterator[None]:
-    """Keep the Python side of Spark from logging what it also raises."""
+    """Keep the Python side of Spark from logging what it also raises; some of that it logs as nobody (root)."""
     loggers = [] if verbose else [logging.getLogger(name) for name in LOUD_LOGGERS]
     levels = [each.level for each in loggers]
     for each in loggers:
         each.setLevel(logging.CRITICAL + 1)
+    if not verbose:
+        logging.root.addFilter(_is_not_of_py4j)
     try:
         yield
     finally:
         for each, level in zip(loggers, levels, strict=True):
             each.setLevel(level)
+        logging.root.removeFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _stop(session: "SparkSession") -> None:

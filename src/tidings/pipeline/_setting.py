@@ -27,7 +27,7 @@ from tidings.pipeline.ingest import (
     TraceFile,
     check_rows,
     read_table,
-    unreadable_row,
+    unreadable_files,
 )
 from tidings.pipeline.ingest._columns import spark_columns
 from tidings.pipeline.interest import Interests, parse_filters
@@ -67,9 +67,9 @@ def read_setting(
     brokers = None if names is None else spark.createDataFrame(pa.table({"broker": names}))
     raw["subscriptions"] = raw["subscriptions"].append_column("_bad_filter", _are_no_filters(raw["subscriptions"]))
     faults = [file for file in files if file.fault is not None]
-    counts = [(file.table, 1) for file in faults]
+    counts = [(file.table, file.rows_or_one) for file in faults]
     good: dict[str, pa.Table] = {}
-    bad = [_unreadable(faults)]
+    bad = [unreadable_files(faults)]
     for table in SMALL:
         rows = _held(spark, raw[table])
         checked = check_rows(table, rows, clock_tolerance_ns=clock_tolerance_ns, brokers=brokers)
@@ -97,7 +97,7 @@ def read_setting(
         interests=interests,
         audience=audience_of(numbered),
         fingerprint=fingerprint(numbered, names),
-        quarantined=quarantined.select(*unit, "table", "file", "reasons", "row"),
+        quarantined=quarantined.select(*unit, *QUARANTINE_SCHEMA.names),
         rows=spark.createDataFrame(counted).select(*unit, "table", "rows"),
     )
 
@@ -117,11 +117,6 @@ def _are_no_filters(subscriptions: pa.Table) -> pa.Array:
     )
     wrong = {fault.number for fault in faults if fault.filter is not None}
     return pa.array([number in wrong for number in range(len(texts))], pa.bool_())
-
-
-def _unreadable(faults: Sequence[TraceFile]) -> pa.Table:
-    """Files that cannot be read, as rows of the quarantine."""
-    return pa.Table.from_pylist([unreadable_row(file) for file in faults], QUARANTINE_SCHEMA)
 
 
 def fingerprint(subscriptions: pa.Table, brokers: Sequence[str] | None) -> str:

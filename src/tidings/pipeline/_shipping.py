@@ -5,24 +5,55 @@ with the kernels that have been compiled so far, for workers which have its depe
 (docs/guide/spark-cluster.md). Through Connect the package goes as a zip that Python imports from.
 """
 
+import gzip
 import os
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Final
 
 import tidings
 from tidings.errors import ConfigurationError
 
-__all__ = ["existing_environment", "kernels_for_workers", "shipped_to_executors", "zipped_package"]
+__all__ = [
+    "existing_environment",
+    "kernels_for_workers",
+    "shipped_to_executors",
+    "unpackable_environment",
+    "zipped_package",
+]
+
+ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
+"""Spark unpacks others too, but makes nothing in them executable."""
 
 
 def existing_environment(archive: Path) -> Path:
-    """The archive's full path; a ConfigurationError if there is no such file."""
+    """The archive's full path; a ConfigurationError if there is no such file, or if workers could not use it."""
     if not archive.is_file():
         raise ConfigurationError(
             f"{archive}: there is no such environment archive; docs/guide/spark-cluster.md says how to make one"
         )
+    if not archive.name.endswith(ARCHIVES):
+        raise ConfigurationError(
+            f"{archive}: must be one of {', '.join(ARCHIVES)}, as workers could not start the Python of another "
+            "archive; docs/guide/spark-cluster.md says how to make one"
+        )
     return archive.resolve()
+
+
+def unpackable_environment(archive: Path, folder: Path) -> Path:
+    """An archive that executors unpack as it was packed: this one, or a compressed copy in `folder`.
+
+    They unpack a compressed one with `tar`. A plain one they unpack with Java, which refuses links that lead out of it
+    (as an environment's `python` does) and the entry `./` of `tar -C environment .`, and makes nothing executable.
+    """
+    if archive.suffix != ".tar":
+        return archive
+    target = folder / f"{archive.name}.gz"
+    with archive.open("rb") as given, gzip.open(target, "wb", compresslevel=1) as packed:
+        shutil.copyfileobj(given, packed)
+    return target
 
 
 def shipped_to_executors(environment: Path | None, folder: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -148,7 +149,7 @@ def test_files_that_do_not_fit_are_left_to_spark(spark: SparkSession, tmp_path: 
     events = publications({"x": "number", "topic": "whole"}).empty_table()
     tables = {
         "hops/fits.parquet": hops,
-        "hops/more.parquet": hops.append_column("more", pa.array([], pa.int64())),
+        "hops/more.parquet": hops.append_column("more", pa.array([], pa.timestamp("ns"))),
         "hops/other-type.parquet": hops.set_column(4, "enqueued_ns", pa.array([], pa.int32())),
         "publications/events.parquet": events,
         "subscriptions/none.parquet": TABLES["subscriptions"].empty_table(),
@@ -158,10 +159,13 @@ def test_files_that_do_not_fit_are_left_to_spark(spark: SparkSession, tmp_path: 
         pq.write_table(table, tmp_path / name)
     files = find_files([tmp_path])
     own = {table: [file for file in files if file.table == table] for table in ("hops", "publications")}
-    assert [Path(file.path).name for file in fitting(own["hops"], topic="topic")] == ["fits.parquet"]
+    found = [Path(file.path).name for file in fitting(own["hops"], topic="topic")]
+    assert found == ["fits.parquet", "more.parquet"], "columns that nobody asks for are not read"
     assert fitting(own["publications"], topic="x") == [], "a topic that is a number is Spark's to write as text"
     assert fitting(own["publications"], topic="topic") == []
     assert fitting(own["publications"], topic="colour") == own["publications"]
+    left_out = [msgspec.structs.replace(file, left_out={"at": "timestamp[ns]"}) for file in own["publications"]]
+    assert fitting(left_out, topic="colour") == [], "workers would read all attributes"
     pq.write_table(publications({"x": "string"}).empty_table(), tmp_path / "publications" / "unlike.parquet")
     unlike = [file for file in find_files([tmp_path]) if file.table == "publications"]
     assert fitting(unlike, topic="colour") == [], "events whose attributes differ are read together"

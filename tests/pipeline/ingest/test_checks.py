@@ -125,9 +125,10 @@ def test_a_truncated_file_is_in_the_quarantine_and_the_others_are_read(
     path.write_bytes(path.read_bytes()[:300])
     files = find_files([trace])
     assert read_table(spark, "deliveries", files).count() == 1
-    (row,) = unreadable_files(spark, files).collect()
-    assert (row.table, row.file, row.reasons) == ("deliveries", str(path), ["unreadable-file"])
-    assert json.loads(row.row)["size_bytes"] == 300
+    (row,) = unreadable_files(files).to_pylist()
+    assert (row["table"], row["file"], row["reasons"]) == ("deliveries", str(path), ["unreadable-file"])
+    assert json.loads(row["row"])["size_bytes"] == 300
+    assert row["rows"] == 1
 
 
 NAMES = TABLES["deliveries"].names

@@ -11,7 +11,7 @@ import pytest
 
 from tidings.errors import InputError
 from tidings.model.trace import TABLES
-from tidings.pipeline.ingest import TraceFile, find_files
+from tidings.pipeline.ingest import TraceFile, find_files, require_attributes, require_readable
 
 Write = Callable[..., Path]
 
@@ -60,7 +60,11 @@ def test_a_known_file_is_not_opened_again(trace: Path) -> None:
     assert find_files([trace], known=stored) == known
     path = Path(known[0].path)
     path.write_bytes(path.read_bytes()[:-1])
-    assert find_files([trace], known=marked)[0].fault is not None
+    torn = find_files([trace], known=marked)
+    assert torn[0].fault is not None
+    # What could not be read is tried again, though the file looks the same: its disk may be there again.
+    healed = [msgspec.structs.replace(torn[0], fault="was not there"), *torn[1:]]
+    assert find_files([trace], known=healed) == torn
 
 
 def test_a_truncated_file_is_a_fault_and_no_error(trace: Path) -> None:
@@ -76,8 +80,53 @@ def test_a_column_that_spark_does_not_read_is_a_fault(rows: dict[str, list[Any]]
     schema = TABLES["deliveries"]
     number = schema.get_field_index("arrived_ns")
     write("deliveries", rows["deliveries"], schema=schema.set(number, pa.field("arrived_ns", pa.timestamp("ns"))))
+    (found,) = [file for file in find_files([trace]) if file.fault]
+    assert "'arrived_ns' is of type timestamp[ns]" in (found.fault or "")
+    assert found.rows == found.rows_or_one == 1
+    with pytest.raises(InputError, match=r"part-0\.parquet: cannot be read \(column 'arrived_ns'.*put a _ in front"):
+        require_readable([found])
+    require_readable([found], ("publications",))
+
+
+NOBODY_ASKED = (pa.timestamp("ns"), pa.time64("us"), pa.map_(pa.string(), pa.int8()), pa.binary(3), pa.string())
+
+
+def test_columns_that_the_contract_does_not_have_are_not_read(
+    rows: dict[str, list[Any]], trace: Path, write: Write
+) -> None:
+    before = find_files([trace])
+    for table in ("deliveries", "subscriptions", "topology"):
+        schema = TABLES[table]
+        for number, kind in enumerate(NOBODY_ASKED):
+            schema = schema.append(pa.field(f"own-{number}", kind))
+        write(table, rows[table], schema=schema)
+    assert [(file.columns, file.fault) for file in find_files([trace])] == [(file.columns, None) for file in before]
+
+
+def test_an_attribute_that_cannot_be_read_matters_to_those_who_ask_for_it(
+    rows: dict[str, list[Any]], trace: Path, write: Write
+) -> None:
+    schema = TABLES["publications"]
+    attributes = pa.struct([("x", pa.float64()), ("at", pa.timestamp("ns"))])
+    write("publications", rows["publications"], schema=schema.set(6, pa.field("attributes", attributes)))
+    (found,) = [file for file in find_files([trace]) if file.table == "publications"]
+    assert (found.fault, found.left_out) == (None, {"at": "timestamp[ns]"})
+    assert str(found.columns).endswith("`attributes` struct<`x`: double>")
+    require_attributes([found], {"x"})
+    with pytest.raises(InputError, match=r"publications/part-0\.parquet: attribute 'at' is of type timestamp\[ns\]"):
+        require_attributes([found], {"x", "at"})
+    only = pa.struct([("at", pa.timestamp("ns"))])
+    write("publications", rows["publications"], schema=schema.set(6, pa.field("attributes", only)))
+    (found,) = [file for file in find_files([trace]) if file.table == "publications"]
+    assert (found.fault, list(found.left_out)) == (None, ["at"])
+    assert "attributes" not in str(found.columns)
+
+
+def test_attributes_that_are_no_struct_are_a_fault(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
+    some = [{**row, "attributes": '{"x": 1}'} for row in rows["publications"]]
+    write("publications", some, schema=TABLES["publications"].set(6, pa.field("attributes", pa.string())))
     (fault,) = [file.fault for file in find_files([trace]) if file.fault]
-    assert "'arrived_ns' is of type timestamp[ns]" in fault
+    assert "'attributes' is of type string, and must be a struct" in fault
 
 
 def test_a_schema_from_the_future_is_refused(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:

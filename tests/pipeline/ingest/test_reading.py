@@ -80,6 +80,7 @@ def test_columns_of_another_type_are_converted_or_are_faults_of_their_rows(
     for name, kind in [("sequence", pa.string()), ("arrived_ns", pa.float64()), ("subscription", pa.int32())]:
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
     schema = schema.remove(schema.get_field_index("broker"))
+    schema = schema.append(pa.field("nobody asked", pa.timestamp("ns")))  # Spark would refuse to read it
     write(
         "deliveries",
         [

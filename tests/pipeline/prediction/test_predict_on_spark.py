@@ -3,26 +3,60 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
 from tidings.errors import InputError
-from tidings.model.distributions import DelayDistribution, Exponential, Uniform
+from tidings.model.distributions import Uniform
 from tidings.model.scenario import Network, Scenario
+from tidings.pipeline import run_pipeline
 from tidings.pipeline.prediction import SparkPrediction, _scenario, predict_on_spark
 from tidings.pipeline.prediction._rows import SUBSCRIBERS
 from tidings.prediction import Prediction, from_network, from_profiles, predict, read_profiles
-from tidings.prediction._profiles import QUANTILES
+from tidings.simulation import simulate
 
 pytestmark = pytest.mark.spark
 
+MEASURED = """
+duration = "60 s"
+seed = 3
+[topology]
+kind = "explicit"
+brokers = ["a", "b", "c"]
+links = [["a", "b"], ["b", "c"]]
+[links]
+bandwidth = "200 kbit/s"
+propagation = "5 ms"
+loss = 0.01
+[brokers]
+service = { law = "uniform", low = "0 ms", high = "10 ms" }
+[[publishers]]
+name = "p"
+at = "a"
+rate = "10 /s"
+lifetime = "1 s"
+attributes = { x = { range = [1, 6] }, topic = { values = ["a", "b", "c"] } }
+[[publishers]]
+name = "q"
+at = "c"
+rate = "10 /s"
+lifetime = { law = "uniform", low = "100 ms", high = "400 ms" }
+attributes = { x = { range = [1, 6] }, topic = { values = ["a", "b", "c"] } }
+[[subscribers]]
+name = "s"
+at = "all"
+per_broker = 4
+filter = "x <= {most} OR topic = 'a'"
+max_delay = [{ delay = "40 ms" }, { delay = "200 ms" }]
+parameters = { most = { range = [0, 6] } }
+[[subscribers]]
+name = "nothing"
+at = "b"
+filter = "x > 9"
+"""
 SCENARIO = """
 duration = "1 h"
 seed = 9
@@ -64,63 +98,6 @@ filter = "topic = 'none'"
 scheduling = "fifo"
 expired = "forward"
 """
-
-
-def duration(name: str, law: DelayDistribution) -> dict[str, Any]:
-    """The columns that a profile has of a duration."""
-    values = law.sample(np.random.default_rng(1), 4_000)
-    return {
-        f"{name}_count": len(values),
-        f"{name}_mean_s": float(values.mean()),
-        f"{name}_scv": float(values.var() / values.mean() ** 2),
-        f"{name}_min_ns": int(values.min() * 1e9),
-        f"{name}_max_ns": int(values.max() * 1e9),
-        f"{name}_quantiles_ns": (np.quantile(values, QUANTILES) * 1e9).astype(int).tolist(),
-    }
-
-
-def write_profiles(directory: Path) -> None:
-    """Three brokers in a row, a publisher at each end, 40 subscriptions and 300 kinds of events."""
-    generator = np.random.default_rng(3)
-    brokers, ends = ["a", "b", "c"], [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]
-    names = [f"s{number}" for number in range(40)]
-    link = {"loss": 0.01, "lost": 40, "wait_max_ns": 0, "expired": 0, "hopeless": 0, "bytes": 400_000}
-    publisher = {"rate_per_s": 3.0, "events": 4000, "size_mean_bytes": 100.0, "size_min_bytes": 100}
-    content = []
-    for number in range(300):
-        matched = sorted(generator.choice(names[:-1], size=int(generator.integers(0, 6)), replace=False).tolist())
-        content.append(
-            {
-                "publisher": f"p{number % 2}",
-                "subscriptions": matched,
-                "events": int(generator.integers(1, 50)),
-                "lifetime_ns": 10**9 if number % 2 else int(generator.integers(1, 5)) * 10**8,
-            }
-        )
-    tables = {
-        "publishers": [
-            publisher
-            | duration("gap", Exponential(scale=1 / 3))
-            | {"publisher": f"p{k}", "size_max_bytes": 100}
-            | {"brokers": [home]}
-            for k, home in enumerate("ac")
-        ],
-        "content": content,
-        "brokers": [{"broker": name} | duration("service", Uniform(low=0.0, high=0.2)) for name in brokers],
-        "links": [
-            {"source": one, "target": other} | link | duration("delay", Uniform(low=0.01, high=0.05))
-            for one, other in ends
-        ],
-        "current/setting/topology": [{"kind": "broker", "source": name, "target": None} for name in brokers]
-        + [{"kind": "link", "source": one, "target": other} for one, other in ends],
-        "current/setting/subscriptions": [
-            {"subscription": name, "broker": brokers[k % 3], "max_delay_ns": [None, 4 * 10**8][k % 2]}
-            for k, name in enumerate(names)
-        ],
-    }
-    for name, rows in tables.items():
-        (directory / name).mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(rows), directory / name / "part.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +173,16 @@ def test_what_is_dropped_and_balanced_routes(
 
 @pytest.mark.full
 def test_from_profiles(spark: SparkSession, tmp_path: Path, released: list[SparkPrediction]) -> None:
-    """The tables as a pipeline run leaves them; one subscription is never matched, lifetimes differ."""
-    write_profiles(tmp_path)
-    found = predict_on_spark(spark, tmp_path)
+    """The tables that a pipeline run leaves; one subscription is never matched, lifetimes differ."""
+    simulate(Scenario.parse(MEASURED).expand(), out=tmp_path / "trace")
+    run_pipeline(spark, [tmp_path / "trace"], tmp_path / "scores")
+    found = predict_on_spark(spark, tmp_path / "scores")
     released.append(found)
-    assert_same(found, predict(from_profiles(read_profiles(tmp_path))))
+    told = predict(from_profiles(read_profiles(tmp_path / "scores")))
+    assert_same(found, told)
+    shares = [each.on_time_reliability for each in told.subscribers.values()]
+    assert shares.count(None) == 1
+    assert len(set(shares)) > 5
 
 
 def test_what_is_refused(spark: SparkSession, network: Network, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class Judging:
 def fitting(files: Sequence[TraceFile], *, topic: str) -> list[TraceFile]:
     """Those of the files of one table that workers can read as they are.
 
-    Publications have to be alike, all of them, with attributes of the four kinds; a topic has to be a string.
+    Publications have to be alike, all of them, with attributes of the four kinds and no others; a topic has to be a
+    string.
     """
     if not files:
         return []
@@ -73,6 +74,8 @@ def fitting(files: Sequence[TraceFile], *, topic: str) -> list[TraceFile]:
         return [file for file in readable if file.columns == fixed]
     kinds = {file.columns for file in files if file.fault is None}
     if len(kinds) != 1 or len(readable) < len([file for file in files if file.fault is None]):
+        return []
+    if any(file.left_out for file in readable):
         return []
     columns = kinds.pop()
     assert isinstance(columns, str)
@@ -120,7 +123,8 @@ def _read(table: str, path: str, piece: int, of: int, judging: Judging) -> Itera
     try:
         with pq.ParquetFile(path, read_dictionary=names) as file:
             for groups in _together(file.metadata, piece, of, judging):
-                rows = file.read_row_groups(groups, use_threads=False).unify_dictionaries().combine_chunks()
+                rows = file.read_row_groups(groups, columns=TABLES[table].names, use_threads=False)
+                rows = rows.unify_dictionaries().combine_chunks()
                 yield from rows.to_batches(ROWS_PER_BATCH)
     except (OSError, pa.ArrowException) as error:
         raise DamagedFileError(path) from error

@@ -49,7 +49,11 @@ def quarantine_columns(table: str) -> list[Column]:
     """A checked row as a row of the quarantine."""
     shown = fn.coalesce(fn.col("_raw"), fn.to_json(fn.struct(*TABLES[table].names), JSON_OPTIONS))
     file = shown_path(fn.col("_file")).alias("file")
-    return [fn.lit(table).alias("table"), file, fn.col("reasons"), shown.alias("row")]
+    return [fn.lit(table).alias("table"), file, fn.col("reasons"), shown.alias("row"), _one()]
+
+
+def _one() -> Column:
+    return fn.lit(1).cast("bigint").alias("rows")
 
 
 def bad_rows(table: str, checked: DataFrame) -> DataFrame:
@@ -80,7 +84,7 @@ def _value(name: str) -> Column:
 
 
 def _bad(table: str) -> Column:
-    return fn.when(fn.size("reasons") > 0, fn.struct(*quarantine_columns(table)[1:])).cast(_BAD).alias("bad")
+    return fn.when(fn.size("reasons") > 0, fn.struct(*quarantine_columns(table)[1:4])).cast(_BAD).alias("bad")
 
 
 def found_again(faults: DataFrame, checked: Mapping[str, DataFrame]) -> DataFrame:
@@ -105,4 +109,5 @@ def _found_again(table: str, faults: DataFrame, checked: DataFrame) -> DataFrame
         "found.file",
         fn.array("fault.reason").alias("reasons"),
         "found.row",
+        _one(),
     )

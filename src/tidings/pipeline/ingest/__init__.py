@@ -21,9 +21,8 @@ from tidings.pipeline.ingest._checks import (
     quarantine_rows,
     split,
     unreadable_files,
-    unreadable_row,
 )
-from tidings.pipeline.ingest._files import NEEDED, TraceFile, find_files
+from tidings.pipeline.ingest._files import NEEDED, TraceFile, find_files, require_attributes, require_readable
 from tidings.pipeline.ingest._mapping import Mapping, load_mapping
 from tidings.pipeline.ingest._paths import shown_path
 from tidings.pipeline.ingest._reading import by_kind, read_table
@@ -80,9 +79,10 @@ __all__ = [
     "load_mapping",
     "quarantine_rows",
     "read_table",
+    "require_attributes",
+    "require_readable",
     "shown_path",
     "split",
     "unreadable_files",
-    "unreadable_row",
     "warmup_of",
 ]

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, DoubleType, StructField, StructType
 
@@ -50,7 +50,6 @@ __all__ = [
     "quarantine_rows",
     "split",
     "unreadable_files",
-    "unreadable_row",
 ]
 
 TIME_NS_MAX: Final = 1 << 62
@@ -134,19 +133,24 @@ def quarantine_rows(table: str, rows: DataFrame) -> DataFrame:
     shown = f.to_json(f.struct(*_contract(table)), JSON_OPTIONS)
     row = f.coalesce(f.col("_raw"), shown) if "_raw" in rows.columns else shown
     file = shown_path(f.col("_file")) if "_file" in rows.columns else f.lit(None).cast("string")
-    return rows.select(f.lit(table).alias("table"), file.alias("file"), "reasons", row.alias("row"))
+    named = [f.lit(table).alias("table"), file.alias("file"), f.col("reasons"), row.alias("row")]
+    return rows.select(*named, f.lit(1).cast("bigint").alias("rows"))
 
 
-def unreadable_files(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
+def unreadable_files(files: Sequence[TraceFile]) -> pa.Table:
     """Files that cannot be read, as rows of the quarantine, one each."""
-    rows = [unreadable_row(file) for file in files if file.fault is not None]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, QUARANTINE_SCHEMA))
-
-
-def unreadable_row(file: TraceFile) -> dict[str, object]:
-    """A file that cannot be read, as a row of the quarantine."""
-    shown = _json({"fault": file.fault, "size_bytes": file.size_bytes})
-    return {"table": file.table, "file": file.path, "reasons": [UNREADABLE_FILE], "row": shown}
+    rows = [
+        {
+            "table": file.table,
+            "file": file.path,
+            "reasons": [UNREADABLE_FILE],
+            "row": _json({"fault": file.fault, "size_bytes": file.size_bytes}),
+            "rows": file.rows_or_one,
+        }
+        for file in files
+        if file.fault is not None
+    ]
+    return pa.Table.from_pylist(rows, QUARANTINE_SCHEMA)
 
 
 def known_brokers(topology: DataFrame) -> DataFrame:

@@ -2,7 +2,9 @@
 
 A Parquet file is read with the types that it has (said by its footer, so nothing is inferred), and then brought to the
 contract's: a wider or narrower number, a date in place of a string. What does not convert is NULL and a fault of its
-row. Attributes are of four kinds (number, whole, string, boolean); what is none of these becomes a string.
+row. Attributes are of four kinds (number, whole, string, boolean); what is none of these becomes a string. Columns that
+the contract does not have are not read, so their types do not matter; an attribute of a type that Spark does not read
+matters only to those who ask for it (`require_attributes`).
 """
 
 from typing import Final
@@ -11,7 +13,7 @@ import pyarrow as pa
 
 from tidings.model.trace import TABLES
 
-__all__ = ["KIND_TYPES", "TYPES", "quoted", "spark_columns"]
+__all__ = ["KIND_TYPES", "TYPES", "contract_columns", "quoted", "spark_columns"]
 
 KIND_TYPES: Final[dict[str, str]] = {
     "number": "double",
@@ -53,8 +55,30 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def contract_columns(table: str, schema: pa.Schema) -> tuple[str | None, str | None, dict[str, str]]:
+    """Those of a file's columns that the contract has, as Spark DDL, or else the fault: one that Spark cannot read.
+
+    Attributes that it cannot read are left out, and returned with their types.
+    """
+    fields, left_out = [], dict[str, str]()
+    for field in schema:
+        if field.name not in TABLES[table].names:
+            continue
+        if field.name != "attributes":
+            fields.append(field)
+        elif not pa.types.is_struct(field.type):
+            return None, f"column 'attributes' is of type {field.type}, and must be a struct with a field for each", {}
+        else:
+            left_out = {inner.name: str(inner.type) for inner in field.type if _spark_type(inner.type) is None}
+            kept = [inner for inner in field.type if inner.name not in left_out]
+            # Spark reads no struct without fields; a file without attributes is as good.
+            fields += [pa.field(field.name, pa.struct(kept))] if kept else []
+    columns, fault = spark_columns(pa.schema(fields))
+    return columns, fault, left_out
+
+
 def spark_columns(schema: pa.Schema) -> tuple[str | None, str | None]:
-    """A file's columns as Spark DDL, or else the fault: a column that Spark cannot read."""
+    """Columns as Spark DDL, or else the fault: a column that Spark cannot read."""
     columns = []
     for field in schema:
         kind = _spark_type(field.type)

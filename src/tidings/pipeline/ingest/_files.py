@@ -6,8 +6,10 @@ Rules:
   begin with ``_`` or ``.`` are half-written or not data, and are never read.
 - A Parquet footer is read once per file, on a pool of threads, and not at all for a file that is known already (same
   path, size and time of change). It gives the columns, the number of rows and the range of times and numbers.
-- A file that cannot be read is not an error but a file with a `fault`; it ends in the quarantine. A file of a version
-  of the contract that we do not know is an InputError: all of it would be misread, not one row.
+- A file that cannot be read is not an error but a file with a `fault`; it ends in the quarantine, with as many rows as
+  its footer says, and is looked into again by the next run. A file of a version of the contract that we do not know is
+  an InputError: all of it would be misread, not one row.
+- Columns that the contract does not have are not read, whatever their types.
 - Places are local paths, or addresses (``s3://...``, ``hdfs://...``) that PyArrow can list.
 """
 
@@ -26,12 +28,12 @@ import pyarrow.parquet as pq
 
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, VERSION
-from tidings.pipeline.ingest._columns import spark_columns
+from tidings.pipeline.ingest._columns import contract_columns
 
 if TYPE_CHECKING:
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["NEEDED", "TraceFile", "find_files"]
+__all__ = ["NEEDED", "TraceFile", "find_files", "require_attributes", "require_readable"]
 
 FOOTER_THREADS: Final = 16
 HEADER_BYTES_MAX: Final = 1 << 20
@@ -42,10 +44,12 @@ Format = Literal["parquet", "csv", "json-lines"]
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a trace. `columns` is what it holds (Parquet: as Spark DDL; CSV: its header); None where unknown.
+    """One file of a trace. `columns` is what it holds of the contract (Parquet: as Spark DDL; CSV: its whole header);
+    None where unknown.
 
     The ranges of `sequence` and `received_ns` come from Parquet statistics and are None where the file has none.
-    `sample` is the share of events that the writer kept. `fault` says why the file cannot be read.
+    `sample` is the share of events that the writer kept. `left_out` are attributes that cannot be read, by name, with
+    their types. `fault` says why the file cannot be read.
     """
 
     table: str
@@ -60,7 +64,13 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
     least_received_ns: int | None = None
     greatest_received_ns: int | None = None
     sample: float = 1.0
+    left_out: dict[str, str] = {}
     fault: str | None = None
+
+    @property
+    def rows_or_one(self) -> int:
+        """What an unreadable file counts for: its rows, or itself."""
+        return 1 if self.rows is None else self.rows
 
 
 class _Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +91,8 @@ def find_files(
 ) -> list[TraceFile]:
     """The complete files of a trace, by table and path; an InputError names what is missing and the remedy.
 
-    A file that `known` has, unchanged, is taken from there. A table in `needed` without files is an error, unless the
-    mapping gives it.
+    A file that `known` has, unchanged and without a fault, is taken from there. A table in `needed` without files is
+    an error, unless the mapping gives it.
     """
     if not traces:
         raise InputError("no trace given: name the directory of a trace, such as `tidings simulate --out` writes")
@@ -95,7 +105,7 @@ def find_files(
         for file in _assign(str(trace), listed, mapping):
             key = (file.table, file.path)
             seen = before.get((*key, file.size_bytes, file.modified_ns))
-            if seen is not None:
+            if seen is not None and seen.fault is None:
                 files[key] = seen
             else:
                 new[key] = filesystem, root + file.path.removeprefix(address), file
@@ -103,6 +113,28 @@ def find_files(
         files.update(zip(new, pool.map(lambda found: _look_into(*found, mapping=mapping), new.values()), strict=True))
     _require(needed, traces, files.values(), mapping)
     return [files[key] for key in sorted(files)]
+
+
+def require_readable(files: Iterable[TraceFile], tables: Iterable[str] = tuple(TABLES)) -> None:
+    """An InputError that names a file of these tables with a fault, where it cannot go to a quarantine."""
+    for file in files:
+        if file.fault is not None and file.table in tables:
+            raise InputError(
+                f"{file.path}: cannot be read ({file.fault}); bring a whole copy, or put a _ in front of its name to "
+                "leave it out"
+            )
+
+
+def require_attributes(files: Iterable[TraceFile], names: Iterable[str]) -> None:
+    """An InputError if one of these attributes, which somebody asks for, is of a type that cannot be read."""
+    wanted = sorted(names)
+    for file in files:
+        for name in wanted:
+            if name in file.left_out:
+                raise InputError(
+                    f"{file.path}: attribute {name!r} is of type {file.left_out[name]}, which Spark does not read, and "
+                    "a filter or --topic asks for it; write it as a number, a whole number, a string or a boolean"
+                )
 
 
 def _list(filesystem: pafs.FileSystem, root: str, address: str) -> list[_Listed]:
@@ -250,10 +282,11 @@ def _with_footer(filesystem: pafs.FileSystem, place: str, file: TraceFile) -> Tr
         )
     least, greatest = _range(metadata, "sequence")
     least_received, greatest_received = _range(metadata, "received_ns")
-    columns, fault = spark_columns(schema)
+    columns, fault, left_out = contract_columns(file.table, schema)
     return msgspec.structs.replace(
         file,
         columns=columns,
+        left_out=left_out,
         fault=fault,
         rows=metadata.num_rows,
         least_sequence=least,

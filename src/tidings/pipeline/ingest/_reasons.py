@@ -42,7 +42,7 @@ NOT_MATCHING: Final = "not-matching"
 DUPLICATE: Final = "duplicate"
 
 REASONS: Final = {
-    UNREADABLE_FILE: "the file cannot be read: truncated, or a column of a type that cannot be read",
+    UNREADABLE_FILE: "the file cannot be read: truncated, or a field of the contract in a type that cannot be read",
     MALFORMED: "the line is not a row of its format: not JSON, or more or fewer fields than the header",
     WRONG_TYPE: "a value is not of its field's type",
     MISSING_ID: "a field that is never NULL has no value, or the file has no such column",
@@ -57,8 +57,9 @@ REASONS: Final = {
 }
 """Every reason and what it means."""
 
-QUARANTINE: Final = "table string, file string, reasons array<string>, row string"
-"""The table of bad rows; `row` is the row as JSON, as it was read, or the fault of a file that cannot be read."""
+QUARANTINE: Final = "table string, file string, reasons array<string>, row string, rows bigint"
+"""The table of bad rows; `row` is the row as JSON, as it was read, or the fault of a file that cannot be read. `rows`
+is 1, or as many as such a file has by its footer (1 if not even that can be read)."""
 
 QUARANTINE_SCHEMA: Final = pa.schema(
     [
@@ -66,6 +67,7 @@ QUARANTINE_SCHEMA: Final = pa.schema(
         ("file", pa.string()),
         ("reasons", pa.list_(pa.string())),
         ("row", pa.string()),
+        ("rows", pa.int64()),
     ]
 )
 """The same as Arrow has it."""

@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.ordering import FALSE_MATCHES, Policy
+from tidings.pipeline._places import require_writable, spark_place
 from tidings.pipeline.ingest import (
     NEGATIVE_DELAY,
     REASONS,
@@ -30,6 +31,8 @@ from tidings.pipeline.ingest import (
     find_files,
     load_mapping,
     read_table,
+    require_attributes,
+    require_readable,
 )
 from tidings.pipeline.interest import parse_filters, with_matches
 from tidings.pipeline.ordering._cells import FOUND, PAIR, PUBLICATION, CellReplay
@@ -93,12 +96,15 @@ def replay_orders(
     chosen = ReplayOptions() if options is None else options
     report: Progress = (lambda _stage: None) if progress is None else progress
     _check_policies(policies)
-    place = None if out is None else _place(str(out))
+    place = None if out is None else _place(out)
     report("looking for files")
     mapping = None if chosen.mapping is None else load_mapping(chosen.mapping)
     files = find_files(traces, mapping=mapping, needed=NEEDED)
+    require_readable(files, (*NEEDED, "topology"))
     _refuse_samples(files)
     spark = session() if callable(session) else session  # one of Connect is of another class
+    if place is not None:
+        require_writable(spark, place)
     replay = _Replay(spark, files, mapping, tuple(policies), chosen, report)
     return replay.go(place)
 
@@ -112,14 +118,14 @@ def _check_policies(policies: Sequence[Policy]) -> None:
         raise ConfigurationError(f"policy {twice} is given twice; give each once")
 
 
-def _place(out: str) -> str:
+def _place(out: str | Path) -> str:
     """Where the table goes, as Spark takes it; it must not be there yet."""
-    if "://" in out:
-        return f"{out.rstrip('/')}/pairs"
-    place = Path(out).absolute() / "pairs"
-    if place.exists():
-        raise InputError(f"{place}: there is a replay already; remove it, or give another directory")
-    return f"file:{place}"
+    place = f"{spark_place(out)}/pairs"
+    if place.startswith("file:") and Path(place.removeprefix("file:")).exists():
+        raise InputError(
+            f"{place.removeprefix('file:')}: there is a replay already; remove it, or give another directory"
+        )
+    return place
 
 
 def _refuse_samples(files: Sequence[TraceFile]) -> None:
@@ -208,6 +214,7 @@ class _Replay:
         if not any(policy.record for policy in self._policies):
             return good.select("publisher", "sequence", "departure_ns", fn.array().cast("array<int>").alias("matches"))
         interests, unread = parse_filters(subscriptions)
+        require_attributes(self._files, interests.attributes)
         assert not unread, "subscriptions whose filter does not parse are bad rows"
         return with_matches(good, interests).select("publisher", "sequence", "departure_ns", "matches")
 

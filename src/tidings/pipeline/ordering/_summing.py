@@ -63,7 +63,7 @@ class Summed(msgspec.Struct, frozen=True, kw_only=True):
 
 def sum_up(found: DataFrame, policies: Sequence[Policy]) -> Summed:
     """One pass over FOUND."""
-    delivered = fn.col("received") - fn.col("duplicates") - fn.col("forgotten")
+    delivered = fn.col("received") - fn.col("duplicates")
     by_pair = [
         fn.percentile_approx(fn.try_divide(name, delivered), list(QUANTILES), RANK_PRECISION).alias(f"{name}_quantiles")
         for name in ("hold_ns", "assessed_ns")
@@ -109,7 +109,7 @@ class _StaticLatches:
 def _policy_replay(policy: Policy, row: Mapping[str, object], latches: _StaticLatches) -> PolicyReplay:
     counts = {name: int(str(row[name])) for name in COUNTS}
     late, violations = counts["out_of_order"], counts["violations"]
-    delivered = max(counts["received"] - counts["duplicates"] - counts["forgotten"], 1)
+    delivered = max(counts["received"] - counts["duplicates"], 1)
 
     def in_ms(name: str) -> PairQuantiles:
         p50, p90 = (value / 1e6 for value in row[f"{name}_quantiles"])  # type: ignore[attr-defined]

@@ -22,7 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidings.errors import ConfigurationError, InputError
 from tidings.model.trace import TABLES
 from tidings.ordering import Policy
-from tidings.pipeline.ingest import TraceFile, check_rows, find_files
+from tidings.pipeline._places import local_path
+from tidings.pipeline.ingest import TraceFile, check_rows, find_files, require_attributes, require_readable
 from tidings.pipeline.interest import parse_filters, with_matches
 from tidings.pipeline.ordering._monitoring import FIGURES
 from tidings.pipeline.ordering._processing import COUNTED, PUBLICATION, OrderProcessor
@@ -102,8 +103,9 @@ def watch_orders(
     if not policies:
         raise ConfigurationError("no policy to watch; give at least one, such as P-0.05-25 or ours-quantile")
     files = find_files([trace])
+    require_readable(files, ("publications", "deliveries", "subscriptions", "topology"))
     watch = _Watch(
-        spark, Path(trace).absolute(), Path(out).absolute(), tuple(policies), options or WatchOrders(), listener
+        spark, Path(trace).absolute(), local_path(out).absolute(), tuple(policies), options or WatchOrders(), listener
     )
     return watch.go(files, threading.Event() if stop is None else stop)
 
@@ -130,6 +132,7 @@ class _Watch:
         subscriptions = numbered_subscriptions(self._spark, files, brokers)
         self._names = numbers(self._spark, subscriptions)
         interests, _ = parse_filters(subscriptions)
+        require_attributes(files, interests.attributes)
         published = with_matches(self._stream("publications", files, brokers), interests)
         rows = self._rows(published, self._stream("deliveries", files, brokers))
         counted = rows.groupBy("publisher", "bucket").transformWithState(

@@ -14,7 +14,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.errors import InputError
-from tidings.pipeline.ingest import Mapping, TraceFile, check_rows, known_brokers, read_table, split
+from tidings.pipeline.ingest import (
+    Mapping,
+    TraceFile,
+    check_rows,
+    known_brokers,
+    read_table,
+    require_attributes,
+    split,
+)
 from tidings.pipeline.interest import Interests, parse_filters
 from tidings.routing import Overlay
 
@@ -115,6 +123,7 @@ def _subscriptions(
         raise InputError(f"{files[0].path}: the trace has no subscription, so there is nobody to be near to")
     number = pa.array(np.arange(len(table), dtype=np.int32))
     interests, unread = parse_filters(table.append_column("number", number))
+    require_attributes(files, interests.attributes)
     assert not unread, "subscriptions whose filter does not parse are bad rows"
     owners = list(zip(table["subscriber"].to_pylist(), table["broker"].to_pylist(), strict=True))
     readers = {owner: place for place, owner in enumerate(sorted(set(owners)))}

@@ -27,6 +27,7 @@ from tidings.pipeline.ingest import (
     find_files,
     load_mapping,
     read_table,
+    require_readable,
     warmup_of,
 )
 from tidings.pipeline.interest import ship
@@ -108,6 +109,7 @@ def place_on_spark(
     report("looking for files")
     mapping = None if chosen.mapping is None else load_mapping(chosen.mapping)
     files = find_files(traces, mapping=mapping, needed=NEEDED)
+    require_readable(files, NEEDED)
     warmup_ns = warmup_of(files) if chosen.warmup_ns is None else chosen.warmup_ns
     spark = session() if callable(session) else session  # one of Connect is of another class
     with naming_damaged_files():

@@ -11,7 +11,7 @@ Spark Connect API is used, so a prediction runs on this machine, on a cluster an
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from tidings.errors import InputError
 from tidings.model.scenario import Network
+from tidings.pipeline._places import require_writable, spark_place
 from tidings.pipeline.prediction._measured import MeasuredContent
 from tidings.pipeline.prediction._rows import SUBSCRIBERS
 from tidings.pipeline.prediction._scenario import ScenarioContent
@@ -64,7 +65,7 @@ def predict_on_spark(
     `alpha` blurs the content of a scenario; `drops_expired` overrides what the source says. With `out` the table
     `subscribers` is written to that directory as Parquet, and read from there.
     """
-    place = None if out is None else _free_place(out)
+    place = None if out is None else _free_place(spark, out)
     tell = progress or (lambda _: None)
     content: ScenarioContent | MeasuredContent
     if isinstance(source, Network):
@@ -98,13 +99,15 @@ def predict_on_spark(
     return SparkPrediction(network=plan.prediction(), subscribers=subscribers, release=content.release)
 
 
-def _free_place(out: str | PathLike[str]) -> str:
-    directory = Path(fspath(out))
+def _free_place(spark: "SparkSession", out: str | PathLike[str]) -> str:
+    place = spark_place(out)
+    require_writable(spark, place)
+    directory = Path(place.removeprefix("file:"))
     if directory.is_file():
         raise InputError(f"{directory} is a file; give a directory for the prediction")
     if directory.is_dir() and any(directory.iterdir()) and not (directory / SUBSCRIBERS_TABLE).is_dir():
         raise InputError(f"{directory} already holds something that is not a prediction; give another directory")
-    return f"{fspath(out).rstrip('/')}/{SUBSCRIBERS_TABLE}"
+    return f"{place}/{SUBSCRIBERS_TABLE}"
 
 
 def _by_publisher(spark: "SparkSession", wanted: "DataFrame", content_of: list[int]) -> "DataFrame":

@@ -41,7 +41,9 @@ __all__ = ["QUARANTINED", "ROWS", "Counting", "JoinedRows", "join_rows"]
 
 Array = npt.NDArray[Any]
 
-QUARANTINED: Final = "publisher string, chunk bigint, table string, file string, reasons array<string>, row string"
+QUARANTINED: Final = (
+    "publisher string, chunk bigint, table string, file string, reasons array<string>, row string, rows bigint"
+)
 """A row of the quarantine and the unit that it belongs to."""
 ROWS: Final = "publisher string, chunk bigint, table string, rows bigint"
 """How many rows a table has in a unit."""
@@ -346,6 +348,7 @@ def _bad(rows: GatheredRows, *, has_reasons: bool) -> dict[str, Any]:
         "chunk": rows.chunk[mine],
         "table": [TABLES[kind] for kind in rows.of[mine].tolist()],
         **{name: bad.field(name) for name in ("file", "reasons", "row")},
+        "rows": np.ones(len(mine), np.int64),
     }
 
 

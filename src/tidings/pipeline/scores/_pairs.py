@@ -4,9 +4,10 @@ Rules:
 
 - matched = on_time + late + lost; `lost` (a false negative) was never delivered as far as the trace goes, whatever the
   reason: lost on a link, dropped, or still on its way at the end.
-- On-time reliability R is on_time / matched (papers B and D), with Wilson's interval; over all subscriptions it is
-  paper C's delivery rate (equation 1). `delivered_share` counts what came late as well. Earnings are the prices of what
-  came on time (equation 2), added as decimals so that they do not depend on the order.
+- On-time reliability R is on_time / matched (papers B and D), with Wilson's interval, which assumes that events are
+  independent; over all subscriptions it is paper C's delivery rate (equation 1). `delivered_share` counts what came
+  late as well. Earnings are the prices of what came on time (equation 2), added as decimals so that they do not depend
+  on the order.
 - A FIFO violation is an event that is delivered after a later event of the same publisher to the same subscription.
   Inside a chunk every one is found. Across the border of a chunk the last BORDER_EVENTS sequence numbers before it are
   held against everything after it; an event that is overtaken from the next chunk although it is further from the

@@ -28,7 +28,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.pipeline._job import PipelineOptions, run_pipeline
-from tidings.pipeline._result import PipelineResult
+from tidings.pipeline._places import local_path
+from tidings.pipeline._result import PipelineResult, check_bad
 from tidings.pipeline._store import Store, open_store
 from tidings.pipeline.ingest import Mapping, find_files, load_mapping, read_table
 from tidings.pipeline.streaming._discovery import missing, new_files
@@ -81,19 +82,21 @@ def watch_trace(
     """Keep the answer in `out` that of `run_pipeline` over a directory that grows, and tell the listener.
 
     `session` may be a function: it is called when there is a trace. `stop` ends the watch after the current batch.
-    The result is the last one; None if there was nothing before it ended.
+    The result is the last one; None if there was nothing before it ended. Rows may be bad only until others come, so
+    too many of them are an error (TooManyBadRows) when the watch ends by itself, not before.
     """
     chosen = WatchOptions() if options is None else options
     stopped = threading.Event() if stop is None else stop
     asked = PipelineOptions() if pipeline is None else pipeline
     mapping = None if asked.mapping is None else load_mapping(asked.mapping)
-    with open_store(Path(out) / FOLDER):  # for the lock: one watch at a time
+    place = local_path(out)
+    with open_store(place / FOLDER):  # for the lock: one watch at a time
         if not _wait_for_trace(str(trace), mapping, chosen, listener, stopped):
             listener(End(reason="stopped", batches=0, result=None))
             return None
         spark = session if isinstance(session, SparkSession) else session()
-        with sole_driver(spark, Path(out) / FOLDER / ".driver"):
-            return _Watcher(spark, str(trace), Path(out), chosen, asked, mapping, listener, stopped).go()
+        with sole_driver(spark, place / FOLDER / ".driver"):
+            return _Watcher(spark, str(trace), place, chosen, asked, mapping, listener, stopped).go()
 
 
 def _wait_for_trace(
@@ -165,6 +168,8 @@ class _Watcher:
         for score in self._windows.open():
             self._listener(score)
         self._listener(End(reason=reason, batches=self._batches, result=self._result))
+        if self._result is not None and reason != "stopped":
+            check_bad(self._result, self._pipeline.max_bad)
         return self._result
 
     def count(self, files: DataFrame, batch: int) -> None:
@@ -218,7 +223,8 @@ class _Watcher:
     def _bring_up_to_date(self, batch: int | None, departure_ns: int | None, files: list[str] | None = None) -> None:
         """Count what is new, and report what has become final."""
         began_s = time.monotonic()
-        result = run_pipeline(self._spark, [self._trace], self._out, self._pipeline, progress=self._tell)
+        asked = replace(self._pipeline, max_bad=1.0)
+        result = run_pipeline(self._spark, [self._trace], self._out, asked, progress=self._tell)
         self._pipeline = replace(self._pipeline, from_scratch=False)
         self._tell("looking at windows")
         seen = departure_ns if files is None else self._greatest_departure_ns(files)

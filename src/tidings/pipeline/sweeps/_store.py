@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidings.errors import InputError
+from tidings.pipeline._places import require_writable, spark_place
 from tidings.pipeline.sweeps._cells import FIGURES, RUNS, Cell
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ class Store:
 
     def __init__(self, spark: "SparkSession", out: str) -> None:
         self._spark = spark
-        self._out = out.rstrip("/") or "/"
-        place = Path(out)
+        self._out = spark_place(out)
+        require_writable(spark, self._out)
+        place = Path(self._out.removeprefix("file:"))
         if place.is_file():
             raise InputError(f"{out} is a file; give a directory for the results of the sweep")
         if place.is_dir() and any(place.iterdir()) and not (place / "runs").is_dir():
@@ -85,6 +87,7 @@ class Store:
 
         try:
             runs = self._spark.read.schema(RUNS).option("recursiveFileLookup", "true").parquet(f"{self._out}/runs")
+            runs.schema  # noqa: B018 - through Connect a plan is looked at only when it is asked for something
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
