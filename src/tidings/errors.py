@@ -1,4 +1,4 @@
-"""Every error that Tidings raises on purpose, split by who is at fault.
+"""Every error that Tidings raises on purpose, split by who is at fault; and the one warning.
 
 A message names the thing, the place and the remedy. ``assert`` is for our own bugs; anything below
 is for somebody else's: the command line turns these into one clear message and an exit code.
@@ -8,6 +8,7 @@ __all__ = [
     "ConfigurationError",
     "EventError",
     "FilterError",
+    "FilterWarning",
     "InputError",
     "ScenarioError",
     "TidingsError",
@@ -28,6 +29,15 @@ class InputError(TidingsError):
 
 class FilterError(InputError):
     """Raised when a filter text is malformed; `position` is the offset of the offending character."""
+
+    def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+
+class FilterWarning(UserWarning):
+    """Given when a filter is well-formed but hardly says what was meant; `position` is the offset of the doubt."""
 
     def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
         super().__init__(message)

@@ -120,6 +120,28 @@ def test_errors_are_one_message_and_one_json_document(run, tmp_path):
     assert error["message"] in told.stderr
 
 
+def test_a_string_in_double_quotes_is_warned_about_on_standard_error(run, tmp_path):
+    asked = 'country = "UK"'
+    for arguments in (["explain", asked], ["covers", asked, "TRUE"], ["test", asked, "--event", "{}"]):
+        result = run("filter", *arguments)
+        assert result.exit_code == 0
+        assert result.stderr.startswith('warning: "UK" is compared as an attribute')
+        assert result.stderr.endswith("write a string in single quotes: 'UK'.\n")
+        assert "warning" not in result.stdout
+    assert len(json.loads(run("filter", "explain", asked, "--json").stdout)["warnings"]) == 1
+    assert json.loads(run("filter", "explain", "country = 'UK'", "--json").stdout)["warnings"] == []
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        Path(example("shops.toml")).read_text("utf-8").replace("\"kind = 'price'\"", "'kind = \"price\"'"), "utf-8"
+    )
+    for command in (["scenario", "check"], ["scenario", "show"]):
+        result = run(*command, str(path))
+        assert result.exit_code == 0
+        assert 'subscribers[0].filter: "price" is compared as an attribute' in result.stderr
+    (warning,) = json.loads(run("scenario", "check", str(path), "--json").stdout)["warnings"]
+    assert warning.startswith(f"{path}:")
+
+
 def test_filter_explain(run):
     result = run("filter", "explain", "NOT (price BETWEEN 10 AND 20 OR halted)")
     assert result.exit_code == 0

@@ -101,7 +101,7 @@ def test_what_becomes_of_expired_events_can_be_said(scenario) -> None:
 def test_explain(scenario) -> None:
     result = run(scenario, "--explain", "all")
     assert result.exit_code == 0
-    assert "all gets 96.0% of its events on time." in result.stdout
+    assert "all is predicted to get 96.0% of its events on time." in result.stdout
     document = json.loads(run(scenario, "--explain", "all", "--json").stdout)
     assert [hop["place"] for hop in document["explanation"]["journeys"][0]["hops"]] == [
         "left",
@@ -158,6 +158,7 @@ def test_on_spark(scenario, tmp_path) -> None:
     assert document["subscribers"]["matched"] == 1
     assert document["least_reliable"] == {"all": pytest.approx(0.959572318, abs=1e-6)}
     assert document["brokers"]["right"]["utilisation"] == pytest.approx(0.5)
+    assert document["unmodelled"] == []
     rows = {row["subscription"]: row for row in pq.read_table(tmp_path / "out" / "subscribers").to_pylist()}
     assert rows["none"]["on_time_reliability"] is None
     assert rows["all"]["path"] == ["left", "right"]
@@ -165,3 +166,41 @@ def test_on_spark(scenario, tmp_path) -> None:
     assert shown.exit_code == 0, shown.stderr
     assert "2, of which 1 match something" in shown.stdout
     assert "95.96%" in shown.stdout
+
+
+@pytest.fixture
+def by_deadline(tmp_path):
+    """Links have queues, and send by expected benefit."""
+    path = tmp_path / "by-deadline.toml"
+    text = SCENARIO.replace("[brokers]", '[links]\nbandwidth = "80 kbit/s"\n[brokers]')
+    path.write_text(text.replace('scheduling = "fifo"', 'scheduling = "eb"'), "utf-8")
+    return str(path)
+
+
+LEFT_OUT = 'links that send by "eb" (1 link): R is predicted as if links sent first in, first out'
+
+
+def test_what_is_not_modelled_is_named(by_deadline, scenario, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert f"not modelled  {LEFT_OUT}" in run(by_deadline).stdout
+    assert f"not modelled: {LEFT_OUT}" in run(by_deadline, "--explain", "all").stdout
+    assert "not modelled" not in run(scenario).stdout
+    document = json.loads(run(by_deadline, "--json").stdout)
+    (found,) = document["unmodelled"]
+    assert (found["kind"], found["links"]) == ("scheduling", ["left -> right"])
+    assert document["subscribers"]["all"]["unmodelled"] == ["scheduling"]
+    assert json.loads(run(scenario, "--json").stdout)["unmodelled"] == []
+
+
+def test_advice_on_a_newcomer_names_what_is_not_modelled(by_deadline, tmp_path) -> None:
+    newcomer = tmp_path / "newcomer.toml"
+    newcomer.write_text('broker = "right"\nfilter = "x = 1"\n', "utf-8")
+    assert f"not modelled: {LEFT_OUT}" in run(by_deadline, "--admit", str(newcomer)).stdout
+
+
+def test_a_newcomer_with_a_string_in_double_quotes_is_warned(scenario, tmp_path) -> None:
+    newcomer = tmp_path / "newcomer.toml"
+    newcomer.write_text('broker = "right"\nfilter = \'x = "one"\'\n', "utf-8")
+    result = run(scenario, "--admit", str(newcomer))
+    assert result.exit_code == 0
+    assert 'warning: "one" is compared as an attribute' in result.stderr

@@ -96,6 +96,19 @@ def test_as_text(scenario):
     assert result.exit_code == 0, result.output
     assert "scheme   buffer (model ours)" in result.stdout
     assert "nobody: -" in result.stdout
+    assert "not modelled" not in result.stdout
+
+
+def test_what_is_not_modelled_is_named(tmp_path):
+    path = tmp_path / "early.toml"
+    path.write_text(SCENARIO + '[policies]\nordering = "CST-30"\nfaults = { ack = "early" }\n', "utf-8")
+    result = run(str(path), "--compare-schemes")
+    assert "not modelled: receivers that put events in order" in result.stdout
+    assert "not modelled: brokers that acknowledge before they know where an event has to go" in result.stdout
+    document = json.loads(run(str(path), "--compare-schemes", "--json").stdout)
+    kinds = {name: [each["kind"] for each in row["unmodelled"]] for name, row in document["schemes"].items()}
+    assert kinds["buffer"] == ["ordering", "acknowledgements"]
+    assert kinds["periodic"] == ["ordering"]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,12 @@ def test_the_table(found: Demonstration, capsys: pytest.CaptureFixture[str], mon
     assert "…" not in printed
     assert "hasty-" in printed
     assert "nobody" not in printed
+    assert "Predicted before anything was run" in " ".join(printed.split())
+    simulated = msgspec.structs.replace(found, unpredicted='links that send by "eb"')
+    print_demo(simulated, shown=3)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert 'No prediction knows links that send by "eb": a short simulation told it beforehand' in printed
+    assert "redicted" not in printed.replace("No prediction", "")
 
 
 def standing(number: int) -> Standing:

@@ -20,7 +20,7 @@ def test_every_claim_is_there_with_its_spread(run) -> None:
     claims = {claim.id: claim for claim in run[0]}
     assert len(claims) == len(run[0])
     for setting in ("single-path", "literal-table"):
-        for rate in (10, 15):
+        for rate in SMALL.rates:
             for strategy in ("fifo", "rl", "eb", "pc", "ebpc", "ours"):
                 for name in ("delivery", "earning", "traffic.psd", "traffic.ssd"):
                     assert claims[f"{name}.{setting}.{rate}.{strategy}"].sd is not None

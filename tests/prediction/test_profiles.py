@@ -184,6 +184,8 @@ def test_a_scenario_both_ways(spark, tmp_path) -> None:
     assert covered.mean() >= 0.5
     result = CliRunner().invoke(app, ["predict", str(tmp_path / "profiles"), "--json"])
     document = json.loads(result.stdout)
+    assert [each["kind"] for each in document["unmodelled"]] == ["policies"]
+    assert document["intervals"]["assuming"] == "independent observations"
     first = knowledge.subscriptions[0]
     assert document["subscribers"][first]["on_time_reliability"] == pytest.approx(found.reliability[0])
     low, high = document["intervals"]["subscribers"][first]

@@ -24,7 +24,7 @@ loss = {loss}
 
 [[publishers]]
 name = "p"
-at = "random"
+at = "{home}"
 count = {publishers}
 rate = "{rate} /s"
 size = {{ law = "uniform", low = "1 kB", high = "9 kB" }}
@@ -67,10 +67,12 @@ DEFAULTS: dict[str, object] = {
 
 @pytest.fixture(scope="session")
 def mesh() -> Make:
-    """A small mesh with everything in it; keywords change it."""
+    """A small mesh with everything in it; keywords change it. For several paths at once all publishers are at one
+    broker."""
 
     def make(**changes: object) -> Network:
         values = DEFAULTS | changes
+        values["home"] = "random" if values["routing"] in ("single-path", "balanced") else "b1"
         values["degree"] = min(2.5, int(str(values["brokers"])) - 1)
         return Scenario.parse(MESH.format(**values)).expand()
 

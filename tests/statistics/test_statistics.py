@@ -44,6 +44,23 @@ class TestIntervals:
         assert low[0] == pytest.approx(reference.low, abs=1e-12)
         assert high[0] == pytest.approx(reference.high, abs=1e-12)
 
+    @pytest.mark.parametrize(("load", "covered"), [(0.3, 0.74), (0.5, 0.51), (0.7, 0.30), (0.9, 0.12)])
+    def test_wilson_covers_less_than_it_says_where_events_queue(self, load: float, covered: float) -> None:
+        """A queue with Poisson arrivals and exponential service, from its steady state on; on time is below ten mean
+        services. The figures are those of docs/reference/pipeline.md, within four standard errors of 1,000 runs."""
+        generator, runs, events, deadline = np.random.default_rng(1), 1_000, 10_000, 10.0
+        waiting = generator.random(runs) < load
+        wait = np.where(waiting, generator.exponential(1.0 / (1.0 - load), runs), 0.0)
+        on_time = np.zeros(runs)
+        for _ in range(events):
+            left = wait + generator.exponential(1.0, runs)
+            on_time += left < deadline
+            wait = np.maximum(0.0, left - generator.exponential(1.0 / load, runs))
+        low, high = wilson_interval(on_time, np.full(runs, events), level=0.95)
+        truth = 1.0 - math.exp(-(1.0 - load) * deadline)
+        found = np.mean((low <= truth) & (truth <= high))
+        assert found == pytest.approx(covered, abs=4.0 * math.sqrt(covered * (1.0 - covered) / runs))
+
     @pytest.mark.parametrize(("events", "exposure_s"), [(0, 5.0), (1, 5.0), (40, 3.0), (100_000, 7.0)])
     def test_poisson_interval_leaves_the_tails_it_should(self, events: int, exposure_s: float) -> None:
         low, high = poisson_interval([events], [exposure_s], level=0.9)

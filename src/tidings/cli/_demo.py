@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._spark_options import Master, Verbose
+from tidings.cli._spark_options import Master, Verbose, require_spark
 
 __all__ = ["EPILOG", "demo"]
 
@@ -40,10 +40,13 @@ def demo(
     file reports it all.
     """
     with reporting(json=json):
+        require_spark()
         from tidings.demo import STEPS, print_demo, run_demo
         from tidings.errors import InputError
         from tidings.pipeline import open_session
+        from tidings.pipeline._places import local_path
 
+        out = local_path(out)
         if file == SCENARIO and not file.exists():
             raise InputError(f"{file}: is not here; run this where Tidings was unpacked, or name your own scenario")
         steps = _Steps(STEPS)

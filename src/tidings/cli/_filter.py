@@ -1,5 +1,6 @@
 """`tidings filter`: see how a filter is understood, compare two, try one on an event."""
 
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,9 +39,13 @@ FilterText = Annotated[str, _text("FILTER", "A filter in SQL, or bracketed tripl
 def explain(text: FilterText, json: Json = False) -> None:
     """Show the normal form: the clauses, the tests that an index can use, and what is left to evaluate."""
     with reporting(json=json):
-        form = _parse(text).normal_form()
+        from tidings.model.filters import filter_warnings
+
+        subject = _parse(text)
+        form = subject.normal_form()
         if json:
-            print_json({"filter": text, "normal_form": form})
+            doubts = [str(warning) for warning in filter_warnings(subject)]
+            print_json({"filter": text, "normal_form": form, "warnings": doubts})
             return
         typer.echo(f"filter      {form.canonical}")
         typer.echo(f"attributes  {', '.join(form.attributes) or 'none'}")
@@ -90,9 +95,12 @@ def try_event(
 
 
 def _parse(text: str) -> "Filter":
-    from tidings.model.filters import Filter
+    from tidings.model.filters import Filter, filter_warnings
 
-    return Filter.parse(text)
+    subject = Filter.parse(text)
+    for warning in filter_warnings(subject):
+        warnings.warn(warning, stacklevel=2)
+    return subject
 
 
 def _attributes(text: str) -> dict[str, Any]:

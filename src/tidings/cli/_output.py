@@ -2,15 +2,16 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from tidings.errors import TidingsError
+from tidings.errors import FilterWarning, TidingsError
 
-__all__ = ["Json", "print_json", "progress_bar", "reporting"]
+__all__ = ["Json", "interval_terms", "print_json", "progress_bar", "reporting"]
 
 QUIET_S = 5.0  # how long a command may say nothing where there is no terminal
 
@@ -27,11 +28,18 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
+def interval_terms(level: float) -> dict[str, Any]:
+    """What stands in a document beside intervals for R."""
+    return {"level": level, "assuming": "independent events"}
+
+
 @contextmanager
 def reporting(*, json: bool) -> Iterator[None]:
-    """Turn what a command raises on purpose into its message and exit code; a traceback is left for our own bugs."""
+    """Turn what a command raises on purpose into its message and exit code, and show warnings about filters; a
+    traceback is left for our own bugs."""
     try:
-        yield
+        with _showing_warnings():
+            yield
     except TidingsError as error:
         _report(error, json=json)
         raise typer.Exit(error.exit_code) from None
@@ -45,6 +53,24 @@ def _report(error: TidingsError, *, json: bool) -> None:
         place = getattr(error, "place", "") or None
         print_json({"error": {"kind": type(error).__name__, "message": str(error), "place": place}})
     typer.echo(f"error: {error}", err=True)
+
+
+@contextmanager
+def _showing_warnings() -> Iterator[None]:
+    """Each warning about a filter once, in a line that names no line of our code."""
+    seen = set[str]()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if not isinstance(message, FilterWarning):
+            usual(message, *where, **more)
+        elif str(message) not in seen:
+            seen.add(str(message))
+            typer.echo(f"warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FilterWarning)
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
 
 
 def _progress_lines(what: str) -> Callable[[float], None]:

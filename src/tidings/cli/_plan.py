@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, interval_terms, print_json, reporting
+from tidings.cli._predict_tables import print_unmodelled
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -167,6 +168,8 @@ def _document(source: str, found: "Plan") -> dict[str, Any]:
     import msgspec
     import numpy as np
 
+    from tidings.planning import LEVEL
+
     def number(value: float) -> float | None:
         return None if np.isnan(value) else float(value)
 
@@ -177,7 +180,8 @@ def _document(source: str, found: "Plan") -> dict[str, Any]:
             "seeds": list(shown.seeds),
             "duration_s": shown.duration_s,
             "met": list(shown.met),
-            "proven": shown.is_proven,
+            "low_ends_met": shown.is_met_at_low_ends,
+            "intervals": interval_terms(LEVEL),
         }
     rows = {}
     for place, name in enumerate(found.subscribers):
@@ -197,8 +201,10 @@ def _document(source: str, found: "Plan") -> dict[str, Any]:
             msgspec.to_builtins(planned.change) | {"cost": planned.cost, "words": planned.words}
             for planned in found.changes
         ],
+        "now_means": found.now_means,
         "means": found.means,
         "unpredicted": found.unpredicted,
+        "unmodelled": found.unmodelled,
         "margin": found.has_margin,
         "cheapest": found.is_cheapest,
         "verification": verification,
@@ -252,6 +258,7 @@ def _print(title: str, found: "Plan") -> None:
     console.print(_table(found))
     if len(found.subscribers) > ROWS_MAX:
         console.print(f"and {len(found.subscribers) - ROWS_MAX:,} more; --json shows all", style="dim")
+    print_unmodelled(found.unmodelled)
 
 
 def _who(objective: "Objective") -> str:
@@ -264,7 +271,8 @@ def _facts(found: "Plan") -> list[tuple[str, str]]:
     objective = found.objective
     facts = [("objective", f"{objective.reliability:.2%} of the events on time for {_who(objective)}")]
     known = found.now[~np.isnan(found.now)]
-    facts.append(("now", f"{int((known >= objective.reliability).sum()):,} of {len(known):,} have that"))
+    having = int((known >= objective.reliability).sum())
+    facts.append(("now", f"{having:,} of {len(known):,} have that, as {found.now_means}"))
     if not found.is_possible and found.obstacles:
         return [*facts, ("plan", "impossible with the changes allowed; in the way, with all that helps done:")]
     if not found.is_possible:
@@ -282,12 +290,16 @@ def _verified(found: "Plan") -> str:
         return (
             "predicted, not simulated" if found.means == "predicted" else "not verified: estimated by a simulation only"
         )
+    from tidings.planning import LEVEL
+    from tidings.statistics import INDEPENDENCE
+
     runs = f"{sum(shown.met)} of {len(shown.met)} simulations with fresh seeds meet it"
-    if shown.is_proven:
-        return f"{runs}; proven within the intervals"
+    ends = f"the lower ends of {LEVEL:.0%} intervals, {INDEPENDENCE}"
+    if shown.is_met_at_low_ends:
+        return f"{runs}; so do {ends}"
     if not found.has_margin:
-        return f"{runs}; not proven: too close to the objective for a run of this length"
-    return f"{runs}; not proven: the runs are too short for intervals that narrow"
+        return f"{runs}, but it is too close to the objective for a run of this length"
+    return f"{runs}, but not {ends}: the runs are too short"
 
 
 def _table(found: "Plan") -> Any:
@@ -301,7 +313,7 @@ def _table(found: "Plan") -> Any:
         heading = "with all that helps"
     table = Table(title="subscribers, the least reliable now first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber")
-    table.add_column("now", justify="right")
+    table.add_column(f"now ({found.now_means})", justify="right")
     table.add_column(heading, justify="right")
     for place in np.argsort(np.where(np.isnan(found.now), 2.0, found.now), kind="stable")[:ROWS_MAX].tolist():
         figures = ("-" if np.isnan(value) else f"{value:.2%}" for value in (found.now[place], after[place]))

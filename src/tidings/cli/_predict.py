@@ -1,5 +1,6 @@
 """`tidings predict`: who will get what share of its events on time, before anything is run."""
 
+import warnings
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from tidings.cli import _predict_spark
 from tidings.cli._output import Json, print_json, progress_bar, reporting
-from tidings.cli._predict_tables import Row, facts, least_reliable
+from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def predict(
         if network is not None and admit is not None:
             newcomer = room.load_newcomer(admit)
             admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
+            _warn_about(newcomer.filter, network)
         error = None if network is None or plot is None else _compare(network, answer, plot)
         intervals = _intervals(answer) if network is None and json else None
         if json:
@@ -170,6 +172,15 @@ def predict(
             _print(str(scenario) if network is None else network.title, answer, error)
         if plot is not None:
             typer.echo(f"drew {plot}", err=True)
+
+
+def _warn_about(text: str, network: "Network") -> None:
+    """A newcomer's filter may be doubtful, as those of the scenario may."""
+    from tidings.model.filters import Filter, filter_warnings
+
+    attributes = {name for publisher in network.publishers for name in publisher.attributes}
+    for warning in filter_warnings(Filter.parse(text), attributes=attributes):
+        warnings.warn(warning, stacklevel=2)
 
 
 def _waiting_model(model: str) -> Literal["ours", "gg1", "mm1"]:
@@ -207,7 +218,11 @@ def _intervals(answer: "Prediction") -> dict[str, Any]:
 
     found = predict_intervals(answer.knowledge, np.random.default_rng(1), model=answer.model)
     ends = zip(answer.knowledge.subscriptions, found.low.tolist(), found.high.tolist(), strict=True)
-    return {"level": found.level, "subscribers": {name: [low, high] for name, low, high in ends if low == low}}
+    return {
+        "level": found.level,
+        "assuming": "independent observations",
+        "subscribers": {name: [low, high] for name, low, high in ends if low == low},
+    }
 
 
 def _document(source: str, answer: "Prediction", alpha: float) -> dict[str, Any]:
@@ -217,6 +232,7 @@ def _document(source: str, answer: "Prediction", alpha: float) -> dict[str, Any]
         "alpha": alpha,
         "bottleneck": answer.bottleneck,
         "overloaded": answer.overloaded,
+        "unmodelled": answer.unmodelled,
         "subscribers": answer.subscribers,
         "brokers": answer.brokers,
         "links": answer.links,
@@ -247,6 +263,8 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     from rich.console import Console
     from rich.text import Text
 
+    from tidings.statistics import INDEPENDENCE
+
     console = Console(highlight=False)
     if title:
         console.print(Text(title, style="bold"))
@@ -257,7 +275,9 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     table = facts(answer, on_time / rate if rate else None, rate)
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
-        table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
+        table.add_row(
+            "simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}, {INDEPENDENCE}"
+        )
     console.print(table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
     if ranked:
@@ -296,6 +316,7 @@ def _print_explanation(explanation: "Explanation") -> None:
         console.print(table)
     for remedy in explanation.remedies:
         console.print(Text(f"  {remedy.change}: {remedy.on_time_reliability:.2%}"))
+    print_unmodelled(explanation.unmodelled)
 
 
 def _print_admission(admission: "Admission") -> None:
@@ -304,3 +325,4 @@ def _print_admission(admission: "Admission") -> None:
     typer.echo(f"{admission.newcomer} would get {own}; the others lose {admission.mean_cost:.2e} on average")
     for change in admission.costs[:ROWS_MAX]:
         typer.echo(f"  {change.subscription}: {change.before:.4f} -> {change.after:.4f}")
+    print_unmodelled(admission.unmodelled)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidings.cli._output import print_json
+from tidings.cli._predict_tables import print_unmodelled
 
 if TYPE_CHECKING:
     from tidings.faults import Scheme
@@ -119,6 +120,7 @@ def _document(
             scheme: {
                 "on_time_reliability": _mean(rows, scheme),
                 "overhead": msgspec.structs.asdict(each.overhead) | {"messages": each.overhead.messages},
+                "unmodelled": each.unmodelled,
             }
             for scheme, each in found.items()
         },
@@ -148,6 +150,7 @@ def _print_comparison(
         )
         table.add_row(scheme, _share(_mean(rows, scheme)), *figures)
     console.print(table)
+    print_unmodelled(dict.fromkeys(left_out for each in found.values() for left_out in each.unmodelled))
     known = {name: row for name, row in rows.items() if "suffices" in row}
     if not known:
         console.print("no publisher matches any subscription", style="dim")
@@ -180,6 +183,7 @@ def _print_scheme(
     typer.echo(
         f"costs    {cost.messages:.4g} messages for each event, {_events(cost.stored_mean_events)} events stored"
     )
+    print_unmodelled(found[scheme].unmodelled)
     shares = {name: row["schemes"][scheme]["on_time_reliability"] for name, row in rows.items()}
     ranked = sorted(shares.items(), key=lambda item: 2.0 if item[1] is None else item[1])
     for name, share in ranked[:ROWS_MAX]:

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import typer
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidings.prediction import Prediction
+    from tidings.prediction import Prediction, Unmodelled
 
-__all__ = ["Row", "facts", "least_reliable"]
+__all__ = ["Row", "facts", "least_reliable", "print_unmodelled", "unmodelled_words"]
 
 OVERLOADED_MAX = 8
 
@@ -38,7 +40,30 @@ def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Ta
     table.add_row("busiest", "none" if busiest is None else f"{busiest} ({answer.utilisation.max():.1%})")
     if answer.overloaded:
         table.add_row("overloaded", Text(", ".join(answer.overloaded[:OVERLOADED_MAX]), style="red"))
+    for each in answer.unmodelled:
+        table.add_row("not modelled", Text(unmodelled_words(each), style="yellow"))
     return table
+
+
+def unmodelled_words(left_out: "Unmodelled") -> str:
+    """What is left out, and how many places it concerns."""
+    counts = [
+        f"{len(names):,} {what if len(names) > 1 else what[:-1]}"
+        for what, names in (
+            ("brokers", left_out.brokers),
+            ("links", left_out.links),
+            ("publishers", left_out.publishers),
+        )
+        if names
+    ]
+    where = f" ({', '.join(counts)})" if counts else ""
+    return f"{left_out.what}{where}: R is predicted {left_out.effect}; {left_out.remedy}"
+
+
+def print_unmodelled(unmodelled: "Iterable[Unmodelled]") -> None:
+    """A line for each."""
+    for each in unmodelled:
+        typer.echo(f"not modelled: {unmodelled_words(each)}")
 
 
 def least_reliable(rows: Iterable[Row]) -> "Table":

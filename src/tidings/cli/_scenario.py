@@ -30,7 +30,8 @@ def check(file: ScenarioFile, json: Json = False) -> None:
     with reporting(json=json):
         from tidings.model.scenario import Scenario
 
-        network = Scenario.load(file).expand()
+        scenario = Scenario.load(file)
+        network = scenario.expand()
         counts = {
             "brokers": len(network.topology.brokers),
             "links": len(network.topology.links),
@@ -38,7 +39,8 @@ def check(file: ScenarioFile, json: Json = False) -> None:
             "subscriptions": len(network.subscriptions),
         }
         if json:
-            print_json({"file": str(file), "title": network.title, "seed": network.seed, **counts})
+            doubts = [str(warning) for warning in scenario.warnings(network)]
+            print_json({"file": str(file), "title": network.title, "seed": network.seed, **counts, "warnings": doubts})
         else:
             typer.echo(f"{file}: good: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 

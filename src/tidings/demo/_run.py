@@ -80,6 +80,8 @@ def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say:
         rows=sum(measured.rows.values()),
         reliability=_mean([row.measured for row in standings]),
         error=_mean([_apart(row.predicted, row.measured) for row in standings]),
+        unpredicted=changes.unpredicted,
+        unmodelled=changes.unmodelled,
         reliability_all=_mean([row.all for row in standings]),
         effects=_effects(changes, _mean([row.measured for row in standings])),
         order=order,

@@ -26,9 +26,10 @@ def print_demo(demonstration: Demonstration, *, shown: int = SHOWN) -> None:
         f"{demonstration.events:,} events for {demonstration.deliveries:,} deliveries to {clients:,} subscribers."
     )
     console.print(
-        f"R, the share on time, is {demonstration.reliability:.3f} in the mean over them. Predicted before anything "
-        f"was run, it is {demonstration.error:.3f} off in the mean."
+        f"R, the share on time, is {demonstration.reliability:.3f} in the mean over them. {_told(demonstration)}"
     )
+    for each in demonstration.unmodelled:
+        console.print(Text(f"Not modelled: {each.what}; R is predicted {each.effect}."))
     console.print()
     changes = Table(title="what each change would bring", title_justify="left", box=None, pad_edge=False)
     changes.add_column("change", no_wrap=True)
@@ -43,10 +44,20 @@ def print_demo(demonstration: Demonstration, *, shown: int = SHOWN) -> None:
     if demonstration.order is not None:
         console.print(_order(demonstration.order))
     console.print()
-    console.print(_subscribers(demonstration.subscribers, shown))
+    console.print(_subscribers(demonstration, shown))
     rest = len(demonstration.subscribers) - shown
     if rest > 0:
         console.print(f"and {rest:,} more, from worst to best; --json and the report have all", style="dim")
+
+
+def _told(demonstration: Demonstration) -> str:
+    """How far off R was when it was told beforehand, and how it was."""
+    if demonstration.unpredicted is None:
+        return f"Predicted before anything was run, it is {demonstration.error:.3f} off in the mean."
+    return (
+        f"No prediction knows {demonstration.unpredicted}: a short simulation told it beforehand, "
+        f"{demonstration.error:.3f} off in the mean."
+    )
 
 
 def _order(order: OrderEffect) -> str:
@@ -59,13 +70,15 @@ def _order(order: OrderEffect) -> str:
     )
 
 
-def _subscribers(standings: Sequence[Standing], shown: int) -> Table:
+def _subscribers(demonstration: Demonstration, shown: int) -> Table:
     """As narrow as a terminal may be: where it does not fit, words wrap and figures stay."""
-    title = "R now, as predicted, after the best single change, and after all of them"
+    standings = demonstration.subscribers
+    told = "predicted" if demonstration.unpredicted is None else "told"
+    title = f"R now, as {told}, after the best single change, and after all of them"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber", no_wrap=True)
     table.add_column("at", no_wrap=True)
-    for heading in ("deadline", "now", "predicted", "best"):
+    for heading in ("deadline", "now", told, "best"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by")
     table.add_column("all", justify="right", no_wrap=True)

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from tidings.prediction import Unmodelled
+
 __all__ = ["Demonstration", "Effect", "OrderEffect", "Standing"]
 
 
@@ -45,7 +47,11 @@ class OrderEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; `error` is the mean distance of prediction and measurement over the subscriptions."""
+    """All of it; `error` is the mean distance of prediction and measurement over the subscriptions.
+
+    `unpredicted` is why what is called predicted was simulated, in a run of its own; None if it was predicted. Then
+    `unmodelled` is what the prediction leaves out.
+    """
 
     title: str
     scenario: str
@@ -58,6 +64,8 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     reliability: float
     error: float
+    unpredicted: str | None
+    unmodelled: tuple[Unmodelled, ...]
     reliability_all: float
     effects: tuple[Effect, ...]
     order: OrderEffect | None

@@ -1,15 +1,16 @@
 """R of every subscription of a network: predicted where the model covers it, simulated where it does not.
 
 The prediction knows queues that are first in, first out, one path for each publisher and subscriber, and every scheme
-against failures. It knows nothing of other strategies at links that have queues, of several paths, or of receivers that
-hold events back to put them in order: `gap` says what is missing, and such networks are simulated.
+against failures. It knows nothing of other strategies at links that have queues, of several paths, of receivers that
+hold events back to put them in order, or of what events that a failure held up do to queues: `gap` says what is
+missing, and such networks are simulated.
 
 Differences are told better than values: `difference` asks the same instrument about both networks, and simulations of
 both see the same events (the same seed), so what the model is off by, and most of the noise, is off on both sides.
 """
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,10 +21,13 @@ from tidings.model.scenario import Network, Scheduling, Scheme
 from tidings.prediction import (
     ContentMatcher,
     Prediction,
+    Unmodelled,
+    UnmodelledKind,
     failing_network,
     from_network,
     predict,
     predict_schemes,
+    unmodelled,
 )
 from tidings.simulation import Result, simulate
 
@@ -34,6 +38,11 @@ EVENTS_MAX: Final = 40_000
 
 EVENTS_PER_PREDICTION: Final = 4_000
 """Publications that take about as long to simulate as a network takes to predict."""
+
+POLICIES: Final[tuple[UnmodelledKind, ...]] = ("routing", "ordering", "scheduling")
+RECOVERY: Final[tuple[UnmodelledKind, ...]] = ("backlogs", "retries", "acknowledgements", "storage", "detection")
+"""What predictions leave out that makes too much of a difference: such networks are simulated. Of recovery from
+failures only where the simulator has it: acknowledgements need a link back."""
 
 Means = Literal["predicted", "simulated"]
 FloatArray = NDArray[np.float64]
@@ -46,15 +55,11 @@ def has_queues(network: Network) -> bool:
 
 
 def gap(network: Network) -> str | None:
-    """What of this network the prediction does not know, in words; None if it knows all."""
-    policies = network.policies
-    if policies.routing not in ("single-path", "balanced"):
-        return f'"{policies.routing}" routing, where the first of several copies counts'
-    if policies.ordering is not None:
-        return f'receivers that put events in order by "{policies.ordering}"'
-    if policies.scheduling.name != "fifo" and has_queues(network):
-        return f'links that send by "{policies.scheduling.name}"'
-    if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
+    """Why this network has to be simulated, since no prediction knows that, in words; None if it can be predicted."""
+    for left_out in unmodelled(network, scheme=network.policies.faults.scheme):
+        if left_out.kind in POLICIES or (left_out.kind in RECOVERY and _leads_back(network)):
+            return left_out.what
+    if network.has_failures and network.policies.faults.is_bypassing and not _fails_both_ways(network):
         return "detours where the directions of a link fail apart, or one is missing"
     return None
 
@@ -64,6 +69,12 @@ def without_failures(network: Network) -> Network:
     return msgspec.structs.replace(network, broker_failures=(), link_failures=(), link_components=())
 
 
+class _Known(NamedTuple):
+    reliability: FloatArray
+    overload: float
+    unmodelled: tuple[Unmodelled, ...]
+
+
 class Estimator:
     """Answers for networks that differ from the first one in anything but filters and publishers' content."""
 
@@ -71,7 +82,7 @@ class Estimator:
         self._matcher = ContentMatcher([each.filter for each in network.subscriptions], seed=network.seed)
         self._events_max = events_max
         self._say = say or (lambda _: None)
-        self._predicted: dict[bytes, tuple[FloatArray, float]] = {}
+        self._predicted: dict[bytes, _Known] = {}
         self._simulated: dict[bytes, FloatArray] = {}
         self.predictions = self.simulations = 0
 
@@ -88,20 +99,27 @@ class Estimator:
         if before.has_failures and has_queues(before) and after.policies.scheduling.name != "fifo":
             # The simulator's queues are first in, first out where things fail. What strategies gain there is what they
             # gain in the same network without failures, in the share that failures leave.
-            calm = without_failures(before)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                left = np.nan_to_num(np.clip(self.predicted(before) / self.predicted(calm), 0.0, 1.0))
-            fresh = self.simulated(without_failures(after)) - self.simulated(calm)
-            return left * fresh, "simulated"
+            fresh = self.simulated(without_failures(after)) - self.simulated(without_failures(before))
+            return self._left(_first_in_first_out(before)) * fresh, "simulated"
         return self.simulated(after) - self.simulated(before), "simulated"
+
+    def _left(self, network: Network) -> FloatArray:
+        """The share that failures leave of R, both asked by the same means."""
+        asked = self.predicted if gap(network) is None else self.simulated
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num(np.clip(asked(network) / asked(without_failures(network)), 0.0, 1.0))
 
     def predicted(self, network: Network) -> FloatArray:
         """R as the model has it: as if links were first in, first out, on one path, whatever the policies say."""
-        return self._known(network)[0]
+        return self._known(network).reliability
+
+    def left_out(self, network: Network) -> tuple[Unmodelled, ...]:
+        """What `reliability` leaves out of what the network says; a simulation leaves out nothing."""
+        return self._known(network).unmodelled if gap(network) is None else ()
 
     def overload(self, network: Network) -> float:
         """How much more than all of their time brokers and links would need, added up; 0 if all can keep up."""
-        return self._known(network)[1]
+        return self._known(network).overload
 
     def prediction(self, network: Network) -> Prediction:
         """All that the model says about queues; failures are not in it."""
@@ -118,14 +136,15 @@ class Estimator:
             self._simulated[key] = shares(simulate(self._shortened(network)))
         return self._simulated[key]
 
-    def _known(self, network: Network) -> tuple[FloatArray, float]:
+    def _known(self, network: Network) -> "_Known":
         modelled = _as_modelled(network)
         key = _key(modelled)
         if key not in self._predicted:
             prediction = self.prediction(modelled)
             overload = float(np.maximum(0.0, prediction.stations.utilisation - 1.0).sum())
-            found = np.nan_to_num(_with_failures(prediction, modelled))
-            self._predicted[key] = np.where(prediction.matched_per_s > 0.0, found, np.nan), overload
+            found, left_out = _with_failures(prediction, modelled)
+            reliability = np.where(prediction.matched_per_s > 0.0, np.nan_to_num(found), np.nan)
+            self._predicted[key] = _Known(reliability, overload, left_out)
         return self._predicted[key]
 
     def work(self, network: Network) -> int:
@@ -149,11 +168,17 @@ def shares(result: Result) -> FloatArray:
     return np.array([np.nan if share is None else share for share in found], np.float64)
 
 
+def _first_in_first_out(network: Network) -> Network:
+    """The same network, with links that send as events come and receivers that deliver them so."""
+    policies = msgspec.structs.replace(network.policies, scheduling=Scheduling(name="fifo"), ordering=None)
+    return msgspec.structs.replace(network, policies=policies)
+
+
 def _as_modelled(network: Network) -> Network:
     """The nearest network that the model covers: first in, first out, events delivered as they come, one path, and no
     detours where it has no answer for them."""
     replace = msgspec.structs.replace
-    policies = replace(network.policies, scheduling=Scheduling(name="fifo"), ordering=None)
+    policies = _first_in_first_out(network).policies
     if policies.routing not in ("single-path", "balanced"):
         policies = replace(policies, routing="single-path")
     if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
@@ -162,11 +187,12 @@ def _as_modelled(network: Network) -> Network:
     return replace(network, policies=policies)
 
 
-def _with_failures(prediction: Prediction, network: Network) -> FloatArray:
+def _with_failures(prediction: Prediction, network: Network) -> tuple[FloatArray, tuple[Unmodelled, ...]]:
     if not network.has_failures:
-        return prediction.reliability
+        return prediction.reliability, prediction.unmodelled
     scheme = network.policies.faults.scheme
-    return predict_schemes(prediction, failing_network(network), schemes=(scheme,))[scheme].reliability
+    found = predict_schemes(prediction, failing_network(network), schemes=(scheme,))[scheme]
+    return found.reliability, found.unmodelled
 
 
 def _key(network: Network) -> bytes:
@@ -181,6 +207,12 @@ def _key(network: Network) -> bytes:
         (network.seed, network.duration_s, network.warmup_s),
     )
     return msgspec.json.encode(parts)
+
+
+def _leads_back(network: Network) -> bool:
+    """Whether every link has one in the other direction."""
+    ends = {(link.source, link.target) for link in network.topology.links}
+    return all((target, source) in ends for source, target in ends)
 
 
 def _fails_both_ways(network: Network) -> bool:

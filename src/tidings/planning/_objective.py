@@ -3,8 +3,8 @@
 A run of a network in which a subscription gets a share R of its events on time shows some other share, and the fewer
 events match, the farther off it may be. So R has to be above the objective r by a margin: by Wilson's interval, the R
 from which a run of n events is at r with the confidence asked for is the upper end of the interval around r. Late
-events come in bursts, so n events count as n / DISPERSION independent ones. The confidence is for all subscriptions
-together: each gets its part of what may go wrong (Bonferroni).
+events come in bursts, so n events count as n / DISPERSION independent ones, which is still too many under load. The
+confidence is for all subscriptions together: each gets its part of what may go wrong (Bonferroni).
 """
 
 import math
@@ -21,7 +21,8 @@ __all__ = ["DISPERSION", "RISK", "Objective"]
 
 DISPERSION: Final = 2.0
 RISK: Final = 0.05
-"""The chance, at most, that a fresh run of a network that has the margin misses the objective for somebody."""
+"""The chance, at most, that a fresh run of a network that has the margin misses the objective for somebody, assuming
+independent events, late ones in pairs."""
 
 FloatArray = NDArray[np.float64]
 

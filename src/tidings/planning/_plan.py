@@ -6,7 +6,7 @@
 3. Simulate the changed network under seeds that nothing has seen. If a run misses the objective, or runs differ so much
    that the next one may, the set is left out, estimates of the like have to be as much better as that one was too
    good, and the search goes on.
-4. If there is no such set, all is done again without the margin, and the plan says that it is not proven.
+4. If there is no such set, all is done again without the margin, and the plan says so.
 5. If there is none either, the plan has no changes but obstacles: what stands in the way, and what would be needed.
 """
 
@@ -28,6 +28,7 @@ from tidings.planning._objective import Objective
 from tidings.planning._obstacles import Obstacle, obstacles
 from tidings.planning._search import ESTIMATES_MAX, Found, Judge, search
 from tidings.planning._verifying import RUNS, Verification, verify
+from tidings.prediction import Unmodelled
 
 __all__ = ["USUAL_KINDS", "Plan", "Planned", "plan"]
 
@@ -61,10 +62,12 @@ class Planned:
 class Plan:
     """What to change, or why nothing helps.
 
-    `now` and `then` are R by subscription as estimated (`means` says how), before and after; `network` is the network
-    with the changes made. `verification` is None if nothing was found, or nothing could be simulated. `has_margin` says
-    whether R is so far above the objective that a single run is not expected to miss it; `is_cheapest` whether all
-    cheaper sets of the candidates were looked at. `rejected` are sets that looked good until they were simulated.
+    `now` and `then` are R by subscription as estimated, before and after (`now_means` and `means` say how);
+    `unpredicted` is why `then` had to be simulated, `unmodelled` what a prediction of it leaves out. `network` is the
+    network with the changes made.
+    `verification` is None if nothing was found, or nothing could be simulated. `has_margin` says whether R is so far
+    above the objective that a single run is not expected to miss it; `is_cheapest` whether all cheaper sets of the
+    candidates were looked at. `rejected` are sets that looked good until they were simulated.
     """
 
     objective: Objective
@@ -74,9 +77,11 @@ class Plan:
     cost: float
     network: Network
     now: FloatArray
+    now_means: Means
     then: FloatArray
     means: Means
     unpredicted: str | None
+    unmodelled: tuple[Unmodelled, ...]
     has_margin: bool
     is_cheapest: bool
     verification: Verification | None
@@ -84,10 +89,6 @@ class Plan:
     obstacles: tuple[Obstacle, ...]
     predictions: int
     simulations: int
-
-    @property
-    def is_proven(self) -> bool:
-        return self.verification is not None and self.verification.is_proven
 
 
 def plan(
@@ -140,7 +141,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         self._say("estimating the network as it is")
-        self._now, _ = self._estimator.reliability(self._network)
+        self._now, self._now_means = self._estimator.reliability(self._network)
         if np.isnan(self._now).all():
             raise ConfigurationError("no publisher's events match any subscription: there is nothing to be on time")
         prediction = self._estimator.prediction(self._network)
@@ -264,9 +265,11 @@ class _Planner:
             cost=self._costs.total(planned.change for planned in changes),
             network=network,
             now=self._now,
+            now_means=self._now_means,
             then=then,
             means=means,
             unpredicted=gap(network),
+            unmodelled=self._estimator.left_out(network),
             has_margin=has_margin,
             is_cheapest=is_cheapest,
             verification=verification,

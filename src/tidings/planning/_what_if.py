@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network, Scheme
 from tidings.planning._changes import Change, MovePublisher, StrategyName, UseOrdering, UseScheme, UseStrategy, apply
-from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, has_queues
+from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap, has_queues
 from tidings.planning._moving import best_moves, shortlist
+from tidings.prediction import Unmodelled
 
 __all__ = ["ChangeOutcome", "WhatIf", "single_changes", "what_if"]
 
@@ -52,12 +53,16 @@ class ChangeOutcome:
 class WhatIf:
     """R by subscription now, after each remedy, and after all of them; NaN where no publisher matches.
 
-    `best` is the remedy with the highest mean over the subscriptions, None where there is no remedy at all.
+    `means` says how `now` was found: if it was simulated, `unpredicted` is what no prediction knows; otherwise
+    `unmodelled` is what the prediction leaves out. `best` is the remedy with the highest mean over the subscriptions,
+    None where there is no remedy at all.
     """
 
     subscribers: tuple[str, ...]
     now: FloatArray
     means: Means
+    unpredicted: str | None
+    unmodelled: tuple[Unmodelled, ...]
     changes: tuple[ChangeOutcome, ...]
     best: ChangeOutcome | None
     all: FloatArray
@@ -97,7 +102,7 @@ def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[st
         raise ConfigurationError("the network has no subscribers: there is nobody to be on time for")
     report = say or (lambda _: None)
     asked = Estimator(network, events_max=events_max)
-    report("predicting the network as it is")
+    report("estimating the network as it is")
     now, means = asked.reliability(network)
     report("looking for better places for publishers")
     remedies = single_changes(network, estimator=asked)
@@ -120,6 +125,8 @@ def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[st
         subscribers=tuple(subscription.id for subscription in network.subscriptions),
         now=now,
         means=means,
+        unpredicted=gap(network),
+        unmodelled=asked.left_out(network),
         changes=tuple(outcomes),
         best=max(outcomes, key=lambda outcome: outcome.mean_reliability, default=None),
         all=_added(now, together),

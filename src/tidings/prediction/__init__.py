@@ -27,6 +27,7 @@ from tidings.prediction._prediction import (
     SubscriberPrediction,
 )
 from tidings.prediction._profiles import PROFILE_TABLES, from_profiles, law_of_duration, read_profiles
+from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelled
 
 __all__ = [
     "PROFILE_TABLES",
@@ -54,6 +55,8 @@ __all__ = [
     "SchemePrediction",
     "Signatures",
     "SubscriberPrediction",
+    "Unmodelled",
+    "UnmodelledKind",
     "admit",
     "explain",
     "failing_network",
@@ -69,4 +72,5 @@ __all__ = [
     "read_profiles",
     "signatures_of_matches",
     "transitions_of_outages",
+    "unmodelled",
 ]

@@ -20,6 +20,7 @@ from tidings.model.units import parse_quantity
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model
+from tidings.prediction._unmodelled import Unmodelled
 
 __all__ = ["Admission", "Change", "Newcomer", "admit", "load_newcomer"]
 
@@ -46,7 +47,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """The advice. `falls_below` are those that had at least `at_least` before and have less after; `costs` those that
-    lose most, `mean_cost` what a subscription loses on average."""
+    lose most, `mean_cost` what a subscription loses on average; `unmodelled` what the predictions leave out."""
 
     newcomer: str
     advice: Literal["admit", "refuse"]
@@ -56,6 +57,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     falls_below: tuple[Change, ...]
     costs: tuple[Change, ...]
     mean_cost: float
+    unmodelled: tuple[Unmodelled, ...]
 
 
 def load_newcomer(path: str | PathLike[str]) -> Newcomer:
@@ -113,6 +115,7 @@ def admit(
         falls_below=tuple(change(n) for n in fallen[:SHOWN_MAX]),
         costs=tuple(change(n) for n in costly),
         mean_cost=float(lost.mean()) if len(lost) else 0.0,
+        unmodelled=after.unmodelled,
     )
 
 

@@ -17,6 +17,7 @@ from tidings.prediction._deadlines import chance_on_time
 from tidings.prediction._knowledge import Knowledge
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Prediction
+from tidings.prediction._unmodelled import Unmodelled
 
 __all__ = ["Explanation", "Hop", "JourneyPrediction", "Remedy", "explain"]
 
@@ -57,13 +58,15 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All about one subscription; `remedies` are in the order of what they gain."""
+    """All about one subscription; `remedies` are in the order of what they gain, `unmodelled` is what would make a
+    difference here and is left out."""
 
     subscription: str
     on_time_reliability: float | None
     overloaded_at: str | None
     journeys: tuple[JourneyPrediction, ...]
     remedies: tuple[Remedy, ...]
+    unmodelled: tuple[Unmodelled, ...]
     words: str
 
 
@@ -76,13 +79,15 @@ def explain(prediction: Prediction, subscription: str) -> Explanation:
     known = None if math.isnan(value) else float(value)
     stuck = prediction.subscribers[subscription].overloaded_at
     remedies = tuple(_remedies(prediction, number, journeys)) if known is not None else ()
+    unmodelled = tuple(each for each in prediction.unmodelled if prediction.concerned(each)[number])
     return Explanation(
         subscription=subscription,
         on_time_reliability=known,
         overloaded_at=stuck,
         journeys=journeys,
         remedies=remedies,
-        words=_words(subscription, known, stuck, journeys, remedies),
+        unmodelled=unmodelled,
+        words=_words(subscription, known, stuck, journeys, remedies, unmodelled),
     )
 
 
@@ -208,10 +213,11 @@ def _words(
     stuck: str | None,
     journeys: tuple[JourneyPrediction, ...],
     remedies: tuple[Remedy, ...],
+    unmodelled: tuple[Unmodelled, ...],
 ) -> str:
     if known is None:
         return f"No publisher can match {name}: there is nothing to be on time."
-    said = [f"{name} gets {known:.1%} of its events on time."]
+    said = [f"{name} is predicted to get {known:.1%} of its events on time{_as_if(unmodelled)}."]
     if stuck is not None:
         said.append(f"{stuck} cannot keep up: nothing behind it is on time in the long run.")
     elif journeys:
@@ -233,3 +239,11 @@ def _words(
     elif known < 1.0:
         said.append("No single change along its paths would help.")
     return " ".join(said)
+
+
+def _as_if(unmodelled: tuple[Unmodelled, ...]) -> str:
+    """How to take the figure, in words."""
+    # An overload has a sentence of its own.
+    *others, last = [each.effect for each in unmodelled if each.kind != "overload"] or [""]
+    listed = f"{', '.join(others)}, and {last}" if others else last
+    return f", {listed}" if listed else ""

@@ -29,6 +29,7 @@ from tidings.prediction._knowledge import FloatArray, IntArray, Knowledge
 from tidings.prediction._overheads import Overhead, Waiting, overhead_of
 from tidings.prediction._prediction import Prediction
 from tidings.prediction._stages import nodes_of
+from tidings.prediction._unmodelled import Unmodelled, has_detours, has_queue, unmodelled_scheme
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -46,7 +47,9 @@ _LIFETIME_NODES = 5
 class Failing:
     """What fails, by number as in the knowledge: brokers and directed links; those of one component fail together.
 
-    `refresh_s`, `timeout_s` and `retry_s` are the intervals of the schemes.
+    `refresh_s`, `timeout_s` and `retry_s` are the intervals of the schemes. `detection_s`, `acks_early` and
+    `is_volatile` are what a scenario may say besides (`tidings.model.scenario.Faults`): predictions leave them out, and
+    name them.
     """
 
     brokers: tuple[Failures | None, ...]
@@ -55,6 +58,9 @@ class Failing:
     refresh_s: float = 0.0
     timeout_s: float = math.inf
     retry_s: float = 1.0
+    detection_s: float = 0.0
+    acks_early: bool = False
+    is_volatile: bool = False
 
     def __post_init__(self) -> None:
         if all(each is None for each in (*self.brokers, *self.links)):
@@ -66,12 +72,13 @@ class Failing:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SchemePrediction:
-    """One scheme: R' by subscription (NaN where no publisher can match it), and what it costs."""
+    """One scheme: R' by subscription (NaN where no publisher can match it), what it costs, and what is left out."""
 
     scheme: Scheme
     model: FaultModel
     reliability: FloatArray
     overhead: Overhead
+    unmodelled: tuple[Unmodelled, ...]
 
 
 def failing_network(network: "Network") -> Failing:
@@ -84,6 +91,9 @@ def failing_network(network: "Network") -> Failing:
         refresh_s=faults.refresh_s,
         timeout_s=faults.timeout_s,
         retry_s=faults.retry_s,
+        detection_s=faults.detection_s,
+        acks_early=faults.ack == "early",
+        is_volatile=faults.queues == "volatile",
     )
 
 
@@ -132,7 +142,30 @@ def _predict_scheme(
     with np.errstate(invalid="ignore", divide="ignore"):
         reliability = np.where(matched_per_s > 0.0, on_time / matched_per_s, np.nan)
     overhead = overhead_of(prediction, failing, scheme, waiting)
-    return SchemePrediction(scheme=scheme, model=model, reliability=reliability, overhead=overhead)
+    return SchemePrediction(
+        scheme=scheme,
+        model=model,
+        reliability=reliability,
+        overhead=overhead,
+        unmodelled=_unmodelled(prediction, failing, scheme),
+    )
+
+
+def _unmodelled(prediction: Prediction, failing: Failing, scheme: Scheme) -> tuple[Unmodelled, ...]:
+    """What `predict` leaves out but for failures, and what is left out of those."""
+    knowledge = prediction.knowledge
+    lifetimes = [law.mean() for publisher in knowledge.publishers if (law := publisher.lifetime) is not None]
+    own = unmodelled_scheme(
+        scheme,
+        retry_s=failing.retry_s,
+        detection_s=failing.detection_s,
+        acks_early=failing.acks_early,
+        is_volatile=failing.is_volatile,
+        tightest_s=min([*lifetimes, *knowledge.max_delays_s.tolist()], default=math.inf),
+        waits=any(k.service for k in knowledge.brokers) or any(has_queue(k.slowness) for k in knowledge.links),
+        has_detours=has_detours([(k.source, k.target) for k in knowledge.links], len(knowledge.brokers)),
+    )
+    return (*(each for each in prediction.unmodelled if each.kind != "failures"), *own)
 
 
 def _lifetimes(law: DelayDistribution | None) -> tuple[FloatArray, FloatArray]:

@@ -3,8 +3,9 @@
 What knowledge was measured from n observations is drawn anew as another n observations might have given it: content as
 Dirichlet weights (the Bayesian bootstrap), a publisher's rate and the mean of a service or a way by their standard
 error (a gamma factor of mean 1), a loss by a beta law. Each draw is predicted; the interval holds the middle share of
-the answers, and the prediction itself. Knowledge that is known, not measured, stays. Two draws never share a random
-number with the data: `generator` is an argument.
+the answers, and the prediction itself. Observations are taken as independent of each other; where they are not, the
+truth is outside more often than the level says. Knowledge that is known, not measured, stays. Two draws never share a
+random number with the data: `generator` is an argument.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ LEVEL = 0.9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Intervals:
-    """By subscription: the lower and upper end for R' (NaN where there is none), at this level."""
+    """By subscription: the lower and upper end for R' (NaN where there is none), at this level, assuming that what was
+    observed is independent."""
 
     level: float
     low: FloatArray

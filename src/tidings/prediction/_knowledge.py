@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.model.distributions import DelayDistribution
+from tidings.prediction._unmodelled import Unmodelled
 from tidings.routing import Tree
 
 __all__ = [
@@ -136,7 +137,10 @@ class PublisherKnowledge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Knowledge:
-    """All of it; `homes` and `max_delays_s` (infinite: none) follow `subscriptions`, the identifiers."""
+    """All of it; `homes` and `max_delays_s` (infinite: none) follow `subscriptions`, the identifiers.
+
+    `unmodelled` is what the source says besides, and no prediction made from this has in it.
+    """
 
     brokers: Sequence[BrokerKnowledge]
     links: Sequence[LinkKnowledge]
@@ -145,6 +149,7 @@ class Knowledge:
     homes: IntArray
     max_delays_s: FloatArray
     drops_expired: bool = False
+    unmodelled: tuple[Unmodelled, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.subscriptions)

@@ -25,6 +25,7 @@ from tidings.prediction._knowledge import (
     LongArray,
     PublisherKnowledge,
 )
+from tidings.prediction._unmodelled import unmodelled
 from tidings.routing import Demand, Overlay, Tree, balance_routes, shortest_path_trees
 
 __all__ = ["BALANCE_SAMPLE", "Asked", "Samples", "deadlines_of", "from_network", "homes_of", "outline_of_network"]
@@ -134,6 +135,7 @@ def outline_of_network(
         homes=np.zeros(0, np.int32),
         max_delays_s=np.zeros(0),
         drops_expired=network.policies.expired == "drop",
+        unmodelled=unmodelled(network),
     )
 
 

@@ -2,24 +2,30 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tidings.prediction._flows import Layout, Stations
 from tidings.prediction._knowledge import FloatArray, Knowledge, LongArray
 from tidings.prediction._paths import PathDelays, Waits
+from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind
 
 __all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "SubscriberPrediction"]
 
 Model = Literal["ours", "gg1", "mm1"]
+
+IDLE: Final = 0.01
+"""How busy a link may be for its strategy not to matter: no more than this share of the events finds others waiting."""
 
 
 class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription: R', the rate of the events that match it, their mean delay and the way most of them come.
 
     `on_time_reliability` is None if no publisher can match it, `mean_delay_s` also if all of it is behind an overload.
+    `unmodelled` are the kinds of what is left out and would make a difference here.
     """
 
     on_time_reliability: float | None
@@ -27,6 +33,7 @@ class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
     mean_delay_s: float | None
     path: tuple[str, ...]
     overloaded_at: str | None
+    unmodelled: tuple[UnmodelledKind, ...] = ()
 
 
 class BrokerPrediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +96,61 @@ class Prediction:
         stuck = np.flatnonzero(self.waits.is_stuck)
         return tuple(self.station_name(int(k)) for k in stuck[np.argsort(-self.utilisation[stuck], kind="stable")])
 
+    @cached_property
+    def unmodelled(self) -> tuple[Unmodelled, ...]:
+        """What is left out of what the knowledge was made from, and of the knowledge itself by this model."""
+        found = []
+        for each in self.knowledge.unmodelled:
+            if each.kind == "scheduling":
+                each = msgspec.structs.replace(each, links=tuple(name for name in each.links if self._is_busy(name)))
+                if not each.links:
+                    continue
+            found.append(each)
+        if self.knowledge.drops_expired and self.model != "ours":
+            found.append(
+                Unmodelled(
+                    kind="dropping",
+                    what="links that drop expired events",
+                    effect="as if expired events were forwarded",
+                    remedy='the model "ours" has it',
+                )
+            )
+        if self.overloaded:
+            brokers = {broker.name for broker in self.knowledge.brokers}
+            found.append(
+                Unmodelled(
+                    kind="overload",
+                    what="how long an overload has lasted",
+                    effect="for the long run, in which nothing behind it is on time",
+                    remedy="`tidings simulate` runs it for as long as the scenario says",
+                    brokers=tuple(name for name in self.overloaded if name in brokers),
+                    links=tuple(name for name in self.overloaded if name not in brokers),
+                )
+            )
+        return tuple(found)
+
+    def _is_busy(self, link: str) -> bool:
+        return self.links[link].utilisation >= IDLE
+
+    def concerned(self, left_out: Unmodelled) -> NDArray[np.bool_]:
+        """By subscription: whether it would make a difference there."""
+        knowledge, n = self.knowledge, len(self.knowledge.brokers)
+        found = np.full(len(knowledge.subscriptions), left_out.is_everywhere)
+        if left_out.is_everywhere:
+            return found
+        broker_is_named = [broker.name in left_out.brokers for broker in knowledge.brokers]
+        named = set(left_out.links)
+        link_is_named = [knowledge.link_name(number) in named for number in range(len(knowledge.links))]
+        for publisher in knowledge.publishers:
+            tree, is_behind = publisher.tree, np.full(n, publisher.name in left_out.publishers)
+            for broker in tree.order.tolist():
+                is_behind[broker] |= broker_is_named[broker]
+                if broker != tree.root:
+                    is_behind[broker] |= is_behind[tree.parent[broker]] or link_is_named[tree.parent_link[broker]]
+            matched, _ = publisher.content.masses
+            found[matched] |= is_behind[knowledge.homes[matched]]
+        return found
+
     def station_name(self, station: int) -> str:
         n = len(self.knowledge.brokers)
         return self.knowledge.brokers[station].name if station < n else self.knowledge.link_name(station - n)
@@ -124,6 +186,7 @@ class Prediction:
     def subscribers(self) -> dict[str, SubscriberPrediction]:
         """By subscription, in the order of the knowledge."""
         mean_s, main, stuck_at = self._journeys()
+        left_out = [(each.kind, self.concerned(each)) for each in self.unmodelled]
         made = {}
         for number, name in enumerate(self.knowledge.subscriptions):
             known = not np.isnan(self.reliability[number])
@@ -138,6 +201,7 @@ class Prediction:
                 mean_delay_s=_finite(mean_s[number]) if known else None,
                 path=tuple(self.knowledge.brokers[broker].name for broker in path),
                 overloaded_at=self.station_name(stuck) if stuck >= 0 else None,
+                unmodelled=tuple(kind for kind, concerned in left_out if concerned[number]),
             )
         return made
 

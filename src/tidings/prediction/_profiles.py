@@ -45,6 +45,7 @@ from tidings.prediction._knowledge import (
     Signatures,
     exact_shares,
 )
+from tidings.prediction._unmodelled import unmodelled_profiles
 from tidings.routing import Overlay, Tree, shortest_path_trees
 
 __all__ = [
@@ -70,7 +71,7 @@ Row = Mapping[str, Any]
 
 
 def read_profiles(directory: Path) -> dict[str, pa.Table]:
-    """The tables of a pipeline run's directory; an InputError says what is missing."""
+    """The tables of a pipeline run's directory, `components` too if it is there; an InputError says what is missing."""
     tables = {}
     for name in (*PROFILE_TABLES, *SETTING_TABLES):
         place = directory / name if name in PROFILE_TABLES else directory / "current" / "setting" / name
@@ -79,6 +80,8 @@ def read_profiles(directory: Path) -> dict[str, pa.Table]:
                 f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
             )
         tables[name] = pq.read_table(place)
+    if (directory / "components").exists():
+        tables["components"] = pq.read_table(directory / "components")
     return tables
 
 
@@ -129,16 +132,24 @@ def outline_of_profiles(tables: Mapping[str, pa.Table], lifetimes: Mapping[str, 
     slowness = [_slowness(measured.get(pair), link) for pair, link in zip(ends, links, strict=True)]
     trees = _trees(names, links, np.array(slowness), [numbers[_home(row)] for row in publishers])
     dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
+    served = tuple(_broker(name, brokers.get(name)) for name in names)
+    sending = tuple(
+        _publisher(row, lifetimes.get(row["publisher"]), tree) for row, tree in zip(publishers, trees, strict=True)
+    )
     return Knowledge(
-        brokers=tuple(_broker(name, brokers.get(name)) for name in names),
+        brokers=served,
         links=tuple(links),
-        publishers=tuple(
-            _publisher(row, lifetimes.get(row["publisher"]), tree) for row, tree in zip(publishers, trees, strict=True)
-        ),
+        publishers=sending,
         subscriptions=(),
         homes=np.zeros(0, np.int32),
         max_delays_s=np.zeros(0),
         drops_expired=dropped > 0,
+        unmodelled=unmodelled_profiles(
+            served,
+            links,
+            {publisher.name: publisher.interval for publisher in sending},
+            tables["components"].to_pylist() if "components" in tables else (),
+        ),
     )
 
 

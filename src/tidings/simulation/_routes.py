@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidings.errors import ConfigurationError
 from tidings.matching import MatchingIndex
 from tidings.model.distributions import DelayDistribution
-from tidings.model.scenario import Network
+from tidings.model.scenario import Network, unserved
 from tidings.model.topology import Broker
 from tidings.routing import (
     Demand,
@@ -73,6 +73,9 @@ def plan_routes(network: Network, options: Options, access: Sequence[DelayDistri
     if routing in ("multi-path", "literal-table"):
         if options.trees is not None:
             raise ConfigurationError(f"trees are given, but routing is {routing}: leave them out, or use single-path")
+        problem = unserved(network)
+        if problem is not None:
+            raise ConfigurationError(problem)
         return _all_paths(network, overlay, roots, access, homes, options)
     if routing == "balanced" and options.trees is None:
         options = replace(options, trees=balanced_trees(network, overlay, homes))

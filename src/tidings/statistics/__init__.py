@@ -15,6 +15,7 @@ from tidings.statistics._components import (
     periods,
 )
 from tidings.statistics._intervals import (
+    INDEPENDENCE,
     Interval,
     events_interval,
     poisson_interval,
@@ -29,6 +30,7 @@ from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
 __all__ = [
     "FEWEST_EVENTS",
+    "INDEPENDENCE",
     "MOST_PHASES",
     "DurationFit",
     "Exponentiality",

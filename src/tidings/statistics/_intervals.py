@@ -1,6 +1,8 @@
 """Confidence intervals: for shares, rates and variability, each of a stated level.
 
-- A share (of a number of independent trials): Wilson's, which is good down to no successes at all.
+- A share (of a number of independent trials): Wilson's, which is good down to no successes at all. Events that wait in
+  one queue are not independent: late ones come together, and the interval for R covers far less than it says under load
+  (docs/reference/pipeline.md has figures). So wherever it is shown for R, it is shown with `INDEPENDENCE`.
 - A rate of a Poisson process from the number of events in a time: exact (Garwood), through chi-square quantiles.
 - A rate of a renewal process from the number of intervals and their scv c2: rate exp(-+ z sqrt(c2 / n)), since the mean
   of n intervals has relative variance c2 / n. Of no width for a constant interval, of the Poisson one's for c2 = 1.
@@ -10,7 +12,7 @@
 """
 
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from tidings.errors import InputError
 from tidings.statistics._arrays import FloatArray, Numbers, floats, ratio
 
 __all__ = [
+    "INDEPENDENCE",
     "Interval",
     "events_interval",
     "poisson_interval",
@@ -25,6 +28,9 @@ __all__ = [
     "standard_normal_quantile",
     "wilson_interval",
 ]
+
+INDEPENDENCE: Final = "assuming independent events"
+"""What has to be said beside an interval for R."""
 
 
 class Interval(NamedTuple):
@@ -42,7 +48,7 @@ def standard_normal_quantile(level: float) -> float:
 
 
 def wilson_interval(successes: Numbers, trials: Numbers, *, level: float) -> Interval:
-    """Wilson's interval for a share: successes out of so many trials."""
+    """Wilson's interval for a share: successes out of so many trials, assuming that these are independent."""
     z = standard_normal_quantile(level)
     hits, n = floats(successes), floats(trials)
     centre = (hits + z * z / 2.0) / (n + z * z)

@@ -43,6 +43,7 @@ from tidings.model.filters._witness import witness
 )
 def test_proven(f: str, g: str) -> None:
     assert Filter.parse(f).covers(Filter.parse(g)) is True
+    assert Filter.parse(f).surely_covers(Filter.parse(g))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,7 @@ def test_proven(f: str, g: str) -> None:
 def test_refuted_with_a_witness(f: str, g: str) -> None:
     one, two = Filter.parse(f), Filter.parse(g)
     assert covers(one, two) is False
+    assert not one.surely_covers(two)
     event = witness(one, two)
     assert event is not None
     assert two.evaluate(event) is True

@@ -123,10 +123,13 @@ def test_bad_rows_are_counted_by_reason(quick: Path, tmp_path: Path) -> None:
     copied = copy_of(quick, tmp_path / "run")
     (copied / "quarantine").unlink()
     (copied / "quarantine").mkdir()
-    rows = [{"table": "hops", "file": "f", "reasons": reasons, "row": "{}"} for reasons in (["a"], ["a", "b"])]
+    rows = [
+        {"table": "hops", "file": "f", "reasons": reasons, "row": "{}", "rows": count}
+        for reasons, count in ((["a"], 1), (["a", "b"], 1), (["unreadable-file"], 50))
+    ]
     pq.write_table(pa.Table.from_pylist(rows), copied / "quarantine" / "part.parquet")
     head = read_report(copied).headline
-    assert (head.bad, head.quarantined) == (2, {"a": 2, "b": 1})
+    assert (head.bad, head.quarantined) == (52, {"unreadable-file": 50, "a": 2, "b": 1})
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Within
 from tidings.model.filters._covers import covers, intersects
+from tidings.model.filters._doubts import filter_warnings
 from tidings.model.filters._evaluate import compile_condition
 from tidings.model.filters._explain import NormalClause, NormalForm
 from tidings.model.filters._filter import Filter
@@ -20,5 +21,6 @@ __all__ = [
     "check_value",
     "compile_condition",
     "covers",
+    "filter_warnings",
     "intersects",
 ]

@@ -63,6 +63,11 @@ def check_depth(depth: int, position: int) -> None:
         raise MalformedError(f"the filter nests deeper than {MAX_DEPTH} levels", position, remedy)
 
 
+def unquoted(written: str) -> str:
+    """The attribute that a name in double quotes means."""
+    return written[1:-1].replace('""', '"')
+
+
 class Builder:
     """The callbacks of the parser. It keeps no state, so one parser serves every thread."""
 
@@ -72,7 +77,7 @@ class Builder:
         return Part(_ast.Attribute(str(token)), "attribute", _at(token))
 
     def QUOTED(self, token: Token) -> Part:  # noqa: N802
-        name = token[1:-1].replace('""', '"')
+        name = unquoted(token)
         if not name:
             raise MalformedError('"" is no attribute name', _at(token), "Write a string in single quotes: ''.")
         return Part(_ast.Attribute(name), "attribute", _at(token))

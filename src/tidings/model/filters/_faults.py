@@ -15,11 +15,14 @@ WINDOW: Final = 96
 
 def fault(problem: str, *, text: str, position: int, remedy: str = "") -> FilterError:
     """The error to raise: `problem` at `position` of `text`, and what to write instead."""
+    return FilterError(message(problem, text=text, position=position, remedy=remedy), text=text, position=position)
+
+
+def message(problem: str, *, text: str, position: int, remedy: str = "") -> str:
+    """A complaint about a place of a filter, in words."""
     line, caret = _window(text, position)
     lines = [f"{problem} (character {position + 1} of the filter)", f"  {line}", f"  {' ' * caret}^"]
-    if remedy:
-        lines.append(remedy)
-    return FilterError("\n".join(lines), text=text, position=position)
+    return "\n".join([*lines, remedy] if remedy else lines)
 
 
 def shorten(found: str, limit: int = 32) -> str:

@@ -5,6 +5,7 @@ danger to the parser; the bounds below protect everything that comes after it. T
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Final, cast
@@ -14,7 +15,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from tidings.errors import FilterError
 from tidings.model.filters import _ast
-from tidings.model.filters._build import MAX_DEPTH, Builder, MalformedError, check_depth
+from tidings.model.filters._build import MAX_DEPTH, Builder, MalformedError, check_depth, unquoted
 from tidings.model.filters._faults import fault, shorten
 
 MAX_LENGTH: Final = 1_000_000
@@ -78,6 +79,15 @@ def parse(text: str) -> _ast.Condition:
         raise _refused_token(text, error) from None
     except UnexpectedCharacters as error:
         raise _refused_character(text, cast(int, error.pos_in_stream)) from None
+
+
+def names_written(text: str) -> Iterator[tuple[str, int]]:
+    """Every attribute name of a filter that has been read, as often as it is written, and where it begins."""
+    for token in _parser().lex(text):
+        if token.type == "NAME":
+            yield str(token), token.start_pos or 0
+        elif token.type == "QUOTED":
+            yield unquoted(token), token.start_pos or 0
 
 
 @cache

@@ -7,6 +7,7 @@
 from tidings.model.scenario._content import Choice, Constant, Content, Numeric
 from tidings.model.scenario._faults import Faults, Scheme
 from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._scenario import Scenario
 from tidings.model.scenario._schema import Document, Policies, Scheduling
 from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary, Summary, summarise
@@ -29,4 +30,5 @@ __all__ = [
     "SubscriberSummary",
     "Summary",
     "summarise",
+    "unserved",
 ]

@@ -10,6 +10,7 @@ from tidings.model.scenario._content import Choice, Constant, Content, NumericTe
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
 from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._placement import place_clients
 from tidings.model.scenario._schema import Document, PublisherGroup, SubscriberGroup
 from tidings.model.scenario._source import Place
@@ -53,7 +54,7 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         ]
         subscriptions += _subscriptions(subscriber_group, group, here)
     link_failures, link_components = build_link_failures(document, topology, place, streams)
-    return Network(
+    network = Network(
         title=document.title,
         seed=seed,
         duration_s=document.duration_s,
@@ -67,6 +68,10 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         link_failures=link_failures,
         link_components=link_components,
     )
+    problem = unserved(network)
+    if problem is not None:
+        (place / "policies" / "routing").fail(problem)
+    return network
 
 
 class _Clients:

@@ -1,11 +1,13 @@
 """The scenario: read from TOML once, expanded to a network as often as there are seeds."""
 
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tidings.errors import ScenarioError
+from tidings.errors import FilterWarning, ScenarioError
 from tidings.model.scenario._decoding import decode
+from tidings.model.scenario._doubts import doubtful_filters
 from tidings.model.scenario._expansion import expand
 from tidings.model.scenario._network import Network
 from tidings.model.scenario._schema import BrokerDefaults, Document, LinkDefaults
@@ -37,10 +39,20 @@ class Scenario:
         return self._source.name
 
     def expand(self, seed: int | None = None) -> Network:
-        """Make every random choice by the seed (the scenario's own unless given) and return the network."""
+        """Make every random choice by the seed (the scenario's own unless given) and return the network.
+
+        A filter that hardly says what was meant gives a FilterWarning.
+        """
         if seed is not None and seed < 0:
             raise ScenarioError(f"seed {seed} is negative; give a whole number of 0 or more", place=self.place)
-        return expand(self.document, self._source.root, self.document.seed if seed is None else seed)
+        network = expand(self.document, self._source.root, self.document.seed if seed is None else seed)
+        for warning in self.warnings(network):
+            warnings.warn(warning, stacklevel=2)
+        return network
+
+    def warnings(self, network: Network) -> tuple[FilterWarning, ...]:
+        """What is doubtful about the filters of this scenario, of which `network` is an expansion."""
+        return doubtful_filters(self.document, self._source.root, network)
 
     def __eq__(self, other: object) -> bool:
         return self.document == other.document if isinstance(other, Scenario) else NotImplemented

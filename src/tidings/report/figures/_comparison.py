@@ -1,12 +1,14 @@
 """Predicted against measured: how far R' of the profiles is from R of the same run.
 
 A share measured of n events scatters; with nothing but that, the mean absolute difference would be
-sqrt(2 / pi) sqrt(R (1 - R) / n) on average (`noise`), so that is what an error is to be held against.
+sqrt(2 / pi) sqrt(R (1 - R) / n) on average (`noise`) if events were independent, so that is what an error is to be held
+against.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidings.prediction import Unmodelled
 from tidings.report.figures._report import BINS, Comparison
 
 __all__ = ["bins_of", "compare"]
@@ -33,6 +35,7 @@ def compare(
     low: Floats,
     high: Floats,
     scheme: str | None = None,
+    unmodelled: tuple[Unmodelled, ...] = (),
 ) -> Comparison | None:
     """None if no subscription has both; `low` and `high` are the ends of what was measured."""
     known = ~(np.isnan(measured) | np.isnan(predicted))
@@ -47,6 +50,7 @@ def compare(
         points = tuple(zip(seen.tolist(), told.tolist(), shown, strict=True))
     return Comparison(
         scheme=scheme,
+        unmodelled=unmodelled,
         compared=int(known.sum()),
         inside=int(((told >= low[known]) & (told <= high[known])).sum()),
         error=float(np.abs(seen - told).mean()),

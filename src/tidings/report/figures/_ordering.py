@@ -90,7 +90,7 @@ def _chances(scale_s: float, gaps_s: Floats, holds_s: Floats) -> Floats:
 def read_replay(directory: Path) -> tuple[PolicyPoint, ...]:
     """What `tidings order replay --out DIR` wrote, summed over all pairs."""
     place = directory / "pairs" if (directory / "pairs").exists() else directory
-    wanted = ["policy", "received", "duplicates", "forgotten", "violations", "hold_ns"]
+    wanted = ["policy", "received", "duplicates", "violations", "hold_ns"]
     try:
         table = pq.read_table(place, columns=wanted)
     except (OSError, pa.ArrowInvalid) as error:
@@ -100,7 +100,7 @@ def read_replay(directory: Path) -> tuple[PolicyPoint, ...]:
     sums = table.group_by("policy").aggregate([(name, "sum") for name in wanted[1:]]).to_pylist()
     points = []
     for row in sums:
-        delivered = max(1, row["received_sum"] - row["duplicates_sum"] - row["forgotten_sum"])
+        delivered = max(1, row["received_sum"] - row["duplicates_sum"])
         points.append(
             PolicyPoint(
                 policy=row["policy"],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tidings.errors import InputError
 from tidings.model.scenario import Network, Scenario
 from tidings.placement import Plan, read_plan
-from tidings.prediction import Prediction, from_profiles, predict
+from tidings.prediction import Prediction, Unmodelled, from_profiles, predict, unmodelled
 from tidings.report.figures._changes import MEETS, changes_of
 from tidings.report.figures._comparison import bins_of, compare
 from tidings.report.figures._journeys import journeys_of
@@ -71,14 +71,14 @@ def read_report(
     places, is_map = places_of(tables, stations, network)
     if len(places) > BROKERS_MAX:
         missing["map"] = f"{len(places):,} brokers are too many for a map; the busiest are in the table."
-    scores = _Scores(tables, prediction)
+    scores = _Scores(tables, prediction, network=network)
     shown = scores.worst(SHOWN_MAX)
     names = [scores.names[number] for number in shown]
     schemes, in_force = None, None
     if prediction is not None and len(places) <= SCHEMES_BROKERS_MAX:
         schemes, in_force = schemes_of(prediction, tables.profiles or {}, network, names)
     if in_force is not None:
-        scores = _Scores(tables, prediction, in_force)
+        scores = _Scores(tables, prediction, in_force, network)
     journeys: dict[str, tuple[Journey, ...]] = {}
     if prediction is not None:
         shares = scores.measured_shares
@@ -141,6 +141,19 @@ def _prediction(tables: Tables, missing: dict[Section, str]) -> Prediction | Non
         return None
 
 
+def _left_out(
+    prediction: Prediction | None, in_force: InForce | None, network: Network | None
+) -> tuple[Unmodelled, ...]:
+    """What the prediction leaves out; a scenario tells which policies were in force, where profiles do not."""
+    if prediction is None:
+        return ()
+    found = prediction.unmodelled if in_force is None else in_force.unmodelled
+    if network is None:
+        return found
+    told = [each for each in unmodelled(network) if each.kind in ("scheduling", "ordering", "routing")]
+    return (*told, *(each for each in found if each.kind != "policies"))
+
+
 def _plans(plan: Plans | None) -> tuple[tuple[str, Plan], ...]:
     if plan is None:
         return ()
@@ -167,8 +180,15 @@ def _say_what_is_missing(missing: dict[Section, str], **found: object) -> None:
 class _Scores:
     """What was measured and predicted of every subscription, as columns in the order of the scores."""
 
-    def __init__(self, tables: Tables, prediction: Prediction | None, in_force: InForce | None = None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        prediction: Prediction | None,
+        in_force: InForce | None = None,
+        network: Network | None = None,
+    ) -> None:
         self._scheme = None if in_force is None else in_force.scheme
+        self._unmodelled = _left_out(prediction, in_force, network)
         columns = tables.scores.to_pydict()
         self.names: list[str] = columns["subscription"]
         self._columns = columns
@@ -211,6 +231,7 @@ class _Scores:
             low=self.low,
             high=self.high,
             scheme=self._scheme,
+            unmodelled=self._unmodelled,
         )
 
     def figures(

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tidings.placement import Plan
+from tidings.prediction import Unmodelled
 
 __all__ = [
     "BINS",
@@ -164,11 +165,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted against measured, over all subscriptions that matched anything.
 
     `noise` is what sampling alone makes of the mean absolute error; `inside` of them are predicted inside the interval
-    of what was measured. `counts` by [measured, predicted] in steps of 1 / len(counts); `points` are (measured,
-    predicted, name), if there are few enough. `scheme` is what outages were counted in with; None: they were not.
+    of what was measured, both assuming independent events. `counts` by [measured, predicted] in steps of
+    1 / len(counts); `points` are (measured, predicted, name), if there are few enough. `scheme` is what outages were
+    counted in with; None: they were not. `unmodelled` is what else the prediction leaves out.
     """
 
     scheme: str | None
+    unmodelled: tuple[Unmodelled, ...]
     compared: int
     inside: int
     error: float
@@ -212,12 +215,13 @@ class SchemeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 class Schemes(msgspec.Struct, frozen=True, kw_only=True):
     """The schemes that could be predicted, and why others could not; `source` says where failures come from, and
-    subscriptions are taken to be refreshed every `refresh_s`."""
+    subscriptions are taken to be refreshed every `refresh_s`. `unmodelled` is what the predictions leave out."""
 
     source: Literal["measured", "scenario"]
     refresh_s: float
     schemes: tuple[SchemeFigures, ...]
     left_out: dict[str, str]
+    unmodelled: tuple[Unmodelled, ...]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from tidings.prediction import (
     Failing,
     Prediction,
     SchemePrediction,
+    Unmodelled,
     failing_network,
     failing_profiles,
     from_network,
@@ -37,10 +38,11 @@ SCHEMES_SHOWN: Final[tuple[Scheme, ...]] = ("periodic", "buffer", "bypass", "byp
 
 
 class InForce(NamedTuple):
-    """The scheme that the run had, and R' by subscription with outages counted in."""
+    """The scheme that the run had, and R' by subscription with outages counted in, but for what is left out."""
 
     scheme: Scheme
     reliability: NDArray[np.float64]
+    unmodelled: tuple[Unmodelled, ...]
 
 
 def schemes_of(
@@ -52,7 +54,9 @@ def schemes_of(
         known = {} if network is None else {"refresh_s": network.policies.faults.refresh_s}
         schemes, answers = _predicted(prediction, failing_profiles(tables, **known), "measured", names)
         answer = None if network is None else answers.get(network.policies.faults.scheme)
-        return schemes, None if answer is None else InForce(answer.scheme, answer.reliability)
+        if answer is None:
+            return schemes, None
+        return schemes, InForce(answer.scheme, answer.reliability, answer.unmodelled)
     if network is not None and any(each is not None for each in (*network.broker_failures, *network.link_failures)):
         return _predicted(predict(from_network(network)), failing_network(network), "scenario", names)[0], None
     return None, None
@@ -68,7 +72,10 @@ def _predicted(
         except TidingsError as error:
             left_out[scheme] = str(error)
     schemes = tuple(_figures(prediction, answer, names) for answer in found.values())
-    return Schemes(source=source, refresh_s=failing.refresh_s, schemes=schemes, left_out=left_out), found
+    unmodelled = tuple(dict.fromkeys(each for answer in found.values() for each in answer.unmodelled))
+    return Schemes(
+        source=source, refresh_s=failing.refresh_s, schemes=schemes, left_out=left_out, unmodelled=unmodelled
+    ), found
 
 
 def _figures(prediction: Prediction, answer: SchemePrediction, names: Collection[str]) -> SchemeFigures:

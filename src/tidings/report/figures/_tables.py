@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings.errors import InputError
+from tidings.pipeline._result import count_bad
 
 __all__ = ["CONTENT_ROWS_MAX", "Tables", "read_tables"]
 
@@ -81,7 +81,7 @@ def read_tables(directory: Path) -> Tables:
     whole |= {name: _read(directory, name, folder="current/setting") for name in _SETTING}
     content = _dataset(directory, "content")
     rows = content.count_rows()
-    bad, quarantined = _by_reason(_dataset(directory, "quarantine"))
+    bad, by_reason = count_bad(_dataset(directory, "quarantine", ("reasons", "rows")))
     return Tables(
         scores=_read(directory, "subscriber_scores", _SCORES),
         pairs=_read(directory, "pairs", _PAIRS),
@@ -89,36 +89,27 @@ def read_tables(directory: Path) -> Tables:
         content_rows=rows,
         whole=whole,
         bad=bad,
-        quarantined=quarantined,
+        quarantined=dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))),
     )
 
 
-def _dataset(directory: Path, name: str, folder: str = ".") -> ds.Dataset:
+def _dataset(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> ds.Dataset:
     place = directory / folder / name
     if not place.exists():
         raise InputError(
             f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
         )
-    return ds.dataset(place, format="parquet")
-
-
-def _read(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> pa.Table:
-    found = _dataset(directory, name, folder)
-    wanted = [column for column in found.schema.names if not column.endswith("_sketch")]
-    missing = [column for column in columns or () if column not in wanted]
+    found = ds.dataset(place, format="parquet")
+    missing = [column for column in columns or () if column not in found.schema.names]
     if missing:
         raise InputError(
             f"{directory}: table {name!r} has no column {missing[0]!r}, it is of another version; "
             "run the pipeline again with --from-scratch"
         )
+    return found
+
+
+def _read(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> pa.Table:
+    found = _dataset(directory, name, columns, folder)
+    wanted = [column for column in found.schema.names if not column.endswith("_sketch")]
     return found.to_table(list(columns) if columns else wanted)
-
-
-def _by_reason(quarantine: ds.Dataset) -> tuple[int, dict[str, int]]:
-    """How many rows are bad, and how many for each reason, a batch at a time."""
-    bad, found = 0, dict[str, int]()
-    for batch in quarantine.to_batches(columns=["reasons"]):
-        bad += batch.num_rows
-        for each in pc.value_counts(pc.list_flatten(batch.column("reasons"))).to_pylist():
-            found[each["values"]] = found.get(each["values"], 0) + each["counts"]
-    return bad, dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

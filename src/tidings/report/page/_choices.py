@@ -9,7 +9,7 @@ from tidings.report.page._map import draw_moves
 from tidings.report.page._markup import Content, Markup, joined, tag
 from tidings.report.page._sections import absent, section
 from tidings.report.page._tables import Cell, Column, bar, number, picked, row, share, table, text
-from tidings.report.page._words import count, duration, percent
+from tidings.report.page._words import count, duration, left_out, percent
 
 __all__ = ["changed", "placed", "schemed"]
 
@@ -37,6 +37,7 @@ def schemed(report: Report) -> Markup:
     words = f"What each way to live with failures {source} would leave of the on-time share (predicted). Without one, "
     words += "events that meet something down are lost; buffering stores them until it is up again; bypass takes a "
     words += f"detour. Subscriptions are taken to be refreshed every {duration(found.refresh_s)}."
+    words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     columns = (
         Column("scheme"),
         Column("on time", True),

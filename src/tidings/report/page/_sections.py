@@ -7,7 +7,8 @@ from tidings.report.page._charts import Axis, Chart, legend
 from tidings.report.page._map import draw_map
 from tidings.report.page._markup import Content, Markup, tag
 from tidings.report.page._tables import Column, bar, number, picked, rate, row, share, table, text, time
-from tidings.report.page._words import count, percent, volume
+from tidings.report.page._words import count, left_out, percent, volume
+from tidings.statistics import INDEPENDENCE
 
 __all__ = ["absent", "compared", "overlay", "section", "waterfall", "worst"]
 
@@ -193,11 +194,9 @@ def compared(report: Report) -> Markup:
     else:
         dots = _cells(chart, found.counts)
     words = f"R′ of the profiles and R of the same run differ by {found.error:.4f} on average over "
-    words += (
-        f"{count(found.compared, 'subscription')}; sampling alone would make {found.noise:.4f}. For {found.inside:,} "
-    )
-    words += "the prediction is inside the 95 % interval of what was measured. It takes every queue as first in, first "
-    words += "out: brokers that schedule by deadlines make some events sooner, and others later."
+    words += f"{count(found.compared, 'subscription')}; sampling alone would make {found.noise:.4f}, {INDEPENDENCE}. "
+    words += f"For {found.inside:,} the prediction is inside the 95 % interval of what was measured, {INDEPENDENCE}."
+    words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     if found.scheme is not None:
         words += f" Outages count as they were measured, with the scenario's scheme ({found.scheme})."
     elif any(station.availability < 1.0 for station in report.stations):
@@ -233,7 +232,7 @@ def _errors(report: Report) -> Markup:
         Column("subscription"),
         Column("at", is_wide=True),
         Column("measured", True),
-        Column("95 % interval", True, True),
+        Column("95 % interval", True, True, hint=INDEPENDENCE),
         Column("predicted", True),
         Column("error", True, hint="predicted less measured"),
     )

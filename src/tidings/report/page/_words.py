@@ -1,9 +1,12 @@
 """Figures as a reader sees them: one way for each kind, everywhere on the page."""
 
+from collections.abc import Sequence
+
 from tidings.model.units import format_quantity
+from tidings.prediction import Unmodelled
 from tidings.report.figures import shown_time
 
-__all__ = ["count", "duration", "per_second", "percent", "step_of", "volume"]
+__all__ = ["count", "duration", "left_out", "per_second", "percent", "step_of", "volume"]
 
 _STEPS = (0.2, 0.4, 0.6, 0.8, 0.95)
 
@@ -40,3 +43,10 @@ def count(number: int, one: str, many: str | None = None) -> str:
 def step_of(utilisation: float) -> int:
     """Which of the six colours stands for how busy something is."""
     return sum(utilisation >= step for step in _STEPS)
+
+
+def left_out(unmodelled: Sequence[Unmodelled]) -> list[str]:
+    """A sentence for everything that a prediction leaves out, but for failures, which have sections of their own."""
+    return [
+        f"Not modelled: {each.what}; R′ is predicted {each.effect}." for each in unmodelled if each.kind != "failures"
+    ]

@@ -1,0 +1,303 @@
+"""What a prediction leaves out of what it was told: named, so that nobody takes its figures for what they are not.
+
+The model has queues that are first in, first out, one path from a publisher to a subscriber, and delivery as events
+come. Whatever else a scenario says is listed here, with the places that it concerns and what the figures stand for
+instead. `from_network` and `from_profiles` put the list into the knowledge; every prediction carries it on.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from tidings.model.distributions import DelayDistribution
+from tidings.model.scenario import Network
+
+if TYPE_CHECKING:
+    from tidings.faults import Scheme
+    from tidings.prediction._knowledge import BrokerKnowledge, LinkKnowledge
+
+__all__ = [
+    "BURSTY_SCV",
+    "RETRY_SHARE",
+    "Unmodelled",
+    "UnmodelledKind",
+    "has_detours",
+    "has_queue",
+    "unmodelled",
+    "unmodelled_profiles",
+    "unmodelled_scheme",
+]
+
+BURSTY_SCV: Final = 2.0
+"""The scv of a publisher's intervals from which on R' is off by .03 and more behind two queues; at 3 it is up to .1."""
+
+RETRY_SHARE: Final = 0.1
+"""The share of the tightest deadline up to which it does not matter how soon a broker tries a neighbour again."""
+
+SIMULATE: Final = "`tidings simulate` models it"
+
+UnmodelledKind = Literal[
+    "scheduling",
+    "ordering",
+    "routing",
+    "failures",
+    "bursts",
+    "regularity",
+    "policies",
+    "dropping",
+    "overload",
+    "backlogs",
+    "retries",
+    "acknowledgements",
+    "storage",
+    "detection",
+    "detours",
+]
+
+
+class Unmodelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a prediction leaves out.
+
+    `what` is the thing, `effect` completes "R is predicted ...", `remedy` says who has it. It concerns subscriptions
+    whose events pass one of the `links` or `brokers` or come from one of the `publishers`; if none is named, all.
+    """
+
+    kind: UnmodelledKind
+    what: str
+    effect: str
+    remedy: str
+    links: tuple[str, ...] = ()
+    brokers: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
+
+    @property
+    def is_everywhere(self) -> bool:
+        return not (self.links or self.brokers or self.publishers)
+
+
+def has_queue(slowness: DelayDistribution | None) -> bool:
+    """Whether events wait for a link of this slowness."""
+    return slowness is not None and slowness.mean() > 0.0
+
+
+def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unmodelled, ...]:
+    """What `predict` leaves out of what a scenario says; with a scheme, what `predict_schemes` leaves out."""
+    topology = network.topology
+    waits = any(broker.service for broker in topology.brokers) or any(
+        has_queue(link.slowness) for link in topology.links
+    )
+    intervals = {publisher.name: publisher.interval for publisher in network.publishers}
+    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()))
+    if scheme is None or not network.has_failures:
+        return (*left_out, *_failures(network))
+    faults = network.policies.faults
+    limits_s = [each.lifetime.mean() for each in network.publishers if each.lifetime is not None]
+    limits_s += [each.max_delay_s for each in network.subscriptions if each.max_delay_s is not None]
+    own = unmodelled_scheme(
+        scheme,
+        retry_s=faults.retry_s,
+        detection_s=faults.detection_s,
+        acks_early=faults.ack == "early",
+        is_volatile=faults.queues == "volatile",
+        tightest_s=min(limits_s, default=math.inf),
+        waits=waits,
+        has_detours=has_detours([(link.source, link.target) for link in topology.links], len(topology.brokers)),
+    )
+    return (*left_out, *own)
+
+
+def has_detours(ends: "Sequence[tuple[object, object]]", brokers: int) -> bool:
+    """Whether there is more than one way between some brokers of a connected network, by the ends of its links."""
+    return len({frozenset(pair) for pair in ends}) >= brokers
+
+
+def unmodelled_scheme(
+    scheme: "Scheme",
+    *,
+    retry_s: float,
+    detection_s: float,
+    acks_early: bool,
+    is_volatile: bool,
+    tightest_s: float,
+    waits: bool,
+    has_detours: bool,
+) -> list[Unmodelled]:
+    """What a scheme's prediction leaves out of what brokers do about failures.
+
+    `tightest_s` is the tightest deadline, `waits` says whether events queue anywhere, `has_detours` whether there are
+    detours at all.
+    """
+    buffers, bypasses = "buffer" in scheme, "bypass" in scheme
+    left_out: list[tuple[bool, UnmodelledKind, str, str]] = [
+        (
+            buffers and waits,
+            "backlogs",
+            "events that a failure held up, which come in a burst and queue",
+            "as if they came one by one",
+        ),
+        (
+            buffers and retry_s > RETRY_SHARE * tightest_s,
+            "retries",
+            f"neighbours that are tried again every {retry_s:g} s",
+            "as if events went on as soon as the neighbour is back",
+        ),
+        (
+            buffers and acks_early,
+            "acknowledgements",
+            "brokers that acknowledge before they know where an event has to go",
+            "as if they acknowledged when they know",
+        ),
+        (
+            buffers and is_volatile,
+            "storage",
+            "brokers that lose what they stored when they fail",
+            "as if they kept it",
+        ),
+        (
+            bypasses and detection_s > 0.0,
+            "detection",
+            f"failures that are noticed after {detection_s:g} s",
+            "as if they were noticed at once",
+        ),
+        (
+            bypasses and has_detours,
+            "detours",
+            "detours, which take longer than the usual path",
+            "as if detours were as quick",
+        ),
+    ]
+    return [
+        Unmodelled(kind=kind, what=what, effect=effect, remedy=SIMULATE)
+        for holds, kind, what, effect in left_out
+        if holds
+    ]
+
+
+def _policies(network: Network) -> list[Unmodelled]:
+    policies, found = network.policies, []
+    links = tuple(f"{link.source} -> {link.target}" for link in network.topology.links if has_queue(link.slowness))
+    if policies.scheduling.name != "fifo" and links:
+        remedy = "no simulation has strategies where things fail" if network.has_failures else SIMULATE
+        found.append(
+            Unmodelled(
+                kind="scheduling",
+                what=f'links that send by "{policies.scheduling.name}"',
+                effect="as if links sent first in, first out",
+                remedy=remedy,
+                links=links,
+            )
+        )
+    if policies.ordering is not None:
+        found.append(
+            Unmodelled(
+                kind="ordering",
+                what=f'receivers that put events in order by "{policies.ordering}"',
+                effect="as if events were delivered as they come",
+                remedy=SIMULATE,
+            )
+        )
+    if policies.routing not in ("single-path", "balanced"):
+        found.append(
+            Unmodelled(
+                kind="routing",
+                what=f'"{policies.routing}" routing, where the first of several copies counts',
+                effect="as if events took one path",
+                remedy=SIMULATE,
+            )
+        )
+    return found
+
+
+def _failures(network: Network) -> list[Unmodelled]:
+    topology = network.topology
+    brokers = [
+        broker.name
+        for broker, fails in zip(topology.brokers, network.broker_failures, strict=True)
+        if fails is not None
+    ]
+    links = [
+        f"{link.source} -> {link.target}"
+        for link, fails in zip(topology.links, network.link_failures, strict=True)
+        if fails is not None
+    ]
+    return [failures_left_out(brokers, links, network.policies.faults.scheme)] if brokers or links else []
+
+
+def failures_left_out(brokers: Sequence[str], links: Sequence[str], scheme: str) -> Unmodelled:
+    """These fail, and the prediction is one without a scheme."""
+    return Unmodelled(
+        kind="failures",
+        what="brokers and links that fail" if brokers and links else f"{'brokers' if brokers else 'links'} that fail",
+        effect="as if nothing ever failed",
+        remedy=f"`tidings predict --scheme {scheme}` counts them in",
+        brokers=tuple(brokers),
+        links=tuple(links),
+    )
+
+
+def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
+    bursty, constant = list[str](), dict[float, list[str]]()
+    for name, interval in intervals.items():
+        scv = interval.scv()
+        if scv >= BURSTY_SCV:
+            bursty.append(name)
+        elif scv == 0.0:
+            constant.setdefault(interval.mean(), []).append(name)
+    found = []
+    if bursty:
+        found.append(
+            Unmodelled(
+                kind="bursts",
+                what=f"bursts that last from queue to queue (intervals with an scv of {BURSTY_SCV:g} and more)",
+                effect="too high behind several queues",
+                remedy=SIMULATE,
+                publishers=tuple(bursty),
+            )
+        )
+    if constant:
+        too_low = "too low behind several queues"
+        is_in_step = any(len(names) > 1 for names in constant.values())
+        found.append(
+            Unmodelled(
+                kind="regularity",
+                what="publishers with a constant interval, of which those of the same interval keep their phases"
+                if is_in_step
+                else "publishers with a constant interval",
+                effect=f"for the mean over all phases, and {too_low}" if is_in_step else too_low,
+                remedy="simulate it under several seeds" if is_in_step else SIMULATE,
+                publishers=tuple(name for names in constant.values() for name in names),
+            )
+        )
+    return found
+
+
+def unmodelled_profiles(
+    brokers: "Sequence[BrokerKnowledge]",
+    links: "Sequence[LinkKnowledge]",
+    intervals: Mapping[str, DelayDistribution],
+    components: Sequence[Mapping[str, Any]] = (),
+) -> tuple[Unmodelled, ...]:
+    """What `predict` leaves out of what a trace says, or cannot say; `components` are the profiles' rows of what may
+    fail, `intervals` are by publisher."""
+    found = [
+        Unmodelled(
+            kind="policies",
+            what="the strategy of links, the routes and the ordering at receivers, which profiles do not tell",
+            effect="as if links sent first in, first out, along shortest paths, and events were delivered as they come",
+            remedy="predict the scenario, if there is one",
+        )
+    ]
+    failed = [row for row in components if row["failures"]]
+    if failed:
+        found.append(
+            failures_left_out(
+                [row["source"] for row in failed if row["target"] is None],
+                [f"{row['source']} -> {row['target']}" for row in failed if row["target"] is not None],
+                "SCHEME",
+            )
+        )
+    if any(broker.service for broker in brokers) or any(has_queue(link.slowness) for link in links):
+        found += _publishers(intervals)
+    return tuple(found)
