@@ -35,9 +35,8 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from tidings.live.broker._admission import Preamble
-from tidings.live.transport._framing import Splitter, joined, tag_of
 from tidings.protocol import ClientSettings, wire
+from tidings.protocol.node import Preamble, Splitter, joined
 
 SUBSCRIBERS = 100
 SYMBOLS = 6
@@ -54,6 +53,11 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PUBLISH, _TRANSFER, _ACK, _HELLO, _DONE = 9, 10, 11, 1, 4
 _STAMP = struct.Struct(">d")
 _MARK = b"sent at:"
+
+
+def _tag_of(frame: bytes) -> int:
+    """The tag of a message, from where our own encoder puts it."""
+    return frame[1] if frame[0] <= 0x9F else frame[3]
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -195,7 +199,7 @@ class _Subscriber(asyncio.Protocol):
         self._transport.write(joined([self._acknowledgement(time.perf_counter())]))
 
     def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
-        tag = tag_of(frame)
+        tag = _tag_of(frame)
         if tag == _TRANSFER:
             head = _HEAD.decode(frame)
             last = head.last
@@ -239,7 +243,7 @@ class _Publisher(_Subscriber):
         answers.append(wire.encode(wire.Advertise(epoch, 0, "all", self._filter)))
 
     def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
-        if tag_of(frame) == _ACK:
+        if _tag_of(frame) == _ACK:
             said = wire.decode(frame)
             assert isinstance(said, wire.Ack)
             self.acknowledged += sum(last - first + 1 for first, last in said.numbers)

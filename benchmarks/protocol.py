@@ -11,6 +11,11 @@ Events come 16 in a frame. Every event is acknowledged by whoever gets it, and a
 group commit would. `bare` is the limit measured in the same run: decoding the frame, matching each event (if the role
 matches), encoding one frame to send and one acknowledgement; no custody, no durability, no deadlines. The ratio is what
 the promises cost; it can be below 1, because the machine asks equal filters once.
+
+Then what a subscription costs, at its home broker and at a neighbour who is told of it, with so many there already
+and an event after each; and what it costs when the home broker starts again, and when a neighbour that has lost its
+store is told of all of them. `bare` is the limit measured in the same run: adding the filter to a `MatchingIndex` of
+as many, and matching one event. None of it should grow with their number.
 Seconds are those of the processor.
 """
 
@@ -19,9 +24,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tidings.matching import MatchingIndex
-from tidings.protocol import Broker, BrokerSettings, Send, Sync, wire
+from tidings.protocol import Broker, BrokerSettings, Send, Store, Sync, wire
+from tidings.protocol._filters import parsed
 
 SUBSCRIPTIONS = (100, 1_000, 10_000)
+SUBSCRIBED = (1_000, 4_000, 16_000)
+MEASURED = 500
 EVENTS = 2_000
 BATCH = 16
 REPEATS = 3
@@ -40,6 +48,19 @@ def main() -> None:
             print(
                 f"{role:10}{count:>15,}{machine_per_s:>13,.0f}{bare_per_s:>11,.0f}{machine_per_s / bare_per_s:>14.2f}"
             )
+    print("protocol: microseconds of one subscription, filters read before")
+    print(
+        f"{'subscriptions':>13}{'home':>8}{'neighbour':>11}{'restart':>9}{'told anew':>11}{'bare':>8}{'home/bare':>11}"
+    )
+    for count in SUBSCRIBED:
+        home_s, neighbour_s = _subscribing_s(count)
+        restart_s, told_s = _coming_back_s(count)
+        bare_s = _bare_subscribing_s(count)
+        costs = "".join(
+            f"{seconds * 1e6:>{width}.0f}"
+            for seconds, width in ((home_s, 8), (neighbour_s, 11), (restart_s, 9), (told_s, 11), (bare_s, 8))
+        )
+        print(f"{count:>13,}{costs}{home_s / bare_s:>11.2f}")
 
 
 def _entries(count: int) -> tuple[wire.Entry, ...]:
@@ -153,3 +174,96 @@ def _bare_step(index: MatchingIndex | None) -> Callable[[bytes], None]:
         wire.decode(ack)  # and one comes back
 
     return step
+
+
+# -- subscribing ---------------------------------------------------------------------------------------------------
+
+
+def _entry(number: int) -> wire.Entry:
+    """An ordinary subscription, unlike all others; its filter has been read."""
+    entry = wire.Entry(f"s{number}", f"symbol = 'S{number}' AND price > {number % 97}", None, 1.0, 0)
+    parsed(entry.filter)
+    return entry
+
+
+class _Pair:
+    """Two brokers that are neighbours, on disks that never fail; `spent_s` is what each step of one has cost it."""
+
+    def __init__(self, kept: dict[str, bytes]) -> None:
+        self.disks: dict[str, dict[str, bytes]] = {"home": dict(kept), "beside": {}}
+        self.spent_s = {"home": 0.0, "beside": 0.0}
+        self.brokers: dict[str, Broker] = {}
+        for name, other in (("home", "beside"), ("beside", "home")):
+            began = time.process_time()
+            settings = BrokerSettings(
+                name=name, neighbours=frozenset((other,)), max_subscriptions=2 * max(SUBSCRIBED), tracing=False
+            )
+            self.brokers[name] = Broker(settings, dict(self.disks[name]))
+            effects = self.brokers[name].start(SECOND)
+            self.spent_s[name] += time.process_time() - began
+            self.carry(name, effects)
+        for name, other in (("home", "beside"), ("beside", "home")):
+            self.step(name, self.brokers[name].connected, other)
+
+    def step(self, name: str, do: Callable[..., list[Any]], *what: Any) -> None:
+        began = time.process_time()
+        effects = do(*what, SECOND)
+        self.spent_s[name] += time.process_time() - began
+        self.carry(name, effects)
+
+    def carry(self, name: str, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Sync):
+                self.step(name, self.brokers[name].synced, effect.token)
+            elif isinstance(effect, Store):
+                self.disks[name][effect.key] = effect.value
+            elif isinstance(effect, Send) and effect.connection in self.brokers:
+                self.step(effect.connection, self.brokers[effect.connection].receive, name, effect.frame)
+
+
+def _subscribing_s(count: int) -> tuple[float, float]:
+    """Seconds of one subscription more, at home and at a neighbour."""
+    pair = _Pair(_stored(count))
+    home, beside = pair.brokers["home"], pair.brokers["beside"]
+    pair.step("home", home.connected, "client")
+    pair.step("home", home.receive, "client", wire.encode(wire.Hello(wire.VERSION, "client", "client", 1, 16)))
+    for broker in (home, beside):
+        broker.gossip.local.match(_EVENT)
+        broker.gossip.interests.match(_EVENT)
+    frames = [wire.encode(wire.Subscribe(home.epoch, number, _entry(count + number))) for number in range(MEASURED)]
+    pair.spent_s = dict.fromkeys(pair.spent_s, 0.0)
+    for frame in frames:
+        pair.step("home", home.receive, "client", frame)
+        for name, interests in (("home", home.gossip.local), ("beside", beside.gossip.interests)):
+            began = time.process_time()
+            interests.match(_EVENT)
+            pair.spent_s[name] += time.process_time() - began
+    assert len(beside.gossip.interests) == count + MEASURED
+    return pair.spent_s["home"] / MEASURED, pair.spent_s["beside"] / MEASURED
+
+
+def _coming_back_s(count: int) -> tuple[float, float]:
+    """Seconds of one subscription when its home starts from its disk, and when a neighbour is told of all of them."""
+    pair = _Pair(_stored(count))
+    assert len(pair.brokers["beside"].gossip.interests) == count
+    return pair.spent_s["home"] / count, pair.spent_s["beside"] / count
+
+
+def _stored(count: int) -> dict[str, bytes]:
+    """The disk of a broker with so many subscriptions."""
+    stored = {f"subscription/6/client/s{n}": wire.encode_plain(("client", _entry(n))) for n in range(count)}
+    return {"epoch": b"1", "ready": b"", **stored}
+
+
+def _bare_subscribing_s(count: int) -> float:
+    index = MatchingIndex((number, parsed(_entry(number).filter)) for number in range(count))
+    index.match(_EVENT)
+    filters = [parsed(_entry(count + number).filter) for number in range(MEASURED)]
+    began = time.process_time()
+    for number, filter in enumerate(filters, count):
+        index.add(number, filter)
+        index.match(_EVENT)
+    return (time.process_time() - began) / MEASURED
+
+
+_EVENT: dict[str, int | float | str | bool] = {"symbol": "S7", "price": 99}

@@ -68,7 +68,7 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
             "127.0.0.1:7001",
             ":15: broker[1].listen: 127.0.0.1:7001 is already where listen of 'a' listens",
         ),
-        ("500 kB", "5 kB", ":7: limits.frame: a frame of 5000 bytes: from 16384 to"),
+        ("500 kB", "5 kB", ":7: limits.frame: a frame of 5000 bytes: from 81920 to"),
         ('"100 /s"', '"100 kB"', ":8: limits.rate: '100 kB': 'kB' is a unit of size"),
         ("[limits]", "[[rule]]\nidentity = 'x'\n[limits]", ":2: network: clients have tokens or rules, but anybody"),
         (

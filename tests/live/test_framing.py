@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.live.transport._framing import FramingError, Splitter, joined
+from tidings.protocol.node import FramingError, Splitter, joined
 
 FRAMES = st.lists(st.binary(min_size=1, max_size=300), max_size=20)
 

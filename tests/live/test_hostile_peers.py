@@ -12,9 +12,8 @@ from tests.live.test_security import preamble, talk
 from tests.protocol.test_hostile_frames import damaged, messages
 
 from tidings.live import connect
-from tidings.live.transport._driver import STEP_BYTES
-from tidings.live.transport._framing import joined
 from tidings.protocol import wire
+from tidings.protocol.node import STEP_BYTES, joined
 
 
 async def still_serves(place: Place) -> None:
@@ -44,6 +43,9 @@ def test_the_protocols_hostile_frames_over_a_socket(place: Place, kind: str) -> 
             await still_serves(place)
 
     run(work())
+
+
+FRAME_BYTES = 1 << 20
 
 
 def test_one_who_goes_on_breaking_the_rules_is_cut_off(place: Place) -> None:
@@ -85,7 +87,7 @@ def test_streams_that_are_none_are_closed(place: Place, data: bytes) -> None:
                 except ConnectionResetError:
                     pass
             writer.close()
-            await until(lambda: not nodes["a"].driver.connections and not nodes["a"]._strangers)
+            await until(lambda: not nodes["a"].driver.connections)
             await still_serves(place)
 
     run(work())
@@ -113,14 +115,14 @@ def test_a_peer_that_sends_and_never_reads_is_given_up(place: Place) -> None:
 
 
 def test_a_stranger_that_says_nothing_is_shown_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.live.broker._node.GRACE_S", 0.2)
+    monkeypatch.setattr("tidings.protocol.node._node.GRACE_NS", 200_000_000)
 
     async def work() -> None:
         network = place.write("a", more="[limits]\nconnections = 3\n")
         async with running(network) as nodes:
             host, port = place.address("a").split(":")
             silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
-            await until(lambda: not nodes["a"]._strangers)
+            await until(lambda: not nodes["a"].driver.connections)
             for _, writer in silent:
                 writer.close()
             await still_serves(place)
@@ -137,10 +139,10 @@ def test_what_waits_for_a_turn_is_bounded(place: Place) -> None:
             driver = nodes["a"].driver
             (connection,) = driver.connections.values()
             refused = nodes["a"].machine.refused
-            driver.received(connection, [b"\xc1"])
+            driver.received(connection, joined([b"\xc1"]))
             assert not refused  # it waits for the end of the turn
-            driver.received(connection, [b"\xc1" + bytes(STEP_BYTES)])
-            assert refused.total() == 2  # both were handled at once
+            driver.received(connection, joined([b"\xc1" * FRAME_BYTES] * (STEP_BYTES // FRAME_BYTES)))
+            assert refused.total() == 1 + STEP_BYTES // FRAME_BYTES  # all were handled at once
             await still_serves(place)
 
     run(work())

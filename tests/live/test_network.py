@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.live.conftest import Place, run, running, until
 
-from tidings.errors import FilterError, InputError
+from tidings.errors import FilterError, FilterWarning, InputError
 from tidings.live import ConnectionLostError, Delivery, DeniedError, connect, connect_blocking
 from tidings.protocol import PeerError, RequestError
 
@@ -202,6 +202,9 @@ def test_what_applications_do_wrong_is_told(place: Place) -> None:
                 await p.publish({"price": -1})
             with pytest.raises((FilterError, PeerError)):
                 await p.subscribe("price >")
+            with pytest.warns(FilterWarning, match=r'"UK" is compared as an attribute, .*character 11') as caught:
+                await p.subscribe('country = "UK"')
+            assert caught[0].filename == __file__
             with pytest.raises(RequestError, match="does not fit into a frame"):
                 await p.publish({"price": 1}, payload=bytes(1 << 20))
             with pytest.raises(RequestError, match="a lifetime of"):

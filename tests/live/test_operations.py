@@ -7,7 +7,7 @@ import subprocess
 import urllib.request
 
 import msgspec
-from tests.live.conftest import RUN, Place, free_ports, run, running
+from tests.live.conftest import RUN, Place, free_ports, run, running, until
 from typer.testing import CliRunner
 
 from tidings.live import connect, read_network
@@ -54,8 +54,8 @@ def test_status_says_who_is_up_and_who_is_not(place: Place) -> None:
             await p.publish({"n": 1})
             await asyncio.sleep(0.1)
             up, down = await ask_network(network)
-        assert (up["name"], up["up"], up["absent"], up["clients"], up["on_time"]) == ("a", True, ["b"], 1, 1.0)
-        assert (down["name"], down["up"]) == ("b", False)
+        assert (up["name"], up["up"], up["absent"], up["clients"], up["left_in_time"]) == ("a", True, ["b"], 1, 1.0)
+        assert (down["name"], down["up"], down["subscribers"]) == ("b", False, [])
         assert "cannot be reached: Connection refused" in down["why"]
 
     run(work())
@@ -75,9 +75,72 @@ def test_status_counts_events_and_not_frames(place: Place) -> None:
         assert status["transfers"] == 300
         (subscriber,) = status["subscribers"]
         assert (subscriber["client"], subscriber["subscriptions"], subscriber["connected"]) == ("p", 1, True)
-        assert (subscriber["sent"], subscriber["too_late"], subscriber["on_time"]) == (300, 0, 1.0)
+        assert (subscriber["sent"], subscriber["dropped"]) == (300, 0)
 
     run(work())
+
+
+def test_status_tells_what_left_in_time_from_what_came_in_time(place: Place) -> None:
+    """No event can be as quick as this: each leaves, is delivered, and is late."""
+
+    async def work() -> None:
+        network = place.write("a")
+        async with running(network), connect(place.address("a"), name="p") as p:
+            events = await p.subscribe("n >= 0", max_delay_s=1e-9, late_s=60.0)
+            for n in range(20):
+                await p.publish({"n": n})
+                assert (await anext(events)).late
+            (status,) = await ask_network(network)
+            while status["reported"]["late"] < 20:
+                await asyncio.sleep(0.01)
+                (status,) = await ask_network(network)
+        assert (status["left_in_time"], status["reported"]) == (1.0, {"on_time": 0, "late": 20, "discarded": 0})
+        (subscriber,) = status["subscribers"]
+        assert (subscriber["sent"], subscriber["reported"]["late"], subscriber["on_time_share"]) == (20, 20, 0.0)
+
+    run(work())
+
+
+def test_a_subscriber_of_a_broker_that_is_down_stays_listed(place: Place) -> None:
+    """For as long as the other broker routes to it, and after it has forgotten it."""
+
+    async def work() -> None:
+        network = place.write("a", "b", timeout_s=1.5)
+        async with running(network) as nodes, connect(place.address("b"), name="desk") as desk:
+            await desk.subscribe("n >= 0", name="all")
+            await desk.subscribe("n < 0", name="none")
+            others = nodes["a"].machine.gossip.interests
+            await until(lambda: "b" in others and len(others.entries("b")) == 2)
+            nodes["b"].stop()
+            for is_forgotten in (False, True):
+                if is_forgotten:
+                    await until(lambda: "b" not in others)
+                _, down = await ask_network(network)
+                while down["up"]:
+                    await asyncio.sleep(0.01)
+                    _, down = await ask_network(network)
+                (subscriber,) = down["subscribers"]
+                assert (subscriber["client"], subscriber["subscriptions"]) == ("desk", 2)
+                assert (subscriber["connected"], subscriber["reported"]) == (False, None)
+
+    run(work())
+
+
+def test_status_shows_who_lacks_something(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        async with running(network) as nodes, connect(place.address("b"), name="desk") as desk:
+            await desk.subscribe("n >= 0")
+            await until(lambda: "desk" in nodes["a"].machine.gossip.last_known.subscribers("b").clients)
+            nodes["b"].stop()
+            await until(lambda: not nodes["a"].machine.neighbours["b"].is_up)
+            command = [*RUN, "status", str(network.path)]
+            shown = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+            output, _ = await shown.communicate()
+        assert shown.returncode == 1
+        assert re.search(r"^desk +b +broker down( +-){6}", output.decode(), re.MULTILINE)
+
+    run(work(), within_s=90.0)
 
 
 def test_logs_are_json_lines() -> None:

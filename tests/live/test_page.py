@@ -71,21 +71,22 @@ def test_the_page_shows_what_status_says_and_who_is_down(place: Place, page: "Pa
         for _ in range(25):
             assert events.get(timeout_s=20.0) is not None
         page.wait_for_function(
-            "() => [...document.querySelectorAll('#subscribers tr')].some(row => row.cells[4].textContent === '25')"
+            "() => [...document.querySelectorAll('#subscribers tr')].some(row => row.cells[6].textContent === '25')"
         )
         said = status(network)
         shown = rows(page, "brokers")
         assert list(shown) == ["b1", "b2", "b3"]
         for name, broker in said.items():
-            state, _, clients, queued, stored, sent, on_time = shown[name]
+            state, _, clients, queued, stored, sent, left_in_time, late, discarded = shown[name]
             assert (state, clients) == ("up", f"{broker['clients_connected']} of {broker['clients']}")
             assert (queued, stored) == (f"{broker['queued']:,}", f"{broker['stored']:,}")
             assert sent == f"{broker['transfers']:,}"
-            assert on_time == ("-" if broker["on_time"] is None else f"{broker['on_time']:.2%}")
+            assert left_in_time == ("-" if broker["left_in_time"] is None else f"{broker['left_in_time']:.2%}")
+            assert (late, discarded) == ("0", "0")
         assert said["b1"]["transfers"] == 25
         assert rows(page, "subscribers") == {
-            "far reader": ["b3", "connected", "0", "25", "0", "100.00%"],
-            "quick reader": ["b2", "connected", "0", "0", "0", "-"],
+            "far reader": ["b3", "connected", "0", "25", "0", "25", "0", "0"],
+            "quick reader": ["b2", "connected", "0", "0", "0", "0", "0", "0"],
         }
         assert {link: cells[0] for link, cells in rows(page, "links").items()} == {"b1 – b2": "up", "b2 – b3": "up"}
         assert page.locator("#summary").text_content() == "all 3 brokers up; 2 subscribers"
@@ -124,7 +125,7 @@ def check_the_map_shows_what_the_page_was_told(page: "Page") -> None:
         node = page.locator(f"#map a[data-broker={broker['name']}]")
         label = node.get_attribute("aria-label")
         assert label is not None
-        assert f"{broker['queued']:,} queued, on time " in label
+        assert f"{broker['queued']:,} queued, left in time " in label
         shown = node.locator("text.busy").text_content()
         assert re.fullmatch(r"\d+%", shown or "")
         assert f"{shown} busy" in label
@@ -143,6 +144,24 @@ def check_the_keyboard_leads_from_the_map_to_the_table(page: "Page") -> None:
     assert page.evaluate(focused) == "b2", "the focus stays where it is while the page goes on"
     page.keyboard.press("Enter")
     assert page.evaluate("() => document.querySelector('tr:target').cells[0].textContent") == "b2"
+
+
+@pytest.mark.browser
+def test_a_subscriber_whose_broker_is_down_is_shown(place: Place, page: "Page") -> None:
+    network, addresses = with_pages(place, "b1", "b2")
+    for name in network.brokers:
+        place.start("broker", str(network.path), "--name", name)
+    wait_for_all(network)
+    with connect_blocking(place.address("b2"), name="far reader") as far:
+        far.subscribe("n >= 0")
+        page.goto(addresses["b1"])
+        page.wait_for_function("() => document.querySelector('#summary').textContent.endsWith('; 1 subscribers')")
+        place.processes[1].kill()
+        place.processes[1].wait()
+        page.wait_for_function("() => document.querySelector('#summary').textContent.startsWith('down: b2')")
+        assert rows(page, "subscribers") == {"far reader": ["b2", "down: its broker", *["-"] * 6]}
+        summary = "down: b2; 1 subscribers, 1 of them at a broker that is down"
+        assert page.locator("#summary").text_content() == summary
 
 
 @pytest.mark.browser

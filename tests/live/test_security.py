@@ -9,11 +9,10 @@ import pytest
 from tests.live.conftest import Place, run, running, until
 
 from tidings.live import DeniedError, Network, connect
-from tidings.live.broker._admission import Answer, Preamble
 from tidings.live.operations._asking import ask_network
 from tidings.live.security._certificates import make_certificates
-from tidings.live.transport._framing import Splitter, joined
 from tidings.protocol import wire
+from tidings.protocol.node import Answer, Preamble, Splitter, joined
 
 TOKENS = """
 [[token]]

@@ -7,13 +7,13 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.live.conftest import Place, run, until
+from tests.live.conftest import RUN, Place, run, until
 from tests.live.test_processes import filled_store
 
 from tidings.live import StoreError, StoreFullError, connect
@@ -21,6 +21,7 @@ from tidings.live.operations._asking import ask_network
 from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
+from tidings.protocol.node._commits import Commits
 
 KEYS = st.one_of(st.text(max_size=20), st.text(min_size=450, max_size=600))
 WRITES = st.lists(st.dictionaries(KEYS, st.one_of(st.none(), st.binary(max_size=50)), max_size=6), max_size=6)
@@ -43,6 +44,74 @@ def test_a_store_is_a_table_that_lasts(tmp_path: Path, batches: list[dict[str, b
     store = Store.open(directory)
     assert store.load() == (wanted, len(batches))
     store.close()
+
+
+class Writer:
+    """What a node does with its store, without the rest of it: commits are decided, carried out and confirmed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_synced: Callable[[int], None],
+        on_full: Callable[[StoreFullError | None], None],
+        on_failure: Callable[[StoreError], None],
+    ) -> None:
+        self._clock = Clock()
+        self._commits = Commits()
+        self._on_synced, self._on_full = on_synced, on_full
+        self._was_full = False
+        self._is_closing = False
+        self._committer = Committer(
+            store, self._clock, on_committed=self._committed, on_refused=self._refused, on_failure=on_failure
+        )
+        self._timer = asyncio.create_task(self._tick())
+
+    @property
+    def is_full(self) -> bool:
+        return self._commits.is_full
+
+    def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
+        self._commits.write(key, value, ahead=ahead)
+
+    def sync(self, token: int) -> None:
+        self._commits.sync(token)
+        self._next()
+
+    async def close(self) -> None:
+        self._is_closing = True
+        self._next()
+        while not (self._commits.is_idle or self._commits.is_full):
+            await asyncio.sleep(0.01)
+        self._timer.cancel()
+        await self._committer.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            self._next()
+            if self._was_full and self._commits.is_calm(self._clock.now_ns()):
+                self._was_full = False
+                self._on_full(None)
+
+    def _next(self) -> None:
+        commit = self._commits.next(self._clock.now_ns(), hurry=self._is_closing)
+        if commit is not None and (commit.writes or commit.is_ahead):
+            self._committer.commit(commit)
+        elif commit is not None:
+            self._committed()
+
+    def _committed(self) -> None:
+        for token in self._commits.done(self._clock.now_ns()):
+            self._on_synced(token)
+        self._next()
+
+    def _refused(self, error: StoreFullError) -> None:
+        self._commits.refused(self._clock.now_ns())
+        if not self._was_full:
+            self._was_full = True
+            self._on_full(error)
+        self._next()
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -128,6 +197,179 @@ def test_no_room_writes_nothing_and_says_so(tmp_path: Path) -> None:
     store.close()
 
 
+def to_the_brim(store: Store, size_bytes: int) -> list[str]:
+    """Fill a store until not even one more value has room; the names of what it holds."""
+    held: list[str] = []
+    together = max(50_000 // size_bytes, 1)
+    while together:
+        more = [f"event/{number}" for number in range(len(held), len(held) + together)]
+        try:
+            store.commit({name: bytes(size_bytes) for name in more} | {"epoch": b"1"}, 1)
+        except StoreFullError:
+            together //= 2
+        else:
+            held += more
+    return held
+
+
+@pytest.mark.parametrize("size_bytes", [10, 1_000, 3_000, 20_000])
+def test_what_a_full_store_holds_can_be_changed_and_erased_and_its_room_used_again(
+    tmp_path: Path, size_bytes: int
+) -> None:
+    with contextlib.closing(Store.open(tmp_path, max_bytes=3_000_000)) as store:
+        held = to_the_brim(store, size_bytes)
+        for epoch in range(2, 9):
+            store.commit({"epoch": str(epoch).encode()}, epoch)
+        for _ in range(3):
+            store.make_room(held[::2], 10)  # some on every page
+            assert store.load()[0].keys() == {"epoch", *held[1::2]}
+            together = 4 * max(50_000 // size_bytes, 1)
+            for begin in range(0, len(held), together):
+                store.make_room([], 11)  # whatever the commit before has freed
+                store.commit({name: bytes(size_bytes) for name in held[begin : begin + together : 4]}, 11)
+            assert store.load()[0].keys() == {"epoch", *held[1::2], *held[::4]}
+        store.make_room(held, 12)
+        assert store.load() == ({"epoch": b"8"}, 12)
+        assert len(to_the_brim(store, size_bytes)) >= 0.95 * len(held)
+
+
+def test_a_store_that_holds_more_than_its_bound_can_be_emptied(tmp_path: Path) -> None:
+    with contextlib.closing(Store.open(tmp_path, max_bytes=4_000_000)) as store:
+        held = to_the_brim(store, 1_000)
+    with contextlib.closing(Store.open(tmp_path, max_bytes=1_000_000)) as store:
+        store.commit({"epoch": b"2"}, 1)
+        with pytest.raises(StoreFullError, match="wait until events have left or expired"):
+            store.commit({f"more/{number}": bytes(1_000) for number in range(10)}, 2)
+        store.make_room(held, 3)
+        store.commit({f"more/{number}": bytes(1_000) for number in range(10)}, 4)
+
+
+def test_only_what_may_go_ahead_is_erased_while_there_is_no_room(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = Store.open(tmp_path, max_bytes=1_000_000)
+        synced: list[int] = []
+        full: list[StoreFullError | None] = []
+        committer = Writer(store, on_synced=synced.append, on_full=full.append, on_failure=pytest.fail)
+        before = {f"old/{number}": bytes(10_000) for number in range(60)} | {"registered": b"1"}
+        for key, value in before.items():
+            committer.write(key, value)
+        committer.sync(1)
+        await until(lambda: synced == [1])
+        for number in range(60):
+            committer.write(f"new/{number}", bytes(10_000))
+        committer.write("departed", b"1")
+        committer.write("registered", None)  # not before "departed" is there
+        committer.sync(2)
+        await until(lambda: committer.is_full)
+        for number in range(10):
+            committer.write(f"old/{number}", None, ahead=True)
+        committer.write("old/0", b"again")
+        committer.write("new/0", None, ahead=True)
+        kept = dict(list(before.items())[10:]) | {"old/0": bytes(10_000)}
+        await until(lambda: store.load()[0] == kept)
+        assert committer.is_full
+        assert synced == [1]
+        for number in range(10, 60):
+            committer.write(f"old/{number}", None, ahead=True)
+        await until(lambda: synced == [1, 2])
+        wanted = {f"new/{number}": bytes(10_000) for number in range(1, 60)}
+        assert store.load()[0] == wanted | {"departed": b"1", "old/0": b"again"}
+        assert not committer.is_full
+        await until(lambda: full[-1] is None)
+        assert len(full) == 2
+        await committer.close()
+        store.close()
+
+    asyncio.run(work())
+
+
+def test_a_store_that_lacks_room_again_and_again_says_so_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = Store.open(tmp_path, max_bytes=1_000_000)
+        synced: list[int] = []
+        full: list[StoreFullError | None] = []
+        committer = Writer(store, on_synced=synced.append, on_full=full.append, on_failure=pytest.fail)
+        for life in range(3):
+            for number in range(80):
+                committer.write(f"{life}/{number}", bytes(10_000))
+            committer.sync(life)
+            if life:  # there is room for one of them only
+                await until(lambda: committer.is_full)
+                for number in range(80):
+                    committer.write(f"{life - 1}/{number}", None, ahead=True)
+            await until(lambda life=life: synced == [*range(life + 1)])  # type: ignore[misc]
+        assert len(full) == 1
+        await until(lambda: full[-1] is None)
+        await committer.close()
+        assert store.load()[0] == {f"2/{number}": bytes(10_000) for number in range(80)}
+        store.close()
+
+    asyncio.run(work())
+
+
+def test_what_is_erased_in_time_makes_room_when_a_full_store_is_closed(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = Store.open(tmp_path, max_bytes=1_000_000)
+        synced: list[int] = []
+        full: list[StoreFullError | None] = []
+        committer = Writer(store, on_synced=synced.append, on_full=full.append, on_failure=pytest.fail)
+        for number in range(60):
+            committer.write(f"old/{number}", bytes(10_000))
+        committer.sync(1)
+        await until(lambda: synced == [1])
+        for number in range(60):
+            committer.write(f"new/{number}", bytes(10_000))
+        committer.write("old/0", b"again")
+        for number in range(10):
+            committer.write(f"old/{number}", None, ahead=number > 0)
+        await committer.close()  # what has no room is given up: nobody was told that it is kept
+        assert store.load()[0] == {f"old/{number}": bytes(10_000) for number in (0, *range(10, 60))}
+        store.close()
+
+    asyncio.run(work())
+
+
+def test_a_broker_whose_store_was_full_goes_on_when_its_events_have_expired_and_after_a_restart(place: Place) -> None:
+    async def fill(number: int) -> None:
+        """Publish until nothing is accepted any more."""
+        async with connect(place.address("a"), name=f"p{number}", connect_s=60.0, max_in_flight=64) as publisher:
+            while b"the store of a is full: no event is acknowledged" not in await status():
+                while not (await ask_network(network))[0]["store"]["full"]:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(1.0):
+                            for _ in range(50):
+                                await publisher.offer({"n": number}, payload=bytes(12_000), lifetime_s=10.0)
+
+    async def status() -> bytes:
+        asked = await asyncio.create_subprocess_exec(*RUN, "status", str(network.path), stdout=subprocess.PIPE)
+        return (await asked.communicate())[0]
+
+    async def goes_on(number: int) -> None:
+        async with connect(place.address("a"), name=f"q{number}", connect_s=60.0) as publisher:
+            await publisher.publish({"n": number}, payload=bytes(12_000), lifetime_s=10.0)
+
+    network = place.write("a", network='store_size = "4 MB"')
+
+    async def work() -> None:
+        place.start("broker", str(network.path))
+        async with connect(place.address("a"), name="away", durable=True, connect_s=60.0) as subscriber:
+            await subscriber.subscribe("n >= 0", name="all")
+        await fill(0)
+        await goes_on(0)
+        await until(lambda: [line["event"] for line in place.logs()].count("store has room again") == 1)
+        await fill(1)
+        place.processes[0].kill()
+        place.processes[0].wait()
+        place.start("broker", str(network.path))
+        await goes_on(1)
+        assert (await ask_network(network))[0]["subscriptions"] == 1
+        events = [line["event"] for line in place.logs()]
+        assert events.count("store full") <= 3
+        assert events.count("store has room again") <= events.count("store full")
+
+    run(work(), within_s=120.0)
+
+
 @pytest.fixture
 def small_disk() -> Iterator[None]:
     """Files of this process cannot grow beyond 300 kB, as on a disk that is full."""
@@ -146,7 +388,7 @@ def test_nothing_is_confirmed_while_the_disk_is_full_and_everything_afterwards(t
         synced: list[int] = []
         full: list[StoreFullError | None] = []
         failed: list[StoreError] = []
-        committer = Committer(store, Clock(), on_synced=synced.append, on_full=full.append, on_failure=failed.append)
+        committer = Writer(store, on_synced=synced.append, on_full=full.append, on_failure=failed.append)
         committer.write("small", b"1")
         committer.sync(1)
         while not synced:
@@ -161,9 +403,9 @@ def test_nothing_is_confirmed_while_the_disk_is_full_and_everything_afterwards(t
         assert "no space left" in str(full[0])
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        while len(synced) < 2:
+        while len(synced) < 2 or full[-1] is not None:
             await asyncio.sleep(0.01)
-        assert full[-1] is None
+        assert len(full) == 2
         await committer.close()
         assert len(store.load()[0]) == 601
         store.close()
@@ -175,7 +417,7 @@ def test_the_last_word_on_a_key_counts_and_lazy_writes_are_committed_at_the_end(
     async def work() -> None:
         store = Store.open(tmp_path)
         synced: list[int] = []
-        committer = Committer(store, Clock(), on_synced=synced.append, on_full=pytest.fail, on_failure=pytest.fail)
+        committer = Writer(store, on_synced=synced.append, on_full=pytest.fail, on_failure=pytest.fail)
         committer.write("a", b"1")
         committer.write("a", None)
         committer.write("b", b"2")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigurationError
-from tidings.ordering import WINDOW, Policy, RecordEntry, Sequencer, Stamp
+from tidings.ordering import WINDOW, Delivery, Policy, RecordEntry, Sequencer, Stamp
 
 MS = 1_000_000
 NAMES = ["P-0.05-0", "P-0.05-5", "P-0.2-25", "CST-30", "ours-record", "ours-quantile"]
@@ -159,6 +159,59 @@ def test_a_full_queue_lets_the_first_go() -> None:
     out = [sequencer.receive(n, stamp(n), n * MS) for n in (2, 4, 6)]
     assert [[d.sequence for d in one] for one in out] == [[], [], [2]]
     assert sequencer.counts.forced == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("late", ["deliver", "drop"])
+def test_an_event_from_beyond_the_window_is_late_like_any_other(name: str, late: str) -> None:
+    sequencer: Sequencer[int] = Sequencer(Policy.parse(name, late=late))
+    order = feed(sequencer, [(n * MS, stamp(n)) for n in range(2 * WINDOW) if n != 5])
+    straggler = sequencer.receive(5, stamp(5), 2 * WINDOW * MS)
+    assert [(d.item, d.late) for d in straggler] == ([(5, True)] if late == "deliver" else [])
+    assert sorted([*order, 5]) == list(range(2 * WINDOW))
+    assert (sequencer.counts.out_of_order, sequencer.counts.violations, sequencer.counts.forgotten) == (1, 1, 1)
+
+
+def test_an_event_from_beyond_the_window_takes_its_place_if_it_still_has_one() -> None:
+    sequencer: Sequencer[int] = Sequencer(Policy.parse("CST-30"))
+    sequencer.receive(0, stamp(0), 0)
+    assert sequencer.receive(3 * WINDOW, stamp(3 * WINDOW), 10 * MS) == []
+    assert sequencer.receive(7, stamp(7), 11 * MS) == []
+    assert sequencer.receive(7, stamp(7), 12 * MS) == []  # a copy
+    assert [(d.sequence, d.late) for d in sequencer.advance(40 * MS)] == [(7, False), (3 * WINDOW, False)]
+    assert (sequencer.counts.violations, sequencer.counts.duplicates, sequencer.counts.forgotten) == (0, 1, 1)
+
+
+def test_no_event_is_held_beyond_its_time_nor_what_stands_before_it() -> None:
+    sequencer: Sequencer[int] = Sequencer(Policy.parse("CST-30"))
+    sequencer.receive(0, stamp(0), 0)
+    sequencer.receive(2, stamp(2), 10 * MS)
+    sequencer.receive(4, stamp(4), 11 * MS, until_ns=20 * MS)
+    sequencer.receive(6, stamp(6), 12 * MS, until_ns=35 * MS)
+    assert sequencer.next_timer_ns == 20 * MS
+    assert [d.sequence for d in sequencer.advance(20 * MS)] == [2, 4]
+    assert sequencer.next_timer_ns == 35 * MS
+    assert [d.sequence for d in sequencer.receive(8, stamp(8), 21 * MS, until_ns=21 * MS)] == [6, 8]
+    assert sequencer.next_timer_ns is None
+
+
+@settings(deadline=None)
+@given(delays, st.sampled_from(NAMES), st.lists(st.integers(0, 60), min_size=40, max_size=40))
+def test_every_event_leaves_in_time(delays_ns: list[int], name: str, patience_ms: list[int]) -> None:
+    """Whatever the policy says, and though nothing overtakes a held event."""
+    sequencer: Sequencer[int] = Sequencer(Policy.parse(name))
+    until_ns: dict[int, int] = {}
+
+    def check(deliveries: list[Delivery[int]], now_ns: int) -> None:
+        assert all(now_ns <= until_ns[delivery.item] for delivery in deliveries)
+
+    for arrival_ns, sent in arrivals_of(delays_ns):
+        while (timer_ns := sequencer.next_timer_ns) is not None and timer_ns <= arrival_ns:
+            check(sequencer.advance(timer_ns), timer_ns)
+        until_ns[sent.sequence] = arrival_ns + patience_ms[sent.sequence % 40] * MS
+        check(sequencer.receive(sent.sequence, sent, arrival_ns, until_ns=until_ns[sent.sequence]), arrival_ns)
+    while (timer_ns := sequencer.next_timer_ns) is not None:
+        check(sequencer.advance(timer_ns), timer_ns)
 
 
 def test_quantiles_hold_their_target() -> None:

@@ -60,7 +60,13 @@ def random_streams(rng: np.random.Generator, count: int) -> Streams:
         table_departure_ns=np.concatenate(tables),
         wanted_starts=np.concatenate([[0], np.cumsum([w.size for w in wanted])]).astype(np.int64),
         wanted=np.concatenate(wanted),
+        until_ns=_limits(rng, np.concatenate([part[3] for part in parts])),
     )
+
+
+def _limits(rng: np.random.Generator, came: np.ndarray) -> np.ndarray:
+    """By when events have to leave: a few at once, some within milliseconds, the others in an hour."""
+    return (came + rng.choice([0, 2 * MS, 3_600_000 * MS], came.size, p=[0.05, 0.25, 0.7])).astype(np.int64)
 
 
 def run_plainly(streams: Streams, stream: int, policy: Policy) -> tuple[list[int], list[int], dict[str, int]]:
@@ -89,7 +95,7 @@ def run_plainly(streams: Streams, stream: int, policy: Policy) -> tuple[list[int
                 for other in range(number - 1, max(number - policy.record, 0) - 1, -1)
             ),
         )
-        note(sequencer.receive(row - start, stamp, now_ns), now_ns)
+        note(sequencer.receive(row - start, stamp, now_ns, until_ns=int(streams.until_ns[row])), now_ns)
         assessed.append(sequencer.assessed_ns)
     while (timer := sequencer.next_timer_ns) is not None:
         note(sequencer.advance(timer), timer)

@@ -7,6 +7,7 @@ import pytest
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
 from tidings.protocol import Broker, BrokerSettings, Confirmed, Failed, Note, Send, Store, Sync
+from tidings.protocol.wire import encode_plain
 
 MS = 10**6
 SECOND = 10**9
@@ -137,6 +138,7 @@ def test_what_becomes_of_a_late_event_is_the_subscriptions_choice(row: Any, late
     row.cut("b", "c")
     row.pass_time(5 * SECOND)
     row.call("p", "publish", {"x": 7})
+    row.pass_time(2 * SECOND)
     row.mend("b", "c")
     row.pass_time(5 * SECOND)
     assert [effect.late for effect in row.delivered("t")] == expected
@@ -243,7 +245,7 @@ def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     assert custody.take_on({"t": terms}) == ["t"]
     parcel = custody.parcels["t"] = Parcel(custody, peer, {"t": terms}, {})
     assert custody.take_on({"t": terms}) == []  # it waits: nothing else is to be done
-    peer.outbox.send(parcel, b"", b"", 0)
+    peer.outbox.send(parcel, encode_plain({}), b"", 0)
     assert custody.take_on({"t": terms}) == ["t"]
     assert machine.carrier._unlink(parcel) == []
     assert custody.targets == {"t": terms}

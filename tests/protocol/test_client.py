@@ -6,6 +6,7 @@ import pytest
 
 from tidings.ordering import Policy
 from tidings.protocol import Client, ClientSettings, Confirmed, Failed, PeerError, RequestError
+from tidings.protocol.wire import MAX_FILTER
 
 SECOND = 10**9
 
@@ -75,6 +76,50 @@ def test_order_is_restored_by_the_subscriptions_policy(row: Any) -> None:
     assert [effect.event[2] for effect in row.delivered("s") if effect.subscription == "ordered"] == [0, 1, 2]
 
 
+def test_order_does_not_cost_the_event_that_came_far_behind(row: Any) -> None:
+    """More than 1,024 numbers behind the highest: out of order, and delivered so."""
+    row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("ours-record"))
+    row.call("p", "publish", {"x": 10})
+    row.links.discard(("p", "a"))
+    row.call("p", "publish", {"x": 11})
+    row.links.add(("p", "a"))
+    for _ in range(1_100):
+        row.call("p", "publish", {"x": 12})
+    row.pass_time(3 * SECOND)
+    numbers = [effect.event[2] for effect in row.delivered("s") if effect.subscription == "ordered"]
+    assert sorted(numbers) == list(range(1_102))
+    assert numbers[-1] == 1
+    assert row.machines["s"].counts["out of order"] == 1
+
+
+@pytest.mark.parametrize("late_ns", [0, 10 * SECOND])
+def test_no_event_is_held_for_order_until_it_is_late(row: Any, late_ns: int) -> None:
+    """The gap is not for this subscription, but only a record would tell; the latch is longer than the deadline."""
+    policy = Policy.parse("CST-5000")
+    row.call("s", "subscribe", "ordered", "x > 5", max_delay_ns=1 * SECOND, late_ns=late_ns, policy=policy)
+    for x in (10, 1, 11, 12):
+        row.call("p", "publish", {"x": x})
+    row.pass_time(10 * SECOND)
+    found = [effect for effect in row.delivered("s") if effect.subscription == "ordered"]
+    assert [(effect.event[2], effect.late) for effect in found] == [(0, False), (2, False), (3, False)]
+    assert 0.9 * SECOND < found[1].held_ns < 1 * SECOND
+
+
+def test_what_is_late_already_is_held_while_it_is_wanted(row: Any) -> None:
+    policy = Policy.parse("CST-5000")
+    row.call("s", "subscribe", "ordered", "x > 5", max_delay_ns=1 * SECOND, late_ns=3 * SECOND, policy=policy)
+    row.call("p", "publish", {"x": 10})
+    row.cut("s", "c")
+    for x in (1, 11):
+        row.call("p", "publish", {"x": x})
+    row.pass_time(2 * SECOND)
+    row.mend("s", "c")
+    row.pass_time(10 * SECOND)
+    found = [effect for effect in row.delivered("s") if effect.subscription == "ordered"]
+    assert [(effect.event[2], effect.late) for effect in found] == [(0, False), (2, True)]
+    assert found[1].age_ns < 4 * SECOND
+
+
 def test_a_copy_is_delivered_once_and_acknowledged_again(row: Any) -> None:
     row.links.discard(("s", "c"))  # what s says is lost: c sends again and again
     row.call("p", "publish", {"x": 7})
@@ -106,3 +151,19 @@ def test_what_is_remembered_is_forgotten_when_no_copy_can_come(row: Any) -> None
     assert row.machines["s"].bounds()["seen"][0] == 0
     assert row.machines["c"].bounds()["seen"][0] == 0
     assert not any(key.startswith("seen/") for key in row.disks["c"])
+
+
+def test_what_no_message_can_hold_is_refused_before_it_is_sent(row: Any) -> None:
+    """The broker could not read it, so it could not say what it refuses, and the client would ask for ever."""
+    longest = "y" * (MAX_FILTER - len("x = ''"))
+    row.call("s", "subscribe", "long", f"x = '{longest}'")
+    row.call("p", "advertise", "long", f"x = '{longest}'")
+    for client, what in (("s", "subscribe"), ("p", "advertise")):
+        with pytest.raises(RequestError, match="16385 characters, 16384 are the most there may be: shorten it"):
+            row.call(client, what, "longer", f"x = '{longest}y'")
+        with pytest.raises(RequestError, match="a name of 256 characters: from 1 to 255 are possible"):
+            row.call(client, what, "n" * 256, "x = 1")
+    row.pass_time(5 * SECOND)
+    assert not row.machines["a"].refused
+    assert not row.machines["c"].refused
+    assert sorted(row.machines["c"].gossip.local.of("s")) == ["long", "some"]

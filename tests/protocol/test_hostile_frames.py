@@ -7,7 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidings.protocol import MAX_FRAME_BYTES, Broker, BrokerSettings, Client, ClientSettings, Close, Effect, Send, wire
+from tidings.protocol import (
+    MAX_FRAME_BYTES,
+    Broker,
+    BrokerSettings,
+    Client,
+    ClientSettings,
+    Close,
+    Effect,
+    Note,
+    Send,
+    wire,
+)
 
 SECOND = 10**9
 NOW = 100 * SECOND
@@ -42,17 +53,17 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.Unadvertise(epoch, 8, "more"),
         wire.Subscribe(epoch, 9, wire.Entry("t", "y > 1", SECOND, 2.0, SECOND)),
         wire.Unsubscribe(epoch, 10, "t"),
-        wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),)),
+        wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),), NOW),
         wire.Transfer(
-            5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),)
+            5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),), NOW
         ),
-        wire.Ack(epoch, ((0, 0),), 0, 5),
+        wire.Ack(epoch, ((0, 0),), 0, 5, wire.Tally(1, 0, 0)),
         wire.Credit(3),
         wire.LinkState("b", 5, 2, 0, {"a": (0.1, 0.1)}),
         wire.Interest("b", 5, 2, 2, 1, 0, (), ("s",)),
         wire.Ask("a"),
-        wire.Ping(NOW, 5, 0),
-        wire.Pong(NOW),
+        wire.Ping(NOW, 5, 0, NOW),
+        wire.Pong(NOW, NOW, wire.Tally(1, 0, 0)),
         wire.Move("b"),
         wire.MigrationUpdate(epoch, 11, "b"),
         wire.MigrationComplete(3),
@@ -61,6 +72,7 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.RelocationAnswer("c", "b", ()),
         wire.TraceRequest("b", "p", 1, 0, SECOND),
         wire.TraceAnswer("a", "c", 5, 0, (wire.Answer("b", "a", b"\x01", 3, 5, {"a": 7}),)),
+        wire.InterestPart("z", 5, 2, 2, 0, "", (ENTRY,), True),
     ]
 
 
@@ -83,7 +95,7 @@ def test_noise_changes_nothing(connection: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("connection", ["b", "c", "stranger"])
-@given(seed=st.integers(0, 2**32), kind=st.integers(0, 24), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
+@given(seed=st.integers(0, 2**32), kind=st.integers(0, 25), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_frames_never_break_a_broker(connection: str, seed: int, kind: int, damage: str) -> None:
     machine = living_broker()
@@ -134,6 +146,7 @@ def test_a_later_version_is_refused_by_name() -> None:
         ),
         wire.LinkState("b", 99, 99, 0, {}),
         wire.Interest("b", 99, 99, 99, 0, 0, ()),
+        wire.InterestPart("b", 99, 99, 99, 0, "", (), True),
         wire.Ask("a"),
         wire.Ping(0, 0, 0),
         wire.Done("exchange", "b"),
@@ -282,7 +295,7 @@ def messages_to_clients() -> list[wire.Message]:
         ),
         wire.Ack(1, ((0, 0),), 0, 5),
         wire.Credit(3),
-        wire.Ping(NOW, 5, 0),
+        wire.Ping(NOW, 5, 0, 2**62),
         wire.Move("d"),
         wire.MigrationComplete(4),
     ]
@@ -303,6 +316,22 @@ def test_damaged_frames_never_break_a_client_that_moves(connection: str, seed: i
     assert all(size <= bound for size, bound in machine.bounds().values())
     assert machine.home is not None
     assert machine.home.name in ("a", "b", "d")
+
+
+@pytest.mark.parametrize("pinged_ns", [-(2**63), 0, NOW, 2**63])
+@pytest.mark.parametrize("clock_ns", [0, NOW, 2**62])
+@pytest.mark.parametrize("sent_ns", [0, NOW, 2**62])
+def test_no_clock_is_too_absurd(pinged_ns: int, clock_ns: int, sent_ns: int) -> None:
+    """A client may claim any clock: its events look as old as it likes then, within reason, and that is all."""
+    machine = living_broker()
+    machine.receive("c", wire.encode(wire.Pong(pinged_ns, clock_ns)), NOW)
+    effects = [*machine.wake(NOW), *machine.wake(NOW + SECOND)]
+    assert any(isinstance(message, wire.Ping) for message in answers(effects, "c"))
+    events = (wire.Publication(0, NOW, 0, SECOND, 10, CONTENT),)
+    effects = machine.receive("c", wire.encode(wire.Publish(5, 0, 0, events, sent_ns)), NOW + SECOND)
+    (accepted,) = [effect for effect in effects if isinstance(effect, Note) and effect.kind == "accepted"]
+    assert NOW + SECOND - wire.LONGEST_NS <= accepted.since_ns <= NOW + SECOND
+    answers(effects, "b")
 
 
 @pytest.mark.parametrize("content", [CONTENT, b"", b"\xc1"])

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidings.ordering import Policy
-from tidings.protocol import Broker, Client, ClientSettings, Failed, Moved, PeerError, RequestError, wire
+from tidings.protocol import Broker, Client, ClientSettings, Failed, Moved, PeerError, RequestError, Store, wire
 
 SECOND = 10**9
 MS = 10**6
@@ -253,6 +254,44 @@ def test_what_was_taken_back_meanwhile_does_not_come_back(row: Any) -> None:
     row.pass_time(20 * SECOND)
     assert homes(row, "s") == ["c"]
     assert list(row.machines["c"].gossip.local.of("s")) == ["some"]
+
+
+def test_one_with_many_subscriptions_that_comes_back_costs_a_few_bytes_for_each(row: Any) -> None:
+    for number in range(60):
+        row.call("s", "subscribe", f"more{number}", f"y = {number}")
+    row.call("s", "move", "b")
+    row.pass_time(1 * SECOND)
+    assert sum(key.startswith("left/") for key in row.disks["c"]) == 61
+    row.effects.clear()
+    row.call("s", "move", "c")
+    row.pass_time(1 * SECOND)
+    stored = [effect for name, effect in row.effects if name == "c" and isinstance(effect, Store)]
+    assert sum(len(effect.value) for effect in stored) < 15_000
+    assert not any(key.startswith("left/") for key in row.disks["c"])
+    row.crash("c")
+    again = row.broker("c", "b", kept=dict(row.disks["c"]))
+    row.add(again)
+    assert len(again.gossip.local.of("s")) == len(again.gossip.local) == 61
+
+
+def test_a_departure_of_an_older_store_is_read_and_written_anew(row: Any) -> None:
+    row.call("s", "subscribe", "more", "y = 1")
+    row.call("s", "move", "b")
+    row.pass_time(1 * SECOND)
+    machine = row.machines["c"]
+    owner = machine.departures._gone["s"].owner
+    older = {key: value for key, value in row.disks["c"].items() if not key.startswith("left/")}
+    older["departed/s"] = msgspec.msgpack.encode(machine.departures._gone["s"])
+    row.crash("c")
+    row.disks["c"] = dict(older)
+    row.add(row.broker("c", "b", kept=older))
+    for _ in range(2):
+        assert sorted(row.machines["c"].gossip.local.of(owner)) == ["more", "some"]
+        row.crash("c")
+        row.add(row.broker("c", "b", kept=dict(row.disks["c"])))
+    assert sum(key.startswith("left/") for key in row.disks["c"]) == 2
+    row.pass_time(720 * SECOND)
+    assert not any(key.startswith(("left/", "departed/")) for key in row.disks["c"])
 
 
 def test_an_old_copy_of_a_request_does_not_register_who_has_left(row: Any) -> None:

@@ -12,7 +12,7 @@ from tidings.protocol.broker._custody import Custody, decode_record
 from tidings.protocol.links._measuring import LinkMeter
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
-from tidings.protocol.wire import MAX_TERMS, Entry
+from tidings.protocol.wire import MAX_TERMS, Entry, encode_plain
 
 SECOND = 10**9
 MS = 10**6
@@ -178,7 +178,7 @@ def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_tw
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", broker._outbox(3))
     parcel = Parcel(custody(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
-    peer.outbox.send(parcel, b"", b"", 0)
+    peer.outbox.send(parcel, encode_plain({}), b"", 0)
     assert len(list(peer.outbox.frames(1, 0))) == 1
     waits, now_ns = [], 0
     for _ in range(6):

@@ -31,6 +31,8 @@ LINKS = (("a", "b"), ("b", "c"), ("a", "c"), ("p", "a"), ("s", "c"), ("t", "b"))
 class Overlay(RuleBasedStateMachine):
     """Three brokers in a triangle and three clients; frames are kept in a bag and taken out in any order."""
 
+    interest_bytes = 65_536
+
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 10 * SECOND
@@ -42,6 +44,7 @@ class Overlay(RuleBasedStateMachine):
         self.delivered: list[tuple[str, str, Any]] = []
         self.published: dict[tuple[str, int, int], int] = {}
         self.links = set(LINKS)
+        self.wanted: set[tuple[str, str]] = set()
 
     @initialize()
     def begin(self) -> None:
@@ -61,7 +64,15 @@ class Overlay(RuleBasedStateMachine):
         beside = {one if other == name else other for one, other in self.links if name in (one, other)}
         graph = frozenset(beside & set("abc"))
         machine = self.machines[name] = Broker(
-            BrokerSettings(name=name, neighbours=graph, max_queued=4, max_queued_client=3, max_stored=12, window=3),
+            BrokerSettings(
+                name=name,
+                neighbours=graph,
+                max_queued=4,
+                max_queued_client=3,
+                max_stored=12,
+                window=3,
+                interest_bytes=self.interest_bytes,
+            ),
             kept,
         )
         self.do(name, machine.start(self.now_ns))
@@ -202,13 +213,33 @@ class Overlay(RuleBasedStateMachine):
         assert views[0].interests == views[1].interests == views[2].interests
         found = {(home, *told) for home, each in views[0].interests.items() for told in each if not is_address(told[0])}
         homes = {client: self.machines[client].home.name for client in "pst"}
-        assert found == {(homes["t"], "t/low", "x < 6"), (homes["s"], "s/high", "x > 4")}
+        more = {(homes[client], f"{client}/{name}", f"y = {name[4:]}") for client, name in self.wanted}
+        assert found == {(homes["t"], "t/low", "x < 6"), (homes["s"], "s/high", "x > 4")} | more
         for client in "pst":
             knowing = [name for name in "abc" if client in self.machines[name].clients]
             assert knowing == [homes[client]]
             assert [other for one, other in self.links if one == client] == knowing
             assert not self.machines[client].is_moving
 
+
+class OverlayInParts(Overlay):
+    """The same with tables of subscriptions that go one by one, and more of them."""
+
+    interest_bytes = 1
+
+    @rule(client=st.sampled_from("pst"), number=st.integers(0, 5), is_wanted=st.booleans())
+    def change_mind(self, client: str, number: int, is_wanted: bool) -> None:
+        machine, name = self.machines[client], f"more{number}"
+        self.wanted = {(who, what) for who, what in self.wanted if (who, what) != (client, name)}
+        if is_wanted:
+            self.wanted.add((client, name))
+            self.do(client, machine.subscribe(name, f"y = {number}", self.now_ns))
+        else:
+            self.do(client, machine.unsubscribe(name, self.now_ns))
+
+
+TestOverlayInParts = OverlayInParts.TestCase
+TestOverlayInParts.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)
 
 TestOverlay = Overlay.TestCase
 TestOverlay.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)

@@ -3,12 +3,14 @@
 import secrets
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.model.trace import TABLES, check_schema
+from tidings.protocol import Broker, BrokerSettings
 from tidings.storm import CHECKS, Storm, StormSettings, run_storm, run_storms, write_trace
 from tidings.storm._dice import Dice
 from tidings.storm._network import Disk, Network
@@ -31,6 +33,21 @@ def test_fixed_seeds_keep_every_promise() -> None:
 def test_fresh_seeds_keep_every_promise() -> None:
     first = secrets.randbelow(2**40)
     assert run_storms(SMALL, range(first, first + FRESH)).violations == ()
+
+
+class InParts(Broker):
+    """A broker that tells hardly more than one subscription in a message."""
+
+    def __init__(self, settings: BrokerSettings, kept: dict[str, bytes]) -> None:
+        super().__init__(msgspec.structs.replace(settings, interest_bytes=64), kept)
+
+
+@pytest.mark.parametrize("seed", FIXED)
+def test_tables_that_go_in_parts_keep_every_promise(seed: int) -> None:
+    settings = StormSettings(brokers=5, clients=20, duration_s=45.0, rate_per_s=2.0)
+    result = run_storm(settings, seed, make_broker=InParts)
+    assert result.violations == ()
+    assert result.sent["InterestPart"] > 20
 
 
 @pytest.mark.full
@@ -120,6 +137,21 @@ def test_a_disk_keeps_what_was_synced_and_a_first_part_of_the_rest() -> None:
     disk.crash(1)
     assert disk.kept == {"a": b"a", "b": b"b", "c": b"c"}
     assert disk.length == 0
+
+
+def test_a_disk_that_was_full_has_erased_what_may_go_ahead_and_nothing_else() -> None:
+    disk = Disk()
+    for key in "abcd":
+        disk.write(key, b"1")
+    disk.sync(4)
+    disk.write("a", None)
+    disk.write("b", b"2")
+    disk.write("c", None, ahead=True)
+    disk.write("d", None, ahead=True)
+    disk.write("d", b"2")
+    disk.write("b", None, ahead=True)
+    disk.crash(0, 5)
+    assert disk.kept == {"a": b"1", "b": b"1", "d": b"1"}
 
 
 def test_clocks_run_apart_and_are_read_back_exactly() -> None:

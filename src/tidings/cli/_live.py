@@ -8,12 +8,15 @@ import typer
 from tidings.cli._output import Json, print_json, reporting
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.live import Network
 
 __all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificates", "reload", "status"]
 
 STATUS_EPILOG = "Try:\n\ntidings status examples/live/network.toml"
 PATIENCE_S = 20.0
+SUBSCRIBERS_SHOWN = 20
 RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
 
@@ -40,33 +43,81 @@ def status(
 
 def _print(found: list[dict[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("broker")
-    table.add_column("state")
-    for heading in ("busy", "clients", "queued", "stored", "sent", "on time"):
-        table.add_column(heading, justify="right")
+    console = Console(highlight=False)
+    console.print(_brokers(found))
+    for broker in found:
+        if not broker["up"]:
+            console.print(Text(f"{broker['name']} is down: {broker['why']}"))
+        elif broker["store"]["full"]:
+            console.print(Text(f"the store of {broker['name']} is full: no event is acknowledged until there is room"))
+    subscribers = [
+        (broker, each) for broker in found for each in broker["subscribers"] if not broker["up"] or _lacks(each)
+    ]
+    if subscribers:
+        console.print()
+        console.print(_subscribers(subscribers[:SUBSCRIBERS_SHOWN]))
+    if len(subscribers) > SUBSCRIBERS_SHOWN:
+        console.print(f"and {len(subscribers) - SUBSCRIBERS_SHOWN:,} more: see --json")
+
+
+def _brokers(found: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table.add_column("broker", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for heading in ("busy", "clients", "queued", "stored", "sent", "left\nin time", "late", "discarded"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("links")
     for broker in found:
         if not broker["up"]:
-            table.add_row(broker["name"], f"[red]down[/red]: {broker['why']}")
+            table.add_row(Text(broker["name"]), "[red]down[/red]")
             continue
         state = "draining" if broker["draining"] else "up" if broker["ready"] else "starting"
         links = {name: "up" if peer["up"] else "down" for name, peer in broker["neighbours"].items()}
         links |= dict.fromkeys(broker["absent"], "down")
         table.add_row(
-            broker["name"],
+            Text(broker["name"]),
             state,
             f"{broker['utilisation']:.0%}",
             f"{broker['clients_connected']:,} of {broker['clients']:,}",
             f"{broker['queued']:,}",
             f"{broker['stored']:,}",
             f"{broker['transfers']:,}",
-            "-" if broker["on_time"] is None else f"{broker['on_time']:.2%}",
-            ", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none",
+            "-" if broker["left_in_time"] is None else f"{broker['left_in_time']:.2%}",
+            f"{broker['reported']['late']:,}",
+            f"{broker['reported']['discarded']:,}",
+            Text(", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none"),
         )
-    Console(highlight=False).print(table)
+    return table
+
+
+def _lacks(subscriber: dict[str, Any]) -> bool:
+    """Whether a subscriber does not get all that it should."""
+    reported = subscriber["reported"]
+    return not subscriber["connected"] or bool(subscriber["dropped"] or reported["late"] or reported["discarded"])
+
+
+def _subscribers(rows: "list[tuple[dict[str, Any], dict[str, Any]]]") -> "Table":
+    """Subscribers that are away, or at a broker that is down, or lack something."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("subscriber", "at", "state"):
+        table.add_column(heading)
+    for heading in ("queued", "sent", "dropped", "on time", "late", "discarded"):
+        table.add_column(heading, justify="right")
+    for broker, each in rows:
+        state = "connected" if each["connected"] else "away" if broker["up"] else "broker down"
+        reported = each["reported"] or dict.fromkeys(("on_time", "late", "discarded"))
+        counts = [each["queued"], each["sent"], each["dropped"], *reported.values()]
+        shown = ["-" if count is None else f"{count:,}" for count in counts]
+        table.add_row(Text(each["client"]), Text(broker["name"]), state, *shown)
+    return table
 
 
 def reload(

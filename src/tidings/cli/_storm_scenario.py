@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidings.cli._output import print_json, progress_bar
+from tidings.cli._predict_tables import print_unmodelled
 from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(place: Path, *, seed: int | None, scheme: str | None, json: bool) -> Non
         print_json(document)
     else:
         _print(network.title, document)
+        print_unmodelled(found.unmodelled)
 
 
 def _document(network: "Network", result: "PlayResult", found: "SchemePrediction") -> dict[str, Any]:
@@ -67,6 +69,7 @@ def _document(network: "Network", result: "PlayResult", found: "SchemePrediction
         "published": result.published,
         "refused": result.refused,
         "matched": result.matched,
+        "unmodelled": found.unmodelled,
         "on_time_reliability": {
             "protocol": result.delivery_rate,
             "simulator": simulated.delivery_rate,

@@ -1,6 +1,7 @@
 """What goes wrong in a live network, split by who is at fault."""
 
 from tidings.errors import TidingsError
+from tidings.protocol._errors import DeniedError
 
 __all__ = ["ConnectionLostError", "DeniedError", "StoreError", "StoreFullError"]
 
@@ -15,11 +16,3 @@ class StoreFullError(StoreError):
 
 class ConnectionLostError(TidingsError):
     """Raised when a broker cannot be reached, or is lost before it has answered."""
-
-
-class DeniedError(TidingsError):
-    """Raised when a broker refuses a connection or a request; `code` names the rule."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code

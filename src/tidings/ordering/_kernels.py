@@ -8,7 +8,7 @@ ring of rows.
 The record of event n is not carried along: it is the `record` rows before n of its publisher's table, whose departures
 all streams of the publisher share. Which of them a summary matches is said by the numbers `wanted` of the stream; they
 are set in one array of flags while the stream is replayed and taken out after it, so that memory is that of the longest
-table, not of all streams' tables.
+table, not of all streams' tables. `until` is when each event has to leave at the latest, or empty.
 """
 
 from typing import Final, NamedTuple
@@ -20,13 +20,13 @@ from tidings.compiled import compiled, compiled_inline
 from tidings.ordering._latches import UNKNOWN_OVERTAKING, Overtaking, learn_compiled, overtaking_latch_compiled
 from tidings.ordering._policies import PROBABILISTIC, QUANTILE, STATIC, Rule
 
-__all__ = ["COUNTS", "WINDOW", "FlagArray", "IntArray", "replay_streams"]
+__all__ = ["COUNTS", "END_NS", "WINDOW", "FlagArray", "IntArray", "replay_streams"]
 
 IntArray = NDArray[np.int64]
 FlagArray = NDArray[np.bool_]
 
 WINDOW: Final = 1024
-"""How many sequence numbers up to the highest are remembered; one before them is dropped when it comes."""
+"""How many sequence numbers up to the highest are remembered; of one before them it is forgotten whether it came."""
 
 COUNTS: Final = (
     "received",
@@ -59,6 +59,7 @@ class Held(NamedTuple):
 
     sequence: IntArray
     due: IntArray
+    until: IntArray
     row: IntArray
 
 
@@ -74,6 +75,7 @@ def replay_streams(
     table_departure: IntArray,
     wanted_starts: IntArray,
     wanted: IntArray,
+    until: IntArray,
     flags: FlagArray,
     delivered: IntArray,
     assessed: IntArray,
@@ -90,7 +92,12 @@ def replay_streams(
     capacity = 1
     while capacity < rule.max_held + 2:
         capacity *= 2
-    held = Held(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int64))
+    held = Held(
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+    )
     ring = np.empty(rule.samples, np.int64)
     for stream in range(len(starts) - 1):
         start, stop = starts[stream], starts[stream + 1]
@@ -99,7 +106,13 @@ def replay_streams(
         if rule.record > 0:
             for number in matching:
                 flags[number] = True
-        arrivals = (sequence[start:stop], departure[start:stop], previous[start:stop], arrival[start:stop])
+        arrivals = (
+            sequence[start:stop],
+            departure[start:stop],
+            previous[start:stop],
+            arrival[start:stop],
+            until[start:stop],
+        )
         _replay_stream(
             rule,
             arrivals,
@@ -121,7 +134,7 @@ def replay_streams(
 @compiled
 def _replay_stream(
     rule: Rule,
-    arrivals: tuple[IntArray, IntArray, IntArray, IntArray],
+    arrivals: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
     table: IntArray,
     wanted: FlagArray,
     delivered: IntArray,
@@ -132,9 +145,9 @@ def _replay_stream(
     ring: IntArray,
     held: Held,
 ) -> None:
-    sequence, departure, previous, arrival = arrivals
+    sequence, departure, previous, arrival, until = arrivals
     received, resolved, first_arrival, first_delta = slots
-    held_sequence, held_due, held_row = held
+    held_sequence, held_due, held_until, held_row = held
     mask = len(held_sequence) - 1
     head = waiting = 0
     base = base_left = base_came = frontier = highest = opened = NOTHING
@@ -150,13 +163,15 @@ def _replay_stream(
         if now < clock:
             for offset in range(waiting):
                 held_due[(head + offset) & mask] -= clock - now
+                held_until[(head + offset) & mask] -= clock - now
             clock = now
         while waiting > 0:
             place = head & mask
             if held_sequence[place] > frontier:
-                if held_due[place] > now:
+                leaves = min(held_due[place], held_until[place])
+                if leaves > now:
                     break
-                clock = max(clock, held_due[place])
+                clock = max(clock, leaves)
             delivered[held_row[place]] = clock
             highest = held_sequence[place]
             frontier = _frontier_from(max(frontier, highest), base, resolved)
@@ -189,25 +204,28 @@ def _replay_stream(
             first_arrival[n % WINDOW], first_delta[n % WINDOW] = now, delta
             delivered[row] = now
             continue
-        if n <= base - WINDOW or (n <= base and received[n % WINDOW] == n):
-            counts[FORGOTTEN if n <= base - WINDOW else DUPLICATES] += 1
+        known = n > base - WINDOW
+        if n <= base and (received[n % WINDOW] == n if known else _is_held(n, held, head, waiting)):
+            counts[DUPLICATES] += 1
             delivered[row] = DROPPED
             continue
-        size = abs(difference)
-        if size <= rule.clock_step_ns:
-            if ring_count == len(ring):
-                ring_sum -= ring[ring_next]
-            else:
-                ring_count += 1
-            ring[ring_next] = size
-            ring_sum += size
-            ring_next = ring_next + 1 if ring_next + 1 < len(ring) else 0
-        if n > base and (size > rule.clock_step_ns or left < base_left):
-            stepped_at, step_over = n, now + rule.clock_step_ns
-        received[n % WINDOW] = n
-        earliest = max(n - rule.record, 0)
-        missing = _read_record(n, max(earliest, frontier + 1, max(base, n) - WINDOW + 1), wanted, resolved)
-        resolved[n % WINDOW] = n
+        limit = until[row] if len(until) > 0 else END_NS
+        earliest, missing = max(n - rule.record, 0), NOTHING
+        if known:
+            size = abs(difference)
+            if size <= rule.clock_step_ns:
+                if ring_count == len(ring):
+                    ring_sum -= ring[ring_next]
+                else:
+                    ring_count += 1
+                ring[ring_next] = size
+                ring_sum += size
+                ring_next = ring_next + 1 if ring_next + 1 < len(ring) else 0
+            if n > base and (size > rule.clock_step_ns or left < base_left):
+                stepped_at, step_over = n, now + rule.clock_step_ns
+            received[n % WINDOW] = n
+            missing = _read_record(n, max(earliest, frontier + 1, max(base, n) - WINDOW + 1), wanted, resolved)
+            resolved[n % WINDOW] = n
         if n > base:
             latch = 0
             if n != base + 1:
@@ -224,31 +242,36 @@ def _replay_stream(
             base, base_left, base_came = n, left, now
             place = (head + waiting) & mask
             held_sequence[place], held_due[place], held_row[place] = n, now + latch, row
+            _hasten(waiting, limit, held, head)
             waiting += 1
         else:
             counts[OUT_OF_ORDER] += 1
-            overtaken = True
             violated = n < highest
             if rule.kind == QUANTILE or len(lasted) > 0:
-                # Who came first of those that overtook it is known at the next number that has come.
-                after = n + 1
+                # Who came first of those that overtook it is known at the next number that has come and is known.
+                after = max(n, base - WINDOW) + 1
                 while received[after % WINDOW] != after:
                     after += 1
                 came, delta = first_arrival[after % WINDOW], first_delta[after % WINDOW]
-                first_arrival[n % WINDOW], first_delta[n % WINDOW] = came, delta
-                overtaking = learn_compiled(overtaking, max(now - came, 0), delta, violated, rule.target)
+                if known:
+                    first_arrival[n % WINDOW], first_delta[n % WINDOW] = came, delta
+                    overtaking = learn_compiled(overtaking, max(now - came, 0), delta, violated, rule.target)
                 if len(lasted) > 0:
                     lasted[row] = max(now - came, 0) if n > opened else END_NS
+            if known:
+                overtaken = True
+            else:
+                counts[FORGOTTEN] += 1
             if violated:
                 counts[VIOLATIONS] += 1
                 delivered[row] = DROPPED if rule.drops else now
             else:
-                _insert(n, row, held, head, waiting)
+                _insert(n, row, limit, held, head, waiting)
                 waiting += 1
         while waiting > 0:
             frontier = _frontier_from(frontier, base, resolved)
             place = head & mask
-            if held_sequence[place] > frontier and held_due[place] > now:
+            if held_sequence[place] > frontier and min(held_due[place], held_until[place]) > now:
                 if waiting <= rule.max_held:
                     break
                 counts[FORCED] += 1
@@ -295,19 +318,41 @@ def _latch(rule: Rule, mean: float, overtaking: Overtaking, overtaken: bool, del
 
 
 @compiled_inline
-def _insert(n: int, row: int, held: Held, head: int, waiting: int) -> None:
+def _is_held(n: int, held: Held, head: int, waiting: int) -> bool:
+    """Whether a number is among those that are held."""
+    mask = len(held.sequence) - 1
+    found = False
+    for offset in range(waiting):
+        found |= held.sequence[(head + offset) & mask] == n
+    return found
+
+
+@compiled_inline
+def _hasten(offset: int, limit: int, held: Held, head: int) -> None:
+    """The event at this place has to leave by then, and what stands before it as well."""
+    mask = len(held.until) - 1
+    held.until[(head + offset) & mask] = limit
+    while offset > 0 and held.until[(head + offset - 1) & mask] > limit:
+        offset -= 1
+        held.until[(head + offset) & mask] = limit
+
+
+@compiled_inline
+def _insert(n: int, row: int, limit: int, held: Held, head: int, waiting: int) -> None:
     """Put a late event in its place before its successor, with which it leaves."""
-    held_sequence, held_due, held_row = held
+    held_sequence, held_due, held_until, held_row = held
     mask = len(held_sequence) - 1
     offset = waiting
     while offset > 0 and held_sequence[(head + offset - 1) & mask] > n:
         before, after = (head + offset - 1) & mask, (head + offset) & mask
-        held_sequence[after], held_due[after], held_row[after] = (
+        held_sequence[after], held_due[after], held_until[after], held_row[after] = (
             held_sequence[before],
             held_due[before],
+            held_until[before],
             held_row[before],
         )
         offset -= 1
-    place = (head + offset) & mask
+    place, after = (head + offset) & mask, (head + offset + 1) & mask
     held_sequence[place], held_row[place] = n, row
-    held_due[place] = held_due[(head + offset + 1) & mask]
+    held_due[place] = held_due[after]
+    _hasten(offset, min(limit, held_until[after]), held, head)

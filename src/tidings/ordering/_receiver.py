@@ -84,8 +84,10 @@ class Receiver(Generic[T]):
         known = self._sequencers.get(publisher)
         return None if known is None else known[0].counts
 
-    def receive(self, publisher: str, item: T, stamp: Stamp, now_ns: int) -> list[Delivery[T]]:
-        """What leaves because this event arrived, and because its time had come."""
+    def receive(
+        self, publisher: str, item: T, stamp: Stamp, now_ns: int, *, until_ns: int | None = None
+    ) -> list[Delivery[T]]:
+        """What leaves because this event arrived, and because its time had come; none is held beyond `until_ns`."""
         out = self.advance(now_ns)
         known = self._sequencers.get(publisher)
         if known is None:
@@ -94,7 +96,7 @@ class Receiver(Generic[T]):
         else:
             sequencer = known[0]
         before_ns = sequencer.next_timer_ns
-        out += sequencer.receive(item, stamp, now_ns)
+        out += sequencer.receive(item, stamp, now_ns, until_ns=until_ns)
         self._sequencers[publisher] = sequencer, now_ns
         self._sequencers.move_to_end(publisher)
         self._note_timer(publisher, sequencer, before_ns)

@@ -31,7 +31,8 @@ class Streams(NamedTuple):
 
     `table_departure_ns[table_starts[i] + n]` is when the publisher of stream i sent event n; the numbers
     `wanted[wanted_starts[i]:wanted_starts[i + 1]]` are those of the events whose summaries match the subscription, in
-    any order. Policies without a record read neither, and both may then be empty.
+    any order. Policies without a record read neither, and both may then be empty. `until_ns` is by row when an event
+    has to be delivered at the latest, if it is held; empty if there is no such time.
     """
 
     starts: IntArray
@@ -43,6 +44,7 @@ class Streams(NamedTuple):
     table_departure_ns: IntArray
     wanted_starts: IntArray
     wanted: IntArray
+    until_ns: IntArray = np.zeros(0, np.int64)
 
     @classmethod
     def of_one_publisher(
@@ -100,6 +102,10 @@ class Streams(NamedTuple):
             wanted_starts=np.array([0, matching.size], np.int64),
             wanted=matching,
         )
+
+    def held_until(self, until_ns: IntArray) -> "Streams":
+        """The same streams, no event of which is held beyond its time."""
+        return Streams(*self[:-1], until_ns=until_ns)
 
     def __len__(self) -> int:
         """How many streams there are."""
@@ -180,6 +186,8 @@ def _check(streams: Streams, policy: Policy) -> None:
     rows = streams.sequence.size
     if any(column.size != rows for column in streams[2:5]):
         raise InputError("streams: sequence, departure_ns, previous_departure_ns and arrival_ns differ in length")
+    if streams.until_ns.size not in (0, rows):
+        raise InputError(f"streams: until_ns has {streams.until_ns.size} rows, sequence {rows}")
     if rows and int(streams.sequence.min()) < 0:
         raise InputError(f"streams: sequence {int(streams.sequence.min())} is negative; sequences count from 0")
     if policy.record and rows:

@@ -4,10 +4,11 @@ Rules, where the paper is silent or wrong in print as our errata read it:
 
 - `base` is the highest sequence number received. A late event does not move it, but its delay difference still counts
   as a sample. The scale is 2/3 of the mean over the samples held, not over the size of the ring.
-- The first event of a stream is delivered at once. Duplicates are dropped, and so is an event more than WINDOW
-  numbers behind the highest: whether it came before is forgotten, and no event is delivered twice.
+- The first event of a stream is delivered at once. Duplicates are dropped. Of an event WINDOW or more numbers behind
+  the highest it is forgotten whether it came before: it counts as late like any other, but nothing is learnt from it.
 - Nothing overtakes a held event. The first in line leaves when its timer ends or when every number before it has
-  come, was given up, or is known from a record not to match; who stands behind it can only leave after it.
+  come, was given up, or is known from a record not to match; who stands behind it can only leave after it. So an event
+  that has to leave by a certain time takes with it whatever stands before it then.
 - A late event whose successors are all still held takes its place before them and leaves with the next of them. It is
   a violation only if a higher number was delivered before: then it is delivered at once, or dropped, as the policy
   says.
@@ -31,7 +32,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from tidings.ordering._kernels import WINDOW
+from tidings.ordering._kernels import END_NS, WINDOW
 from tidings.ordering._latches import UNKNOWN_OVERTAKING, learn, overtaking_latch
 from tidings.ordering._policies import PROBABILISTIC, QUANTILE, STATIC, Policy
 from tidings.ordering._snapshot import Snapshot
@@ -54,9 +55,17 @@ class Delivery(NamedTuple, Generic[T]):
 
 
 class _Held(NamedTuple, Generic[T]):
+    """A held event: its timer ends at `due_ns`; it, or one behind it, has to leave by `until_ns`."""
+
     sequence: int
     due_ns: int
+    until_ns: int
     item: T
+
+    @property
+    def leaves_ns(self) -> int:
+        """When it leaves if nothing comes, once it is the first in line."""
+        return min(self.due_ns, self.until_ns)
 
 
 class Counts:
@@ -100,7 +109,7 @@ class Sequencer(Generic[T]):
             base=None if base is None else (base.sequence, base.departure_ns, base.previous_departure_ns),
             arrival_ns=self._arrival_ns,
             clock_ns=self._clock_ns,
-            held=[(held.sequence, held.due_ns, held.item) for held in self._held],
+            held=[(held.sequence, held.leaves_ns, held.item) for held in self._held],
             frontier=self._frontier,
             highest=self._highest,
             received=self._received.to_bytes(WINDOW // 8, "little").rstrip(b"\0"),
@@ -124,7 +133,7 @@ class Sequencer(Generic[T]):
             number, departure_ns, previous_ns = known.base
             self._base = Stamp(sequence=number, departure_ns=departure_ns, previous_departure_ns=previous_ns)
         self._arrival_ns, self._clock_ns = known.arrival_ns, known.clock_ns
-        self._held = deque(_Held(*held) for held in known.held)
+        self._held = deque(_Held(number, due_ns, END_NS, item) for number, due_ns, item in known.held)
         self._frontier, self._highest = known.frontier, known.highest
         self._received = int.from_bytes(known.received, "little")
         self._resolved = int.from_bytes(known.resolved, "little")
@@ -140,7 +149,7 @@ class Sequencer(Generic[T]):
     @property
     def next_timer_ns(self) -> int | None:
         """When `advance` should be called, if nothing arrives before; None if nothing is held."""
-        return self._held[0].due_ns if self._held else None
+        return self._held[0].leaves_ns if self._held else None
 
     @property
     def held(self) -> int:
@@ -162,8 +171,11 @@ class Sequencer(Generic[T]):
             self._held.clear()
         return out
 
-    def receive(self, item: T, stamp: Stamp, now_ns: int) -> list[Delivery[T]]:
-        """What leaves because this event arrived (perhaps itself), and because its time had come."""
+    def receive(self, item: T, stamp: Stamp, now_ns: int, *, until_ns: int | None = None) -> list[Delivery[T]]:
+        """What leaves because this event arrived (perhaps itself), and because its time had come.
+
+        If the event is held, it leaves at `until_ns` at the latest.
+        """
         out: list[Delivery[T]] = []
         if self._held:
             self._turn_clock(now_ns)
@@ -182,19 +194,28 @@ class Sequencer(Generic[T]):
             out.append(Delivery(item, stamp.sequence, False))
             return out
         behind = base.sequence - stamp.sequence
-        if behind >= WINDOW:
-            self.counts.forgotten += 1
-            return out
-        if behind >= 0 and self._received >> behind & 1:
+        if behind >= 0 and self._has_come(stamp.sequence, behind):
             self.counts.duplicates += 1
             return out
-        self._sample(base, stamp, now_ns)
+        until_ns = END_NS if until_ns is None else until_ns
         if behind < 0:
-            self._take_next(item, base, stamp, now_ns)
+            self._sample(base, stamp, now_ns)
+            self._take_next(item, base, stamp, until_ns, now_ns)
         else:
-            self._take_late(item, base, stamp, now_ns, out)
+            if behind < WINDOW:
+                self._sample(base, stamp, now_ns)
+                self._learn_late(base, stamp, behind, now_ns)
+            else:
+                self.counts.forgotten += 1
+            self._take_late(item, stamp.sequence, until_ns, out)
         self._release(now_ns, out)
         return out
+
+    def _has_come(self, number: int, behind: int) -> bool:
+        """Whether a number up to the highest has come before, as far as that is known."""
+        if behind < WINDOW:
+            return bool(self._received >> behind & 1)
+        return any(held.sequence == number for held in self._held)
 
     def _begin(self, stamp: Stamp, now_ns: int) -> None:
         self._base = stamp
@@ -231,7 +252,7 @@ class Sequencer(Generic[T]):
         if stamp.sequence > base.sequence and (stepped or stamp.departure_ns < base.departure_ns):
             self._stepped_at, self._step_over_ns = stamp.sequence, now_ns + self._rule.clock_step_ns
 
-    def _take_next(self, item: T, base: Stamp, stamp: Stamp, now_ns: int) -> None:
+    def _take_next(self, item: T, base: Stamp, stamp: Stamp, until_ns: int, now_ns: int) -> None:
         """A number higher than all before: held for its latch, which is 0 without a gap."""
         number = stamp.sequence
         step = number - base.sequence
@@ -256,27 +277,29 @@ class Sequencer(Generic[T]):
             self._note_first(number, now_ns, delta_ns)
         self._base, self._arrival_ns = stamp, now_ns
         self.assessed_ns = latch_ns
-        self._held.append(_Held(number, now_ns + latch_ns, item))
+        self._held.append(_Held(number, now_ns + latch_ns, until_ns, item))
+        self._hasten(len(self._held) - 1, until_ns)
 
-    def _take_late(self, item: T, base: Stamp, stamp: Stamp, now_ns: int, out: list[Delivery[T]]) -> None:
-        """A number lower than the highest: in its place if there still is one, otherwise a violation."""
+    def _learn_late(self, base: Stamp, stamp: Stamp, behind: int, now_ns: int) -> None:
+        """What a number lower than the highest teaches: it has come, and how long overtaking lasted."""
         number = stamp.sequence
-        behind = base.sequence - number
         self._received |= 1 << behind
         if self._rule.record:
             self._read(stamp.record[: self._rule.record], number, base.sequence)
         self._resolved |= 1 << behind
-        self.counts.out_of_order += 1
         self._overtaken = True
-        violated = number < self._highest
         if self._rule.kind == QUANTILE:
             # Who came first of those that overtook it is known at the next number that has come.
             above = self._received & (1 << behind) - 1
             came_ns, delta_ns = self._first[base.sequence - above.bit_length() + 1]
             self._note_first(number, came_ns, delta_ns)
-            lasted_ns = max(now_ns - came_ns, 0)
+            lasted_ns, violated = max(now_ns - came_ns, 0), number < self._highest
             self._overtaking = learn(self._overtaking, lasted_ns, delta_ns, violated, self._rule.target)
-        if violated:
+
+    def _take_late(self, item: T, number: int, until_ns: int, out: list[Delivery[T]]) -> None:
+        """A number lower than the highest: in its place if there still is one, otherwise a violation."""
+        self.counts.out_of_order += 1
+        if number < self._highest:
             self.counts.violations += 1
             if not self._rule.drops:
                 out.append(Delivery(item, number, True))
@@ -284,7 +307,16 @@ class Sequencer(Generic[T]):
         place = len(self._held)
         while place > 0 and self._held[place - 1].sequence > number:
             place -= 1
-        self._held.insert(place, _Held(number, self._held[place].due_ns, item))
+        after = self._held[place]
+        until_ns = min(until_ns, after.until_ns)
+        self._held.insert(place, _Held(number, after.due_ns, until_ns, item))
+        self._hasten(place, until_ns)
+
+    def _hasten(self, place: int, until_ns: int) -> None:
+        """What stands before this place has to leave by then as well."""
+        while place > 0 and self._held[place - 1].until_ns > until_ns:
+            place -= 1
+            self._held[place] = self._held[place]._replace(until_ns=until_ns)
 
     def _read(self, record: tuple[RecordEntry, ...], number: int, highest: int) -> int | None:
         """Note what will not come (line 18); the latest that is for us and has not come."""
@@ -320,7 +352,9 @@ class Sequencer(Generic[T]):
     def _turn_clock(self, now_ns: int) -> None:
         back_ns = self._clock_ns - now_ns
         if back_ns > 0 and self._held:
-            self._held = deque(held._replace(due_ns=held.due_ns - back_ns) for held in self._held)
+            self._held = deque(
+                held._replace(due_ns=held.due_ns - back_ns, until_ns=held.until_ns - back_ns) for held in self._held
+            )
         self._clock_ns = now_ns
 
     def _release(self, now_ns: int, out: list[Delivery[T]]) -> None:
@@ -330,7 +364,7 @@ class Sequencer(Generic[T]):
             first = held[0]
             if first.sequence > self._frontier:
                 self._advance_frontier()
-            if first.sequence > self._frontier and first.due_ns > now_ns:
+            if first.sequence > self._frontier and first.leaves_ns > now_ns:
                 if len(held) <= self._rule.max_held:
                     return
                 self.counts.forced += 1

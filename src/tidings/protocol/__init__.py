@@ -13,6 +13,7 @@ from tidings.lazy import lazily
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address
 from tidings.protocol._effects import (
+    Acknowledged,
     Close,
     Confirmed,
     Connect,
@@ -61,6 +62,7 @@ __all__ = [
     "PEER_STEPS",
     "TRANSFER_STEPS",
     "VERSION",
+    "Acknowledged",
     "Bound",
     "Broker",
     "BrokerSettings",

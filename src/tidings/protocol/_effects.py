@@ -13,6 +13,7 @@ import msgspec
 from tidings.protocol.wire import Publication
 
 __all__ = [
+    "Acknowledged",
     "Close",
     "Confirmed",
     "Connect",
@@ -38,10 +39,11 @@ NoteKind = Literal["accepted", "enqueued", "sent", "received", "expired", "hopel
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send a frame over a connection; if it is gone, the frame is gone too."""
+    """Send a frame over a connection; if it is gone, the frame is gone too. Events wait while a socket is congested."""
 
     connection: str
     frame: bytes
+    is_event: bool = False
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
@@ -71,9 +73,14 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 
 
 class Erase(msgspec.Struct, frozen=True, gc=False):
-    """Forget a key of the durable store."""
+    """Forget a key of the durable store.
+
+    One that may go `ahead` depends on nothing that was stored before: it may become durable although other keys,
+    stored earlier, do not. That is how a full store gets room again. Of one key, the last word always counts.
+    """
 
     key: str
+    ahead: bool = False
 
 
 class Sync(msgspec.Struct, frozen=True, gc=False):
@@ -139,7 +146,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one.
 
     Of what was sent, the number that the acknowledgement will name, and what it was sent for; of what was accepted, the
-    event as its publisher sent it.
+    event as its publisher sent it, and its departure by this machine's clock.
     """
 
     kind: NoteKind
@@ -148,6 +155,15 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     number: int = -1
     targets: tuple[str, ...] = ()
     publication: Publication | None = None
+    since_ns: int = 0
+
+
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """For a trace: a peer has acknowledged events by their numbers, in ranges; it held the last of them for so long."""
+
+    peer: str
+    numbers: tuple[tuple[int, int], ...]
+    held_ns: int
 
 
 Effect = (
@@ -165,4 +181,5 @@ Effect = (
     | Failed
     | Moved
     | Note
+    | Acknowledged
 )

@@ -2,11 +2,19 @@
 
 from tidings.errors import InputError, TidingsError
 
-__all__ = ["PeerError", "RequestError"]
+__all__ = ["DeniedError", "PeerError", "RequestError"]
 
 
 class PeerError(TidingsError):
     """Raised when a peer sends what the protocol does not allow; `code` names the rule that it broke."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DeniedError(TidingsError):
+    """Raised when a broker refuses a connection or a request; `code` names the rule."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

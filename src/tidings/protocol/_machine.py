@@ -7,15 +7,15 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
 from tidings.protocol._sampling import sampler
-from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Error, Message, encode
+from tidings.protocol.links._peers import Peer, Rights
+from tidings.protocol.wire import Error, Message, Publish, encode
 
 __all__ = ["Bound", "Machine"]
 
@@ -42,31 +42,66 @@ class Machine(ABC):
         self._timer_ns: int | None = None
         self._by_connection: dict[str, Peer | None] = {}
         self._refused_by: Counter[str] = Counter()
-        self._allowed: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
+        self._is_draining = False
+        self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
+        self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
+        self._congested: set[str] = set()  # connections that take no more for now
 
     @abstractmethod
     def start(self, now_ns: int) -> list[Effect]:
         """The machine comes to life."""
 
-    def connected(self, connection: str, now_ns: int) -> list[Effect]:
-        """There is a connection, in a name that the driver chose; the two ends have not spoken yet."""
+    def connected(
+        self,
+        connection: str,
+        now_ns: int,
+        *,
+        identity: tuple[str, str] | None = None,
+        rights: Rights | None = None,
+    ) -> list[Effect]:
+        """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
+
+        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, and to `rights`.
+        """
         self._now_ns = now_ns
         self._by_connection[connection] = None
+        if identity is not None:
+            self._identities[connection] = identity
+        if rights is not None:
+            self._rights[connection] = rights
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
         return self._finish()
-
-    def restrict(self, connection: str, allows: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Whoever comes over this connection may publish what `allows` accepts, and nothing else."""
-        self._allowed[connection] = allows
 
     def disconnected(self, connection: str, now_ns: int) -> list[Effect]:
         """The connection is gone."""
         self._now_ns = now_ns
         peer = self._by_connection.pop(connection, None)
-        self._allowed.pop(connection, None)
+        self._identities.pop(connection, None)
+        self._rights.pop(connection, None)
+        self._congested.discard(connection)
         if peer is not None and peer.connection == connection:
             self._on_disconnected(peer)
+        return self._finish()
+
+    def congested(self, connection: str, is_congested: bool, now_ns: int) -> list[Effect]:
+        """The socket takes no more for now, or takes more again: events wait meanwhile."""
+        self._now_ns = now_ns
+        if is_congested:
+            self._congested.add(connection)
+        else:
+            self._congested.discard(connection)
+        peer = self._by_connection.get(connection)
+        if peer is not None and peer.connection == connection:
+            peer.outbox.is_congested = is_congested
+            if not is_congested:
+                self._on_uncongested(peer)
+        return self._finish()
+
+    def drain(self, now_ns: int) -> list[Effect]:
+        """Take no more events from now on: nobody has acknowledged them, so whoever sends them keeps them."""
+        self._now_ns = now_ns
+        self._is_draining = True
         return self._finish()
 
     def receive(self, connection: str, frame: bytes, now_ns: int) -> list[Effect]:
@@ -123,6 +158,9 @@ class Machine(ABC):
     def _on_disconnected(self, peer: Peer) -> None: ...
 
     @abstractmethod
+    def _on_uncongested(self, peer: Peer) -> None: ...
+
+    @abstractmethod
     def _on_frame(self, connection: str, frame: bytes) -> None: ...
 
     @abstractmethod
@@ -152,12 +190,12 @@ class Machine(ABC):
     def _send(self, peer: Peer, message: Message) -> None:
         if peer.connection is not None:
             self.sent[type(message).__name__] += 1
-            self._effects.append(Send(peer.connection, encode(message)))
+            self._effects.append(Send(peer.connection, encode(message), is_event=type(message) is Publish))
 
-    def _send_frame(self, peer: Peer, kind: str, frame: bytes) -> None:
+    def _send_events(self, peer: Peer, kind: str, frame: bytes) -> None:
         if peer.connection is not None:
             self.sent[kind] += 1
-            self._effects.append(Send(peer.connection, frame))
+            self._effects.append(Send(peer.connection, frame, is_event=True))
 
     def _send_over(self, connection: str, message: Message) -> None:
         self.sent[type(message).__name__] += 1

@@ -8,7 +8,9 @@
 | `max_queued`, `max_queued_client` | the waiting event with the least expected benefit is dropped, counted and traced |
 | `max_seen` | the entry that expires first is forgotten, counted |
 | `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
-| `max_origins`, `max_entries` | one more broker or subscription from a neighbour is refused, counted |
+| `max_origins` | what one more broker wants is refused, counted |
+| `max_entries` | one more subscription in the whole network is refused, the client is told (`max_entries_elsewhere`) |
+| `interest_bytes` | what is told of subscriptions goes in several messages |
 | `window`, the peer's credit | more events wait in the queue, where the strategy decides |
 | `max_traces` | of the publishers that are traced the one heard of longest ago is forgotten |
 | `max_departures` | of the clients that have moved away the first is forgotten, counted |
@@ -28,12 +30,14 @@ from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT
 from tidings.protocol.wire import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
 from tidings.scheduling import Strategy
 
-__all__ = ["MS", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]
+__all__ = ["MS", "PART_HEAD_BYTES", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]
 
 Relocation = Literal["off", "pop", "grape"]
 
 MS = 10**6
 SECOND = 10**9
+PART_HEAD_BYTES = 4_096
+"""What a message about subscriptions holds besides them takes less: two names and some numbers."""
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     window: int = 16
     max_frame_bytes: int = MAX_FRAME_BYTES
+    interest_bytes: int = 65_536
     max_stored: int = 200_000
     max_queued: int = 65_536
     max_queued_client: int = 10_000
@@ -122,6 +127,24 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"broker {self.name!r}: scheme {self.scheme!r} routes by the planned overlay: give it as `graph`"
             )
+
+    @property
+    def max_entries_elsewhere(self) -> int:
+        """How many subscriptions at other brokers a broker knows; more are refused, counted.
+
+        Somewhat more than `max_entries`: brokers that take one each at the same time have not heard of each other's.
+        """
+        return self.max_entries + self.max_entries // 16
+
+    @property
+    def max_entry_bytes(self) -> int:
+        """How long a subscription may be, so that neighbours can be told of it."""
+        return self.max_frame_bytes - PART_HEAD_BYTES
+
+    @property
+    def part_bytes(self) -> int:
+        """How much of a table of subscriptions goes in one message, unless one alone is longer."""
+        return min(self.interest_bytes, self.max_entry_bytes)
 
     @property
     def buffers(self) -> bool:

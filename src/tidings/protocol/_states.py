@@ -121,8 +121,8 @@ _GREETINGS: Final[frozenset[type]] = frozenset((wire.Hello, wire.Welcome))
 _ALWAYS: Final[frozenset[type]] = frozenset((wire.Pong, wire.Ack, wire.Credit, wire.Error)) | _GREETINGS
 ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
     ("broker", "broker"): _ALWAYS
-    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.Ask, wire.Done, wire.TraceResult}
-    | {wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
+    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.InterestPart, wire.Ask, wire.Done}
+    | {wire.TraceResult, wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
     ("broker", "client"): _ALWAYS
     | {wire.Publish, wire.Subscribe, wire.Unsubscribe, wire.Advertise, wire.Unadvertise, wire.MigrationUpdate},
     ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done, wire.Move, wire.MigrationComplete},

@@ -5,8 +5,8 @@ replay that experiments and the pipeline use, over what each subscription receiv
 passes through `OrderedOutput`, which keeps publications and deliveries until then; memory grows with them, unlike that
 of a run without ordering.
 
-With ordering an event is on time if the application gets it before the deadline. One that a receiver no longer knows
-whether it came before (more than WINDOW numbers behind) never reaches the application, and counts as lost.
+With ordering an event is on time if the application gets it before the deadline; no receiver holds one until that has
+passed, and whatever stands before it in line leaves with it.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ from tidings.simulation._tracing import TraceOutput, TraceWriter
 
 __all__ = ["OrderedOutput", "ordering_policy"]
 
-NOT_DELIVERED: Final = -1
+NEVER_NS: Final = 2**62
 
 
 def ordering_policy(plan: Plan, options: Options) -> Policy | None:
@@ -52,7 +52,7 @@ class OrderedOutput(TraceOutput):
         self._arrived: list[Array] = []
         self._figures: OrderingFigures | None = None
         self._on_time = np.zeros(len(plan.subscriptions), np.int64)
-        self._late, self._forgotten = self._on_time.copy(), self._on_time.copy()
+        self._late = self._on_time.copy()
 
     def write_publications(self, chunk: Chunk) -> None:
         events = chunk.events
@@ -99,11 +99,16 @@ class OrderedOutput(TraceOutput):
             seed=plan.network.seed,
         )
         assert recorded.unknown == recorded.early == 0, "what arrives was published before"
-        replayed = replay(recorded.streams, [self._policy])[self._policy.name]
+        since_ns, deadline_ns = self._deadlines(events, arrived)
+        # Before the deadline, strictly; what is late already has nothing to lose by being held.
+        until_ns = np.where(arrived["arrived"] < deadline_ns, deadline_ns - 1, NEVER_NS)[recorded.row]
+        replayed = replay(recorded.streams.held_until(until_ns), [self._policy])[self._policy.name]
         delivered_ns = np.empty(len(arrived), np.int64)
         delivered_ns[recorded.row] = replayed.delivered_ns
-        self._count(events, arrived, delivered_ns)
-        held_ns = (delivered_ns - arrived["arrived"])[delivered_ns != NOT_DELIVERED]
+        is_counted = since_ns >= self._plan.warmup_ns
+        for counts, wanted in ((self._on_time, delivered_ns < deadline_ns), (self._late, delivered_ns >= deadline_ns)):
+            counts += np.bincount(arrived["subscription"][is_counted & wanted], minlength=len(counts))
+        held_ns = delivered_ns - arrived["arrived"]
         total = {name: int(replayed.total(name).sum()) for name in ("received", "out_of_order", "violations")}
         p50, p99 = np.quantile(held_ns, (0.5, 0.99)) / 1e6 if held_ns.size else (0.0, 0.0)
         self._figures = OrderingFigures(
@@ -116,24 +121,16 @@ class OrderedOutput(TraceOutput):
             **total,
         )
         if self._writer is not None:
-            is_delivered = delivered_ns != NOT_DELIVERED
-            self._writer.write_deliveries(arrived[is_delivered], delivered_ns[is_delivered])
+            self._writer.write_deliveries(arrived, delivered_ns)
 
-    def _count(self, events: Array, arrived: Array, delivered_ns: Array) -> None:
-        """By subscription, of the events after the warm-up: on time, late, forgotten."""
+    def _deadlines(self, events: Array, arrived: Array) -> tuple[Array, Array]:
+        """Of each arrival: when its event was published, and until when it is on time."""
         order = np.lexsort((events["sequence"], events["publisher"]))
         starts = np.searchsorted(events["publisher"][order], np.arange(len(self._plan.access_link)))
         event = events[order[starts[arrived["publisher"]] + arrived["sequence"]]]
-        is_counted = event["time"] >= self._plan.warmup_ns
-        is_forgotten = delivered_ns == NOT_DELIVERED
         allowed_ns = np.minimum(event["lifetime"], self._plan.subscriptions["allowed"][arrived["subscription"]])
-        is_on_time = delivered_ns - event["time"] < allowed_ns
-        for counts, wanted in (
-            (self._on_time, is_counted & ~is_forgotten & is_on_time),
-            (self._late, is_counted & ~is_forgotten & ~is_on_time),
-            (self._forgotten, is_counted & is_forgotten),
-        ):
-            counts += np.bincount(arrived["subscription"][wanted], minlength=len(counts))
+        # Who has no deadline is allowed more than a sum can hold.
+        return event["time"], event["time"] + np.minimum(allowed_ns, NEVER_NS - event["time"])
 
     def counted(self, result: Result) -> Result:
         """The result with what is on time, late and lost as the applications see it."""
@@ -144,7 +141,7 @@ class OrderedOutput(TraceOutput):
                 matched=row.matched,
                 on_time=on_time,
                 late=int(self._late[number]),
-                lost=row.lost + int(self._forgotten[number]),
+                lost=row.lost,
                 dropped=row.dropped,
                 in_flight=row.in_flight,
                 on_time_reliability=on_time / row.matched if row.matched else None,
@@ -154,7 +151,6 @@ class OrderedOutput(TraceOutput):
             result,
             on_time=on_time,
             late=int(self._late.sum()),
-            lost=result.lost + int(self._forgotten.sum()),
             delivery_rate=on_time / result.matched if result.matched else None,
             earnings=float(np.dot(self._plan.subscriptions["price"], self._on_time.astype(np.float64))),
             subscribers=subscribers,

@@ -42,7 +42,14 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def frames_per_event(self) -> dict[str, float]:
         """How many frames of each kind an accepted event costs."""
-        kinds = {"Transfer": "data", "Publish": "data", "Ack": "ack", "Interest": "refresh", "Ask": "refresh"}
+        kinds = {
+            "Transfer": "data",
+            "Publish": "data",
+            "Ack": "ack",
+            "Interest": "refresh",
+            "InterestPart": "refresh",
+            "Ask": "refresh",
+        }
         kinds |= {"LinkState": "link-state", "Ping": "ping", "Pong": "ping", "Hello": "greeting", "Welcome": "greeting"}
         kinds |= dict.fromkeys(("TraceResult", "RelocationRequest", "RelocationAnswer"), "relocation")
         kinds |= dict.fromkeys(("TraceRequest", "TraceAnswer", "Move"), "relocation")

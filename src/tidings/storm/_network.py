@@ -8,7 +8,8 @@ Rules:
 - A frame takes its turn on its link (size x ns per byte), then the link's latency with jitter. It may be lost, come
   twice, or be held back so that others overtake it. Over a link that is cut it is lost, and nobody is told.
 - Stored values are durable from the completed sync on. A crash that loses the tail keeps a random first part of what
-  came after it; one that does not keeps all.
+  came after it, and of a part that follows what may be erased ahead, as a disk does that was full; one that does not
+  lose it keeps all.
 """
 
 from collections.abc import Callable
@@ -31,11 +32,11 @@ class Disk:
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
-        self._tail: list[tuple[str, bytes | None]] = []
+        self._tail: list[tuple[str, bytes | None, bool]] = []
 
-    def write(self, key: str, value: bytes | None) -> None:
-        """Store a value, or erase it."""
-        self._tail.append((key, value))
+    def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
+        """Store a value, or erase it; an erasure may be one that can go ahead of what was stored before."""
+        self._tail.append((key, value, ahead))
 
     @property
     def length(self) -> int:
@@ -44,16 +45,22 @@ class Disk:
 
     def sync(self, count: int) -> None:
         """The first of them are durable now."""
-        for key, value in self._tail[:count]:
+        for key, value, _ in self._tail[:count]:
             if value is None:
                 self.kept.pop(key, None)
             else:
                 self.kept[key] = value
         del self._tail[:count]
 
-    def crash(self, survivors: int) -> None:
-        """Only this many of the writes that are not durable have reached the disk."""
+    def crash(self, survivors: int, looked_at: int = 0) -> None:
+        """Only this many of the writes that are not durable have reached the disk.
+
+        Of so many that follow, erasures have that could go ahead, if they are the last word on their keys.
+        """
         self.sync(survivors)
+        last = {key: ahead for key, _, ahead in self._tail[:looked_at]}
+        for key in [key for key, ahead in last.items() if ahead]:
+            self.kept.pop(key, None)
         self._tail.clear()
 
 
@@ -167,7 +174,8 @@ class Network:
     def crash(self, node: Node, *, loses_tail: bool) -> None:
         """The machine is gone; its disk keeps what was synced, and all or a part of the rest."""
         length = node.disk.length
-        node.disk.crash(self._dice.whole(length + 1) if loses_tail else length)
+        survivors = self._dice.whole(length + 1) if loses_tail else length
+        node.disk.crash(survivors, self._dice.whole(length - survivors + 1) if loses_tail else 0)
         node.machine = None
         node.life += 1
 
@@ -194,7 +202,7 @@ class Network:
             elif kind is Store:
                 node.disk.write(effect.key, effect.value)
             elif kind is Erase:
-                node.disk.write(effect.key, None)
+                node.disk.write(effect.key, None, ahead=effect.ahead)
             elif kind is Sync:
                 done_ns = self.now_ns + round(self._dice.between(*_SYNC_NS))
                 self.at(done_ns, self._synced, node, node.life, effect.token, node.disk.length)

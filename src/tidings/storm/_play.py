@@ -39,7 +39,14 @@ SECOND: Final = 10**9
 _SETTLED_NS: Final = 60 * SECOND
 """Before anything is published or fails, everybody gets to know everybody."""
 _LONGEST_NS: Final = 365 * 86_400 * SECOND
-_KINDS: Final = {"Transfer": "data", "Ack": "ack", "Interest": "refresh", "Ask": "refresh", "LinkState": "link-state"}
+_KINDS: Final = {
+    "Transfer": "data",
+    "Ack": "ack",
+    "Interest": "refresh",
+    "InterestPart": "refresh",
+    "Ask": "refresh",
+    "LinkState": "link-state",
+}
 
 
 class PlayedSubscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +90,11 @@ class _CountingBroker(Broker):
             self.between[type(message).__name__] += 1
         super()._send(peer, message)
 
-    def _send_frame(self, peer: Any, kind: str, frame: bytes) -> None:
+    def _send_events(self, peer: Any, kind: str, frame: bytes) -> None:
         if peer.kind == "broker":
             said = wire.decode(frame)
             self.between[kind] += len(said.events) if isinstance(said, wire.Transfer) else 1
-        super()._send_frame(peer, kind, frame)
+        super()._send_events(peer, kind, frame)
 
 
 def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> PlayResult:

@@ -174,6 +174,7 @@ class Storm:
             seen_grace_ns=30 * SECOND,
             read_at_once=3,
             window=4 if tight else 16,
+            interest_bytes=150 if tight else 65_536,
             max_stored=150 if tight else 20_000,
             max_queued=12 if tight else 5_000,
             max_queued_client=6 if tight else 2_000,

@@ -16,24 +16,29 @@
 """
 
 import asyncio
+import contextlib
+import random
 import ssl
+import warnings
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Literal
 
+import msgspec
+
 from tidings.errors import InputError, TidingsError
 from tidings.live._errors import ConnectionLostError, DeniedError
-from tidings.live.broker._admission import Preamble
-from tidings.live.client._keeping import Keeper
 from tidings.live.client._subscription import Attributes, Delivery, Subscription
 from tidings.live.configuration._schema import Address
 from tidings.live.transport._clock import Clock
-from tidings.live.transport._connection import Connection
 from tidings.live.transport._driver import Driver
+from tidings.live.transport._question import ask
+from tidings.model.filters import filter_warnings
 from tidings.ordering import Policy
 from tidings.protocol import Client as Machine
-from tidings.protocol import ClientSettings, Confirmed, Connect, Deliver, Disconnect, Effect, Failed, Moved
+from tidings.protocol import ClientSettings, Confirmed, Deliver, Failed, Moved, parsed
+from tidings.protocol.node import Admitted, ConnectionLimits, Directory, Node, NodeEffect, Preamble, Unreached
 
 __all__ = ["Tidings"]
 
@@ -73,25 +78,35 @@ class Tidings:
         self._has_advertised = self._is_sending = False
         self._is_paused = False
         self._failure: TidingsError | None = None
+        self._first: asyncio.Future[None]  # done when there has been a connection
+        self._trouble = ""  # why the broker could not be reached
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "Tidings":
         self._machine = Machine(self._settings)
-        self._driver = Driver(self._machine, Clock(), on_effect=self._on_effect, on_lost=self._on_lost)
-        self._driver.start()
-        self._keeper = Keeper(
-            Preamble("client", self.name, self._token),
-            max_frame_bytes=self._settings.max_frame_bytes,
-            tls=self._tls,
-            attach=self._driver.attach,
-            denied=self._give_up,
+        self._preamble = Preamble("client", self.name, self._token)
+        self._node = Node(
+            self._machine,
+            preamble=self._preamble,
+            limits=ConnectionLimits(max_frame_bytes=self._settings.max_frame_bytes),
+            chance=random.random,
+            is_refusal_final=True,
         )
+        self._driver = Driver(self._node, Clock(), on_effect=self._on_effect, tls=lambda: self._tls)
+        self._first = asyncio.get_running_loop().create_future()
+        self._driver.start()
+        address = str(self.address)
+        self._driver.tell(self._node.want, address, address, self._server_name)
         try:
-            await self._keeper.begin(self.address, self._server_name, self._connect_s)
+            async with asyncio.timeout(self._connect_s):
+                await self._first
+        except TimeoutError:
+            self._end()
+            why = self._trouble or f"{address} did not answer within {self._connect_s:g} s"
+            raise ConnectionLostError(why) from None
         except BaseException:
-            self._keeper.end()
-            self._driver.stop()
+            self._end()
             raise
         return self
 
@@ -108,21 +123,22 @@ class Tidings:
         except (TimeoutError, TidingsError):
             pass  # the broker forgets a client that stays away
         finally:
-            self._keeper.end()
             self._driver.call(self._machine.leave)
-            self._driver.stop()
-            for connection in list(self._driver.connections.values()):
-                connection.close("the client leaves")
+            self._end()
             self._give_up(ConnectionLostError(f"client {self.name!r} has left"))
             await asyncio.sleep(0)
 
-    def _on_lost(self, connection: Connection, reason: str) -> None:  # noqa: ARG002
-        self._keeper.lost(connection)
+    def _end(self) -> None:
+        """Say what there is to say, and close everything."""
+        self._driver.tell(self._node.drain)
+        self._driver.tell(self._node.end, "the client leaves")
+        self._driver.flush()
+        self._driver.stop()
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now."""
-        return bool(self._driver.connections)
+        return any(target.since_ns is not None for target in self._node.dials.targets.values())
 
     @property
     def home(self) -> str | None:
@@ -135,13 +151,22 @@ class Tidings:
         Returns when the home before has forgotten the client; DeniedError if it stays where it is.
         """
         self._check()
-        if broker not in self._keeper.addresses:
-            await self._keeper.learn()
-        if broker not in self._keeper.addresses:
-            known = ", ".join(sorted(self._keeper.addresses))
+        if broker not in self._node.addresses:
+            await self._learn()
+        if broker not in self._node.addresses:
+            known = ", ".join(sorted(self._node.addresses))
             raise InputError(f"there is no broker {broker!r} in the network; there are: {known}")
         if broker != self.home:
             await self._wait("move", broker, self._machine.move, broker)
+
+    async def _learn(self) -> None:
+        """Ask the brokers that this client is connected with where all brokers are by now: some may have been added."""
+        question = msgspec.structs.replace(self._preamble, kind="directory")
+        for target in list(self._node.dials.targets.values()):
+            with contextlib.suppress(ConnectionLostError, DeniedError, msgspec.MsgspecError):
+                address = Address.parse(target.address)
+                answer = await ask(address, question, tls=self._tls, server_name=target.server_name)
+                self._node.addresses |= msgspec.msgpack.decode(answer.detail, type=Directory).addresses
 
     def _give_up(self, error: TidingsError) -> None:
         """Nothing will be confirmed any more."""
@@ -160,6 +185,7 @@ class Tidings:
 
     async def advertise(self, filter: str, *, name: str = "all") -> None:
         """Promise that the events published here satisfy a filter; the broker refuses others."""
+        _warn_about(filter)
         self._has_advertised = True
         await self._ask("advertise", name, self._machine.advertise, filter)
 
@@ -184,13 +210,10 @@ class Tidings:
         self._check()
         lifetime_ns = None if lifetime_s is None else round(lifetime_s * _SECOND_NS)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        driver = self._driver
-        now_ns = driver.clock.now_ns()
-        sequence, effects = self._machine.publish(
-            attributes, now_ns, payload=payload, lifetime_ns=lifetime_ns, waits=True
+        sequence: int = self._driver.call(
+            self._machine.publish, attributes, payload=payload, lifetime_ns=lifetime_ns, waits=True
         )
         self._in_flight[str(sequence)] = future
-        driver.step(effects, now_ns)
         if not self._is_sending:
             self._is_sending = True
             asyncio.get_running_loop().call_soon(self._send_offered)
@@ -201,6 +224,7 @@ class Tidings:
         self._is_sending = False
         if self._failure is None:
             self._driver.call(self._machine.send)
+            self._driver.flush()
 
     async def flush(self) -> None:
         """Wait until everything that was offered has been accepted or refused."""
@@ -225,8 +249,10 @@ class Tidings:
         """Ask for the events that satisfy a filter; returns when the broker has made that durable.
 
         `late_s`: for so long after its deadline an event is still wanted, and then marked as late. `order` is an
-        ordering policy or its name (docs/reference/ordering.md); `late_order` what it does with events out of order.
+        ordering policy or its name (docs/reference/ordering.md); `late_order` what it does with events out of order. A
+        filter that hardly says what was meant gives a `FilterWarning`.
         """
+        _warn_about(filter)
         name = name or f"s{len(self._subscriptions) + 1}"
         if name in self._subscriptions:
             raise InputError(f"client {self.name!r} has a subscription {name!r} already: give another name")
@@ -278,7 +304,7 @@ class Tidings:
 
     # -- what comes back -----------------------------------------------------------------------------------------
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: NodeEffect) -> None:
         if isinstance(effect, Deliver):
             self._deliver(effect)
         elif isinstance(effect, Confirmed):
@@ -286,18 +312,28 @@ class Tidings:
                 self._settle(effect.name, None)
             else:
                 self._done(effect.kind, effect.name)
-        elif isinstance(effect, Connect):
-            self._keeper.connect(effect.broker)
-        elif isinstance(effect, Disconnect):
-            self._keeper.disconnect(effect.broker)
         elif isinstance(effect, Moved):
             self._done("move", effect.target)
+        elif isinstance(effect, Admitted):
+            if not self._first.done():
+                self._first.set_result(None)
+        elif isinstance(effect, Unreached):
+            self._unreached(effect)
         elif isinstance(effect, Failed):
             error = DeniedError(effect.code, f"{effect.kind} {effect.name!r}: {effect.message}")
             if effect.kind == "publish":
                 self._settle(effect.name, error)
             else:
                 self._refused(effect, error)
+
+    def _unreached(self, effect: Unreached) -> None:
+        self._trouble = effect.why
+        if effect.code:
+            error = DeniedError(effect.code, effect.why)
+            if self._first.done():
+                self._give_up(error)
+            else:
+                self._first.set_exception(error)
 
     def _done(self, kind: str, name: str) -> None:
         waiting = self._waiting.get((kind, name))
@@ -351,3 +387,9 @@ class Tidings:
         if self._is_paused and not any(subscription.is_full for subscription in self._subscriptions.values()):
             self._is_paused = False
             self._driver.call(self._machine.resume)
+
+
+def _warn_about(filter: str) -> None:
+    """Blame the line that awaits `subscribe` or `advertise`."""
+    for warning in filter_warnings(parsed(filter)):
+        warnings.warn(warning, stacklevel=3)

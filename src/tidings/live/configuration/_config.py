@@ -17,13 +17,15 @@ from tidings.model.filters import Filter
 from tidings.model.scenario._decoding import decode, suggestion
 from tidings.model.scenario._source import Place, Source
 from tidings.protocol import BrokerSettings
+from tidings.protocol.node import Rule, Token
 from tidings.scheduling import strategy
 
 __all__ = ["Address", "Network", "Rule", "Tls", "Token", "is_loopback", "read_network"]
 
 _SECOND_NS = 10**9
 _SCENARIO = frozenset({"topology", "publishers", "subscribers"})
-_FRAME_BYTES_LEAST = 16_384
+_FRAME_BYTES_LEAST = 81_920
+"""The longest filter, in characters of four bytes, and whatever goes with it."""
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,22 +35,6 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     key: Path
     authority: Path
     client_certificates: bool
-
-
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has this secret may call itself so."""
-
-    identity: str
-    secret: str
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What an identity may do: None is nothing, True everything, a filter what satisfies it."""
-
-    identity: str
-    publish: Filter | bool
-    advertise: Filter | bool
-    subscribe: Filter | bool
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):

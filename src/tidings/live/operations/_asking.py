@@ -1,41 +1,26 @@
-"""How a network is: every broker of the file is asked, at once, and whoever does not answer is down."""
+"""How a network is: every broker of the file is asked, at once, and whoever does not answer is down.
+
+Who subscribes at a broker that is down is asked of another one: brokers know what the others' clients want.
+"""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tidings.errors import TidingsError
-from tidings.live.broker._admission import GRACE_S, Answer, Preamble
 from tidings.live.configuration._config import Network
 from tidings.live.security._tls import dialling_context
-from tidings.live.transport._connection import Connection
-from tidings.live.transport._dialling import dial
+from tidings.live.transport._question import PATIENCE_S, ask
+from tidings.protocol.node import Answer, Preamble
 
 __all__ = ["ask_network", "put_question"]
 
-_MAX_ANSWER_BYTES = 1 << 24
-
-
-class _Listener:
-    """The host of a connection that has been answered."""
-
-    def opened(self, connection: Connection) -> None:
-        """Not before it is answered."""
-
-    def received(self, connection: Connection, frames: list[bytes]) -> None:
-        """Nothing more is expected."""
-
-    def lost(self, connection: Connection, reason: str) -> None:
-        """The broker closes it."""
-
-    def congested(self, connection: Connection, *, is_congested: bool) -> None:
-        """Nothing is sent."""
-
 
 async def ask_network(
-    network: Network, *, patience_s: float = GRACE_S, known: Mapping[str, dict[str, Any]] | None = None
+    network: Network, *, patience_s: float = PATIENCE_S, known: Mapping[str, dict[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """What each broker says of itself, in the order of the file: its status, or `down` with the reason.
 
@@ -44,7 +29,7 @@ async def ask_network(
     told = known or {}
     token = network.broker_token or next((token.secret for token in network.tokens), None)
 
-    async def ask(name: str) -> dict[str, Any]:
+    async def ask_one(name: str) -> dict[str, Any]:
         if name in told:
             return {"up": True, **told[name]}
         try:
@@ -53,7 +38,9 @@ async def ask_network(
         except TimeoutError:
             return _down(network, name, f"it did not answer within {patience_s:g} s")
 
-    return list(await asyncio.gather(*(ask(name) for name in network.brokers)))
+    found = list(await asyncio.gather(*(ask_one(name) for name in network.brokers)))
+    elsewhere = await _ask_elsewhere(network, {broker["name"]: broker["up"] for broker in found}, token, patience_s)
+    return [{**broker, **elsewhere.get(broker["name"], {})} for broker in found]
 
 
 async def _ask(network: Network, name: str, token: str | None) -> dict[str, Any]:
@@ -65,25 +52,50 @@ async def _ask(network: Network, name: str, token: str | None) -> dict[str, Any]
         return _down(network, name, str(error))
 
 
+async def _ask_elsewhere(
+    network: Network, is_up: Mapping[str, bool], token: str | None, patience_s: float
+) -> dict[str, dict[str, Any]]:
+    """By broker that is down: who subscribes there, as one of its neighbours knows, or else any broker that is up."""
+    up = [name for name in is_up if is_up[name]]
+    questions: dict[str, list[str]] = defaultdict(list)
+    for name in is_up:
+        near = [other for other in up if other in network.links[name]] or up
+        if not is_up[name] and near:
+            questions[near[0]].append(name)
+
+    async def ask(name: str, about: list[str]) -> dict[str, dict[str, Any]]:
+        try:
+            async with asyncio.timeout(patience_s):
+                question = Preamble("status", "status", token, detail=msgspec.msgpack.encode(about))
+                answer = msgspec.json.decode((await put_question(network, name, question)).detail)
+        except (TidingsError, TimeoutError):
+            return {}
+        return dict(answer.get("elsewhere", {}))
+
+    found: dict[str, dict[str, Any]] = {}
+    for told in await asyncio.gather(*(ask(name, about) for name, about in questions.items())):
+        found |= told
+    return found
+
+
 def _down(network: Network, name: str, why: str) -> dict[str, Any]:
     """Of a broker that does not answer: why, and whom it has links with by the file."""
-    return {"up": False, "name": name, "why": why, "absent": sorted(network.links[name])}
+    return {
+        "up": False,
+        "name": name,
+        "why": why,
+        "absent": sorted(network.links[name]),
+        "subscribers": [],
+        "subscribers_left_off": 0,
+    }
 
 
 async def put_question(network: Network, name: str, question: Preamble) -> Answer:
     """What a broker answers to the first and only frame of a connection; a TidingsError if it does not."""
     tls = network.tls_of(name)
-    return await dial(
+    return await ask(
         network.broker(name).reached_at,
         question,
-        name="status",
-        max_frame_bytes=_MAX_ANSWER_BYTES,
-        ready=_be_heard,
         tls=None if tls is None else dialling_context(tls),
         server_name=name,
     )
-
-
-def _be_heard(connection: Connection, answer: Answer) -> None:  # noqa: ARG001
-    connection.host = _Listener()
-    connection.close("answered")

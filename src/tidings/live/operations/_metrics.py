@@ -68,14 +68,19 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
         ("sent_frames", "Frames sent, by message.", facts["sent"]),
         ("counts", "What happened to events that did not go straight through.", facts["counts"]),
         ("refused_frames", "Frames and connections refused, by rule.", facts["refused"]),
+        ("reported_deliveries", "What clients here say has become of what they were sent.", facts["reported"]),
     ):
         counter = CounterMetricFamily(f"tidings_{name}", meaning, labels=["kind"])
         for label, count in labels.items():
             counter.add_metric([label], float(count))
         yield counter
-    yield CounterMetricFamily("tidings_transfers", "Events handed on in time.", value=float(facts["transfers"]))
     yield CounterMetricFamily(
-        "tidings_too_late", "Events dropped because it was too late.", value=float(facts["too_late"])
+        "tidings_transfers", "Events that left this broker in time.", value=float(facts["transfers"])
+    )
+    yield CounterMetricFamily(
+        "tidings_dropped_events",
+        "Events that did not: it was too late, or too many waited.",
+        value=float(facts["dropped"]),
     )
     store = facts["store"]
     yield CounterMetricFamily("tidings_store_commits", "Group commits.", value=float(store["commits"]))
@@ -95,7 +100,8 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
     ):
         gauge = GaugeMetricFamily(f"tidings_{metric}", meaning, labels=["neighbour"])
         for name, peer in facts["neighbours"].items():
-            gauge.add_metric([name], float(peer[key]))
+            if peer[key] is not None:
+                gauge.add_metric([name], float(peer[key]))
         yield gauge
 
 

@@ -1,7 +1,7 @@
 """Orders of whoever runs the network: at present, that clients make another broker their home.
 
 An order is the first and only frame of a connection, and is taken from who could come as one of the network's brokers
-(`admit`). The broker asks its clients as it does when it has found a better place itself (paper E, phase 3), and
+(`Admission`). The broker asks its clients as it does when it has found a better place itself (paper E, phase 3), and
 answers at once; the client decides, and moves by itself, so whether it has moved is found by asking where it is.
 """
 
@@ -15,9 +15,9 @@ import msgspec
 
 from tidings.errors import TidingsError
 from tidings.live._errors import ConnectionLostError
-from tidings.live.broker._admission import Answer, Preamble
 from tidings.live.configuration._config import Network
 from tidings.live.operations._asking import put_question
+from tidings.protocol.node import Answer, Preamble
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode

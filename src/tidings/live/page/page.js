@@ -8,7 +8,7 @@ const RADIUS = 30;
 const SVG = "http://www.w3.org/2000/svg";
 
 const byId = (id) => document.getElementById(id);
-const count = (value) => value.toLocaleString("en");
+const count = (value) => (value === null ? "-" : value.toLocaleString("en"));
 const share = (value) => (value === null ? "-" : `${(value * 100).toFixed(2)}%`);
 const percent = (value) => `${Math.round(value * 100)}%`;
 
@@ -37,7 +37,9 @@ function linksOf(brokers) {
     const link = found.get(key);
     link.heard.push(peer !== null && peer.up);
     if (peer !== null) link.queued[from] = peer.queued;
-    if (peer !== null && peer.up) link.round_trip_s = Math.max(link.round_trip_s ?? 0, peer.rtt_s);
+    if (peer !== null && peer.up && peer.rtt_s !== null) {
+      link.round_trip_s = Math.max(link.round_trip_s ?? 0, peer.rtt_s);
+    }
   };
   for (const broker of brokers) {
     for (const [other, peer] of Object.entries(broker.neighbours ?? {})) note(broker.name, other, peer);
@@ -47,12 +49,17 @@ function linksOf(brokers) {
   return [...found.values()].sort((one, other) => (one.ends.join() < other.ends.join() ? -1 : 1));
 }
 
+// Of who is at a broker that is down nothing is known but that: they come first, then those who do worst.
 function subscribersOf(brokers) {
-  const rank = (subscriber) => (subscriber.on_time === null ? 2 : subscriber.on_time);
+  const rank = (subscriber) => (!subscriber.served ? -1 : subscriber.on_time_share === null ? 2 : subscriber.on_time_share);
   return brokers
-    .filter((broker) => broker.up)
-    .flatMap((broker) => broker.subscribers.map((subscriber) => ({ ...subscriber, at: broker.name })))
+    .flatMap((broker) => broker.subscribers.map((each) => ({ ...each, at: broker.name, served: broker.up })))
     .sort((one, other) => rank(one) - rank(other) || (one.client < other.client ? -1 : 1));
+}
+
+function conditionOf(subscriber) {
+  if (!subscriber.served) return "down: its broker";
+  return subscriber.connected ? "connected" : "away";
 }
 
 function loadClass(utilisation) {
@@ -152,7 +159,7 @@ function drawBroker(broker, { x, y }, subscribers) {
   const state = stateOf(broker);
   const link = shape("a", { href: `#broker-${encodeURIComponent(broker.name)}`, "data-broker": broker.name });
   const facts = broker.up
-    ? `${percent(broker.utilisation)} busy, ${count(broker.queued)} queued, on time ${share(broker.on_time)}`
+    ? `${percent(broker.utilisation)} busy, ${count(broker.queued)} queued, left in time ${share(broker.left_in_time)}`
     : broker.why;
   link.setAttribute("aria-label", `${broker.name}: ${state}, ${facts}`);
   link.append(shape("title", {}, `${broker.name}: ${state}, ${facts}`));
@@ -165,8 +172,9 @@ function drawBroker(broker, { x, y }, subscribers) {
   subscribers.slice(0, DOTS_MAX).forEach((subscriber, number) => {
     const angle = (2 * Math.PI * number) / DOTS_MAX - Math.PI / 2;
     const [cx, cy] = [x + (RADIUS + 10) * Math.cos(angle), y + (RADIUS + 10) * Math.sin(angle)];
-    const dot = shape("circle", { class: onTimeClass(subscriber.on_time), cx, cy, r: 5 });
-    dot.append(shape("title", {}, `${subscriber.client}: on time ${share(subscriber.on_time)}`));
+    const dot = shape("circle", { class: onTimeClass(subscriber.on_time_share), cx, cy, r: 5 });
+    const told = subscriber.served ? `on time ${share(subscriber.on_time_share)}` : "its broker is down";
+    dot.append(shape("title", {}, `${subscriber.client}: ${told}`));
     link.append(dot);
   });
   if (subscribers.length > DOTS_MAX) {
@@ -210,10 +218,12 @@ function drawTables(brokers, links, subscribers) {
             count(broker.queued),
             count(broker.stored),
             count(broker.transfers),
-            share(broker.on_time),
+            share(broker.left_in_time),
+            count(broker.reported.late),
+            count(broker.reported.discarded),
           ]
         : [broker.name, `down: ${broker.why}`],
-      wide: broker.up ? 0 : 7,
+      wide: broker.up ? 0 : 9,
     })),
   );
   fill(
@@ -235,16 +245,16 @@ function drawTables(brokers, links, subscribers) {
       cells: [
         each.client,
         each.at,
-        each.connected ? "connected" : "away",
+        conditionOf(each),
         count(each.queued),
         count(each.sent),
-        count(each.too_late),
-        share(each.on_time),
+        count(each.dropped),
+        ...["on_time", "late", "discarded"].map((outcome) => count(each.reported?.[outcome] ?? null)),
       ],
     })),
   );
-  const leftOff = brokers.reduce((sum, broker) => sum + (broker.subscribers_left_off ?? 0), 0);
-  byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} subscribers that do better` : "";
+  const leftOff = brokers.reduce((sum, broker) => sum + broker.subscribers_left_off, 0);
+  byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} more, none of whom is known to do worse` : "";
 }
 
 // -- live -------------------------------------------------------------------------------------------------------------
@@ -264,7 +274,9 @@ function summarise(brokers, subscribers) {
   const summary = byId("summary");
   summary.className = down.length > 0 ? "bad" : "";
   const who = down.length > 0 ? `down: ${down.join(", ")}` : `all ${count(brokers.length)} brokers up`;
-  summary.textContent = `${who}; ${count(subscribers.length)} subscribers`;
+  const cutOff = subscribers.filter((subscriber) => !subscriber.served).length;
+  const where = cutOff > 0 ? `, ${count(cutOff)} of them at a broker that is down` : "";
+  summary.textContent = `${who}; ${count(subscribers.length)} subscribers${where}`;
 }
 
 async function poll() {

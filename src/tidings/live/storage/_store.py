@@ -6,6 +6,9 @@ Rules:
 - No room (a full disk, or the store's own bound `max_bytes`) is `StoreFullError`: nothing was written, the same commit
   may be tried again. Any other failure is `StoreError`, after which the process must not go on: what the system failed
   to write once it may have forgotten.
+- The bound is for what is kept: a commit after which the store keeps no more than before is not refused for it. LMDB
+  never writes over what it keeps, so even an erasure takes free pages, one for each that it changes; for them the file
+  may become twice as long as the bound.
 - Every value carries a checksum over itself and its key, and the number of entries must be the one that the store has
   noted. A damaged store is an error at the start, never a shorter list of events.
 - Only one process may have a store open; a lock file keeps others out and is free again when the process is gone.
@@ -20,7 +23,7 @@ import hashlib
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,8 +35,9 @@ from tidings.live._errors import StoreError, StoreFullError
 __all__ = ["DEFAULT_MAX_BYTES", "Prepared", "Store"]
 
 DEFAULT_MAX_BYTES: Final = 8 << 30
-"""The bound of a store's file, reserved as addresses and not as disk."""
+"""The bound of what a store keeps, reserved as addresses and not as disk."""
 
+_FILE: Final = "data.mdb"
 _CLOCK: Final = b"!clock"
 _PLAIN: Final = ord("=")
 _MOST_KEY_BYTES: Final = 480
@@ -53,10 +57,11 @@ class Prepared(NamedTuple):
 class Store:
     """A store that is open; `open` makes it, `close` ends it."""
 
-    def __init__(self, directory: Path, environment: lmdb.Environment, lock: int) -> None:
+    def __init__(self, directory: Path, environment: lmdb.Environment, lock: int, max_bytes: int) -> None:
         self.directory = directory
         self._environment = environment
         self._lock = lock
+        self._max_pages = max_bytes // environment.stat()["psize"]
 
     @classmethod
     def open(cls, directory: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> "Store":
@@ -70,8 +75,15 @@ class Store:
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held_bytes = file.stat().st_size if (file := directory / _FILE).exists() else 0  # of a larger bound, maybe
             environment = lmdb.open(
-                str(directory), map_size=max_bytes, mode=0o600, metasync=True, sync=True, lock=False, max_spare_txns=0
+                str(directory),
+                map_size=max(max_bytes + max(max_bytes, _SPARE_BYTES), held_bytes + _SPARE_BYTES),
+                mode=0o600,
+                metasync=True,
+                sync=True,
+                lock=False,
+                max_spare_txns=0,
             )
         except BlockingIOError:
             os.close(lock)
@@ -79,7 +91,7 @@ class Store:
         except lmdb.Error as error:
             os.close(lock)
             raise _damaged(directory, str(error)) from None
-        store = cls(directory, environment, lock)
+        store = cls(directory, environment, lock, max_bytes)
         if store._missing_bytes:
             try:
                 store._fill_up()
@@ -125,12 +137,15 @@ class Store:
         with self._failing(size_bytes):
             transaction = self._environment.begin(write=True)
             try:
+                pages = _pages(transaction)
                 put, delete = transaction.put, transaction.delete
                 for name, value in writes.items():
                     if value is None:
                         delete(_key(name))
                 for key, data in _records(writes, clock_ns):
                     put(key, data)
+                if max(pages, self._max_pages) < _pages(transaction):
+                    raise self._full()
             except BaseException:
                 transaction.abort()
                 raise
@@ -145,24 +160,47 @@ class Store:
         """Both at once."""
         self.finish(self.prepare(writes, clock_ns))
 
+    def make_room(self, names: Sequence[str], clock_ns: int) -> None:
+        """Forget values, although there may be no room for anything else; the next commit can have whatever is free.
+
+        Each transaction needs a free page for every page that it changes, so they are forgotten in portions that fit.
+        If this raises, some may be forgotten and others not.
+        """
+        begin, portion = 0, len(names)
+        while begin < len(names):
+            some = names[begin : begin + portion]
+            try:
+                self.commit(dict.fromkeys(some), clock_ns)
+            except StoreFullError:
+                if len(some) == 1:
+                    raise
+                portion = len(some) // 8 or 1
+            else:
+                begin, portion = begin + len(some), portion * 2
+        self.commit({}, clock_ns)  # a page that one commit frees can be used from the next but one on
+
     @contextlib.contextmanager
     def _failing(self, size_bytes: int) -> Iterator[None]:
         """What goes wrong with so many bytes, said in our words."""
         try:
             yield
         except lmdb.MapFullError:
-            raise StoreFullError(
-                f"store {self.directory} is full: it holds as much as its bound allows; raise `store_size`"
-            ) from None
+            raise self._full() from None
         except lmdb.Error as error:
             if _is_full(error) or not self._has_room(size_bytes):
                 raise StoreFullError(f"store {self.directory}: no space left on the disk; free some") from None
             raise StoreError(f"store {self.directory} cannot be written: {error}; check the disk") from None
 
+    def _full(self) -> StoreFullError:
+        return StoreFullError(
+            f"store {self.directory} is full: it holds as much as its bound allows; wait until events have left or "
+            "expired, or raise `store_size`"
+        )
+
     @property
     def used_bytes(self) -> int:
         """How large the store's file is."""
-        return (self.directory / "data.mdb").stat().st_size
+        return (self.directory / _FILE).stat().st_size
 
     def close(self) -> None:
         """Close the store; others may open it."""
@@ -191,7 +229,7 @@ class Store:
         LMDB does not write pages at the end that it never used, so a sound file may be short. One that was cut off is
         too, and reading it may end the process without a word; so another process reads it first.
         """
-        os.truncate(self.directory / "data.mdb", self.used_bytes + self._missing_bytes)
+        os.truncate(self.directory / _FILE, self.used_bytes + self._missing_bytes)
         child = os.fork()
         if child == 0:
             faulthandler.disable()
@@ -202,6 +240,12 @@ class Store:
             os._exit(0)
         if os.waitpid(child, 0)[1] != 0:
             raise _damaged(self.directory, "it was cut off")
+
+
+def _pages(transaction: lmdb.Transaction) -> int:
+    """How many pages hold what is kept; free ones, and LMDB's notes of them, are not among them."""
+    known = transaction.stat()
+    return int(known["branch_pages"] + known["leaf_pages"] + known["overflow_pages"])
 
 
 def _records(writes: Mapping[str, bytes | None], clock_ns: int) -> Iterator[tuple[bytes, bytes]]:

@@ -18,12 +18,13 @@ brokers. Files are written by a thread. A broker that is killed loses the rows o
 import concurrent.futures
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
-from tidings.protocol import EventId, Note, PeerError, wire
+from tidings.protocol import Acknowledged, EventId, Note, wire
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -99,7 +100,7 @@ class TraceWriter:
                 under_way.sent_ns, under_way.number, under_way.targets = now_ns, note.number, note.targets
                 self._numbers.setdefault(note.peer, {})[note.number] = event
         elif kind == "accepted":
-            self._accepted(event, note.publication, now_ns)
+            self._accepted(event, note.publication, note.since_ns, now_ns)
         elif kind in _OUTCOMES:
             given_up = self._hops.pop((event, note.peer), None)
             if given_up is not None:
@@ -107,16 +108,11 @@ class TraceWriter:
         elif kind == "withdrawn":
             self._hops.pop((event, note.peer), None)
 
-    def acknowledged(self, peer: str, frame: bytes, now_ns: int) -> None:
+    def acknowledged(self, said: Acknowledged, now_ns: int) -> None:
         """The other end has it."""
+        peer = said.peer
         numbers = self._numbers.get(peer)
         if not numbers:
-            return
-        try:
-            said = wire.decode(frame)
-        except PeerError:
-            return
-        if not isinstance(said, wire.Ack) or said.session != self._node.machine.epoch:
             return
         known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
         half_ns, transit_ns = 0, 0
@@ -136,10 +132,11 @@ class TraceWriter:
                     self._free_ns[peer] = max(received_ns, hop.sent_ns)
                     self._end(event, peer, hop, self._free_ns[peer], "received")
 
-    def stored(self, key: str, value: bytes | None, now_ns: int) -> None:
+    def stored(self, writes: Mapping[str, bytes | None], now_ns: int) -> None:
         """Subscriptions are known by their place in the durable store."""
-        if key.startswith("subscription/"):
-            self._subscriptions.note(key, value, now_ns)
+        for key, value in writes.items():
+            if key.startswith("subscription/"):
+                self._subscriptions.note(key, value, now_ns)
 
     def tick(self) -> None:
         """Look at the links, and roll what is old enough."""
@@ -161,12 +158,9 @@ class TraceWriter:
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
-    def _accepted(self, event: EventId, said: wire.Publication | None, now_ns: int) -> None:
+    def _accepted(self, event: EventId, said: wire.Publication | None, departure_ns: int, now_ns: int) -> None:
         assert said is not None
         attributes = wire.decode_content(said.content).attributes
-        client = self._node.machine.clients.get(event[0])
-        transit_ns = 0 if client is None else client.meter.transit_ns(said.size_bytes)
-        departure_ns = now_ns - said.age_ns - transit_ns
         publisher = _publisher(event)
         self._add(
             "publications",

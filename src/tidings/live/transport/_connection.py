@@ -1,11 +1,8 @@
-"""One TCP connection: bytes in, frames out; frames in, one write per turn of the event loop.
+"""One TCP connection: bytes in, bytes out, and when the socket takes no more.
 
 Backlog belongs in the machine's queues, where the deadline decides what leaves first, and not in buffers where nobody
-can reorder it. So the kernel keeps little that is not yet sent (`TCP_NOTSENT_LOWAT`, a bounded send buffer), the
-transport keeps at most HIGH_BYTES before it says that it is congested, and the driver then lets the machine send no
-events (`_driver`). So the events that wait to be sent are bounded by the window. What machines say besides events is
-short, but a peer that sends and never reads could make it pile up: at `max_unsent_bytes` of that the connection is
-given up.
+can reorder it. So the kernel keeps little that is not yet sent (`TCP_NOTSENT_LOWAT`, a bounded send buffer), and the
+transport keeps at most HIGH_BYTES before it says that it is congested; the node then sends no events.
 """
 
 import asyncio
@@ -13,13 +10,12 @@ import contextlib
 import socket
 from typing import Final, Protocol, cast
 
-from tidings.live.transport._framing import FramingError, Splitter, prefixed, tag_of
-
-__all__ = ["Connection", "Host"]
+__all__ = ["SEND_BUFFER_BYTES", "Connection", "Host"]
 
 HIGH_BYTES: Final = 64 * 1024
 LOW_BYTES: Final = 16 * 1024
 NOT_SENT_BYTES: Final = 16 * 1024
+SEND_BUFFER_BYTES: Final = 256_000
 TURN_BYTES: Final = 448 * 1024
 """So much is read from one connection in one turn of the event loop: then it is the turn of the others, and of what is
 to be sent. (A loop that is given more goes on reading for megabytes.)"""
@@ -27,20 +23,18 @@ LINGER_S: Final = 5.0
 """How long a closed connection may take to send what it still has."""
 UNHEARD_MS: Final = 15_000
 """A peer whose system has acknowledged nothing for so long is gone; without this it would take a quarter of an hour."""
-_EVENTS: Final = frozenset((9, 10))
-"""The tags of Publish and Transfer."""
 _TCP_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 _TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", 18)
 
 
 class Host(Protocol):
-    """Whoever a connection belongs to now: first who admits it, then the driver."""
+    """Who is told what happens to a connection."""
 
     def opened(self, connection: "Connection") -> None:
         """There is a connection."""
 
-    def received(self, connection: "Connection", frames: list[bytes]) -> None:
-        """Frames have come in."""
+    def received(self, connection: "Connection", data: bytes) -> None:
+        """Bytes have come in."""
 
     def lost(self, connection: "Connection", reason: str) -> None:
         """The connection is gone."""
@@ -50,25 +44,15 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a host; `name` is what the machine knows it by."""
+    """A connection of a host, which knows it by `name`."""
 
-    def __init__(
-        self, host: Host, *, name: str, max_frame_bytes: int, max_unsent_bytes: int, send_buffer_bytes: int
-    ) -> None:
-        self.host = host
+    def __init__(self, host: Host, name: str, *, send_buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
         self.name = name
         self.address = ""
-        self.peer = ""  # who it was admitted as
-        self.is_congested = False
-        self.last_credit = b""  # the last frame that told the peer's credit
-        self.received_bytes = self.sent_bytes = 0
+        self._host = host
         self._turn_bytes = 0  # read in this turn of the event loop
-        self._is_waiting = False  # nothing is read for a while
-        self._splitter = Splitter(max_frame_bytes)
-        self._max_unsent_bytes = max_unsent_bytes
+        self._is_paused = False  # nothing is to be read
         self._send_buffer_bytes = send_buffer_bytes
-        self._unsent: list[bytes] = []
-        self._unread_bytes = 0  # sent besides events since the peer last had everything
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reason = "the other end closed it"
@@ -89,44 +73,34 @@ class Connection(asyncio.Protocol):
                 bare.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, UNHEARD_MS)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self.host.opened(self)
+        self._host.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come in; all frames that they complete go to the host at once."""
-        self.received_bytes += len(data)
+        """Bytes have come in."""
         self._turn_bytes += len(data)
         if self._turn_bytes == len(data):
             self._loop.call_soon(self._end_turn)
         if self._turn_bytes >= TURN_BYTES:
             self._pause()
-        try:
-            frames = self._splitter.feed(data)
-        except FramingError as error:
-            self.abort(str(error))
-            return
-        if frames:
-            self.host.received(self, frames)
+        self._host.received(self, data)
 
     def pause_writing(self) -> None:
         """The socket takes no more for now."""
-        self.is_congested = True
-        self.host.congested(self, is_congested=True)
+        self._host.congested(self, is_congested=True)
 
     def resume_writing(self) -> None:
         """The socket takes more."""
-        self.is_congested = False
-        self.host.congested(self, is_congested=False)
+        self._host.congested(self, is_congested=False)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The transport is gone."""
         self._transport = None
-        self._unsent.clear()
-        self.host.lost(self, self._reason if error is None else str(error) or type(error).__name__)
+        self._host.lost(self, self._reason if error is None else str(error) or type(error).__name__)
 
     # -- what hosts do -------------------------------------------------------------------------------------------
 
     @property
-    def certificate_names(self) -> tuple[str, ...]:
+    def certified(self) -> tuple[str, ...]:
         """Whose certificate the peer has shown: its common name, or if it has none its DNS names; none without one."""
         certificate = self._transport.get_extra_info("peercert") if self._transport is not None else None
         if not certificate:
@@ -135,28 +109,24 @@ class Connection(asyncio.Protocol):
         # Not both: a certificate for "desk-1" at "localhost" is not one of a client called "localhost".
         return tuple(common) or tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame with the others of this turn."""
-        if self.put(frame):
-            self._loop.call_soon(self.flush)
+    def write(self, parts: list[bytes]) -> int:
+        """Write bytes; how many have not left yet."""
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        self._transport.writelines(parts)
+        return self._transport.get_write_buffer_size()
 
-    def put(self, frame: bytes) -> bool:
-        """Send a frame with the next flush; whether it is the first, so that somebody has to see to that."""
-        self._unsent.append(frame)
-        return len(self._unsent) == 1
-
-    def pause_reading(self, seconds: float) -> None:
-        """Read nothing for so long: the peer has to wait."""
-        if not self._is_waiting:
-            self._is_waiting = True
+    def read(self, *, is_on: bool) -> None:
+        """Read nothing for a while, so that the peer has to wait; or go on."""
+        self._is_paused = not is_on
+        if is_on:
+            self._resume()
+        else:
             self._pause()
-            self._loop.call_later(seconds, self._resume_reading)
 
     def close(self, reason: str) -> None:
         """Send what there is to send, and close; a peer that does not read is not waited for."""
         self._reason = reason
-        if self._transport is not None:
-            self.flush()
         if self._transport is not None:
             self._transport.close()
             self._loop.call_later(LINGER_S, self.abort, reason)
@@ -167,41 +137,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether frames can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
-
     def _pause(self) -> None:
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def _end_turn(self) -> None:
         self._turn_bytes = 0
-        if not self._is_waiting:
-            self._resume()
-
-    def _resume_reading(self) -> None:
-        self._is_waiting = False
         self._resume()
 
     def _resume(self) -> None:
-        if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
-            self._transport.resume_reading()
-
-    def flush(self) -> None:
-        """Write what there is to send."""
-        if not self._unsent or self._transport is None:
-            return
-        frames, self._unsent = self._unsent, []
-        parts = prefixed(frames)
-        self.sent_bytes += sum(map(len, parts))
-        if self._transport.is_closing():
-            return
-        self._transport.writelines(parts)
-        if not self._transport.get_write_buffer_size():
-            self._unread_bytes = 0
-            return
-        self._unread_bytes += sum(len(frame) for frame in frames if tag_of(frame) not in _EVENTS)
-        if self._unread_bytes > self._max_unsent_bytes:
-            self.abort(f"more than {self._max_unsent_bytes} bytes of answers wait to be read by it")
+        transport = self._transport
+        if transport is not None and not (self._is_paused or transport.is_closing() or transport.is_reading()):
+            transport.resume_reading()

@@ -71,13 +71,14 @@ class Accepting:
     def transfer(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
         """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
         taken: list[int] = []
+        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
         try:
             for number in self._news(source, said):
                 if not self._carrier.room:
                     self._count("no room")
                     break
                 place = number - said.number
-                self._carrier.transfer(source, said.events[place], said.targets[place], now_ns)
+                self._carrier.transfer(source, said.events[place], said.targets[place], left_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)
@@ -86,9 +87,10 @@ class Accepting:
         """A client publishes events."""
         carrier, registry = self._carrier, self._registry
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
-        allows, needs_advertisement = source.allows, registry.checks(name)
+        rights, needs_advertisement = source.rights, registry.checks(name)
         relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
         is_sampled, lifetime_of, sure = self._is_noted, carrier.lifetime_ns, carrier.room
+        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
         taken: list[int] = []
         for number in self._news(source, said):
             if len(taken) >= sure and not carrier.room:
@@ -98,7 +100,7 @@ class Accepting:
             lifetime_ns = lifetime_of(event)
             try:
                 attributes = decode(event.content).attributes
-                if allows is not None and not allows(attributes):
+                if rights is not None and not rights.may_publish(attributes):
                     raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
                 if needs_advertisement:
                     registry.require_advertised(name, attributes)
@@ -108,12 +110,12 @@ class Accepting:
                 self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
                 continue
             id = (name, epoch, event.sequence)
+            since_ns = carrier.since_ns(event, left_ns, now_ns)
             is_noted = is_sampled(id)
             if is_noted:
-                self._note("accepted", id, "", number, (), event)
+                self._note("accepted", id, "", number, (), event, since_ns)
             trace = self._relocating.tag(id, now_ns) if relocates else None
             if trace is not None or not course.is_nobodys:
-                since_ns = carrier.since_ns(event, source, now_ns)
                 carrier.publish(Published(id, event, lifetime_ns, since_ns, course, is_noted), trace, now_ns)
             taken.append(number)
         self._take(source, taken, now_ns)

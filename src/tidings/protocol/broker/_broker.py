@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, get_args
 
 from tidings.protocol import wire
-from tidings.protocol._effects import Effect, Heard
+from tidings.protocol._effects import Acknowledged, Effect, Heard
 from tidings.protocol._errors import PeerError
 from tidings.protocol._machine import Bound
 from tidings.protocol._settings import BrokerSettings
@@ -28,7 +28,7 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._view import View, view_of
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Outcomes, Peer
 from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
 __all__ = ["Broker"]
@@ -38,6 +38,11 @@ _READY: Final = "ready"
 _EVENT: Final = "event/"
 _SEEN: Final = "seen/"
 _EPOCHS_APART_NS: Final = 1_000_000
+_WAITS: Final = 10
+"""While it is being told what others want, a broker that is not ready waits for `ready_wait_ns` so many times."""
+_HASTY_PING_NS: Final = 25_000_000
+_HASTE: Final = 3
+"""After a greeting pings leave at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
 
 
 class Broker(Doorway):
@@ -46,6 +51,10 @@ class Broker(Doorway):
     def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
         super().__init__(settings)
         self.is_ready = False
+        self._is_told = False  # a neighbour has said that it told everything
+        self._alive_ns = 0
+        self.outcomes = Outcomes()
+        """Of all events that clients were given, as far as they have reported."""
         self._kept = dict(kept or {})
         self._journal = Journal(emit=self._emit, perform=self._now_durable)
         self.gossip = Gossip(
@@ -54,15 +63,16 @@ class Broker(Doorway):
             neighbours=self._up_neighbours,
             store=self._journal.store,
             erase=self._journal.erase,
+            refused=self.refused,
         )
         self.carrier = Carrier(
             settings,
             gossip=self.gossip,
             neighbours=self.neighbours,
             clients=self.clients,
-            send_frame=self._send_frame,
+            send_events=self._send_events,
             store=self._journal.store,
-            erase=self._journal.erase,
+            erase=self._journal.erase_ahead,
             note=self._note,
             count=self._count,
             expire_at=self._expire_at,
@@ -126,12 +136,10 @@ class Broker(Doorway):
         self.carrier.restore(events, seen, self._now_ns)
 
     def _restore_one(self, kind: str, value: bytes) -> None:
-        if kind == "interest":
-            said = wire.decode(value)
-            if isinstance(said, wire.Interest):
-                self.gossip.interests.restore(said, self._now_ns)
-        elif kind == "departed":
-            self.departures.restore(value)
+        if kind in ("interest", "wanted"):
+            self.gossip.restore(kind, value, self._now_ns)
+        elif kind in ("departed", "left"):
+            self.departures.restore(kind, value)
         elif kind in ("subscription", "advertisement"):
             self._client(self.registry.restore(kind, value)).heard_ns = self._now_ns
 
@@ -142,6 +150,7 @@ class Broker(Doorway):
         self._agenda.set(("refresh",), self._now_ns + self.settings.refresh_ns)
         if not self.is_ready:
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
+        self._alive_ns = self._now_ns
         for connection in list(self._by_connection):
             self._on_connected(connection)
         for client in sorted(self.clients):
@@ -177,7 +186,8 @@ class Broker(Doorway):
             "clients": (len(self.clients), settings.max_clients),
             "departures": (len(self.departures), settings.max_departures),
             "traces": (len(self.relocating), settings.max_traces),
-            "interests": (len(self.gossip.interests), settings.max_entries),
+            "interests": (len(self.gossip.interests), settings.max_entries_elsewhere),
+            "interests under way": (self.gossip.under_way, settings.max_entries_elsewhere),
             "link states": (len(self.gossip.links), settings.max_origins),
         }
 
@@ -244,6 +254,10 @@ class Broker(Doorway):
         if peer.kind == "client" and may_be_forgotten and not self.registry.knows(peer.name):
             self._forget_client(peer)
 
+    def _on_uncongested(self, peer: Peer) -> None:
+        self.carrier.pump(peer, self._now_ns)
+        self._set_retry(peer)
+
     def _lose(self, peer: Peer, step: PeerStep) -> None:
         was_up = peer.is_up
         peer.step(step)
@@ -259,6 +273,8 @@ class Broker(Doorway):
         _HANDLERS[type(message)](self, source, message)
 
     def _on_new_peer(self, peer: Peer) -> None:
+        peer.greeted_ns = self._now_ns
+        peer.meter.forget_clock()
         self.carrier.courses.forget()
         self._agenda.set(("ping", peer.kind, peer.name), self._now_ns)
         peer.outbox.hasten(self._now_ns)
@@ -280,7 +296,7 @@ class Broker(Doorway):
                 self._on_ping_time((self.neighbours if kind == "broker" else self.clients).get(str(name)))
             case ("retry", kind, name):
                 peer = (self.neighbours if kind == "broker" else self.clients).get(str(name))
-                if peer is not None and peer.is_up and not peer.outbox.is_empty:
+                if peer is not None and peer.is_up and not peer.outbox.is_empty and not peer.outbox.is_congested:
                     self.carrier.resend(peer, self._now_ns)
                     self.carrier.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
                     self._set_retry(peer)
@@ -292,16 +308,15 @@ class Broker(Doorway):
                 self.gossip.refresh(self._now_ns)
                 self._agenda.set(task, self._now_ns + self.settings.refresh_ns)
             case ("ask",):
-                self.gossip.ask_again()
-                if self.gossip.asked:
-                    self._agenda.set(task, self._now_ns + self.settings.retry_most_ns // 2)
+                self.gossip.ask_again(self._now_ns)
+                self._follow_up()
             case ("expire",):
                 self.carrier.expire(self._now_ns)
             case ("read",):
                 self.carrier.read_on(self._now_ns, self.settings.read_at_once)
                 self._read_later()
             case ("ready",):
-                self._become_ready()
+                self._stop_waiting()
             case ("tidy",):
                 self.departures.tidy(self._now_ns)
             case ("survey",):
@@ -318,14 +333,19 @@ class Broker(Doorway):
             self._forget_client(peer)
             return
         if peer.connection is not None:
-            rtt_ns = int(min(peer.meter.rtt_ns, wire.LONGEST_NS))
-            self._send(
-                peer,
-                wire.Ping(self._now_ns, rtt_ns, self.gossip.digest()) if peer.is_up else self._greeting(wire.Hello),
-            )
+            self._send(peer, self._ping(peer) if peer.is_up else self._greeting(wire.Hello))
         self._accepting.tell_credit(peer)
         again_ns = settings.ping_ns if peer.kind == "broker" else settings.ping_client_ns
-        self._agenda.set(("ping", peer.kind, peer.name), self._now_ns + again_ns)
+        # Often at first: nothing is known of the link yet, and a single ping may meet a stall.
+        hasty_ns = max(_HASTY_PING_NS, _HASTE * (self._now_ns - peer.greeted_ns))
+        self._agenda.set(("ping", peer.kind, peer.name), self._now_ns + min(again_ns, hasty_ns))
+
+    def _ping(self, peer: Peer) -> wire.Ping:
+        """A ping that says what is known of the link, for a client to know it too."""
+        rtt_ns = int(min(peer.meter.rtt_ns or 0.0, wire.LONGEST_NS))
+        ahead_ns = peer.meter.ahead_ns(self._now_ns)
+        yours_ns = None if ahead_ns is None else min(max(self._now_ns + ahead_ns, 0), wire.LATEST_NS)
+        return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns)
 
     def _set_retry(self, peer: Peer) -> None:
         due_ns = peer.outbox.next_due_ns
@@ -345,6 +365,14 @@ class Broker(Doorway):
 
     def _expire_at(self, at_ns: int) -> None:
         self._agenda.advance(("expire",), at_ns)
+
+    def _stop_waiting(self) -> None:
+        """Be ready, unless what others want is still being told; but not for ever."""
+        is_patient = self._now_ns < self._alive_ns + _WAITS * self.settings.ready_wait_ns
+        if self.gossip.asked and is_patient:
+            self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
+        else:
+            self._become_ready()
 
     def _become_ready(self) -> None:
         if not self.is_ready:
@@ -366,11 +394,12 @@ class Broker(Doorway):
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
         self.events_in += len(said.events)
-        self._accepting.transfer(source, said, self._now_ns)
+        if not self._is_draining:
+            self._accepting.transfer(source, said, self._now_ns)
 
     def _on_publish(self, source: Peer, said: wire.Publish) -> None:
         self.events_in += len(said.events)
-        if self.is_ready:
+        if self.is_ready and not self._is_draining:
             self._accepting.publish(source, said, self._now_ns)
         else:
             self._count("not ready")
@@ -378,6 +407,9 @@ class Broker(Doorway):
     def _on_ack(self, source: Peer, said: wire.Ack) -> None:
         source.outbox.credit = said.credit
         if said.session == self.epoch:
+            if self.settings.tracing:
+                self._emit(Acknowledged(source.name, said.numbers, said.held_ns))
+            self._on_report(source, said.tally)
             self.carrier.acknowledged(source, said, self._now_ns)
 
     def _on_credit(self, source: Peer, said: wire.Credit) -> None:
@@ -390,22 +422,43 @@ class Broker(Doorway):
 
     def _on_interest(self, source: Peer, said: wire.Interest) -> None:
         self.gossip.on_interest(said, source, self._now_ns)
-        if self.gossip.asked:
-            self._agenda.advance(("ask",), self._now_ns + self.settings.retry_most_ns // 2)
+        self._follow_up()
+
+    def _on_interest_part(self, source: Peer, said: wire.InterestPart) -> None:
+        self.gossip.on_part(said, source, self._now_ns)
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        """What was asked for is asked for again in time; when all of it has come, everything is known."""
+        ask_ns = self.gossip.next_ask_ns
+        if ask_ns is not None:
+            self._agenda.advance(("ask",), ask_ns)
+        elif self._is_told:
+            self._become_ready()
 
     def _on_ask(self, source: Peer, said: wire.Ask) -> None:
         self.gossip.on_ask(said, source, self._now_ns)
 
     def _on_done(self, source: Peer, said: wire.Done) -> None:  # noqa: ARG002
-        if said.kind == "exchange" and not self.gossip.asked:
-            self._become_ready()
+        if said.kind == "exchange":
+            self._is_told = True
+            self._follow_up()
 
     def _on_ping(self, source: Peer, said: wire.Ping) -> None:
-        self._send(source, wire.Pong(said.sent_ns))
-        self.gossip.compare(source, said.digest, self._now_ns)
+        self._send(source, wire.Pong(said.sent_ns, self._now_ns))
+        if self._now_ns - source.greeted_ns >= self.settings.ping_ns:  # before, they are telling each other everything
+            self.gossip.compare(source, said.digest, self._now_ns)
 
     def _on_pong(self, source: Peer, said: wire.Pong) -> None:
         source.meter.note_round_trip(self._now_ns - said.sent_ns)
+        if said.clock_ns is not None:
+            source.meter.read_clock(said.clock_ns, said.sent_ns, self._now_ns)
+        self._on_report(source, said.tally)
+
+    def _on_report(self, source: Peer, said: wire.Tally | None) -> None:
+        """A client says what became of the events that it was given."""
+        if said is not None and source.kind == "client":
+            self.outcomes.add(source.report(said))
 
     def _on_relocation(self, source: Peer, said: RelocationMessage) -> None:
         self.relocating.on_message(source, said, self._now_ns)
@@ -441,6 +494,7 @@ _HANDLERS: Final[dict[type, Any]] = {
     wire.Credit: Broker._on_credit,
     wire.LinkState: Broker._on_link_state,
     wire.Interest: Broker._on_interest,
+    wire.InterestPart: Broker._on_interest_part,
     wire.Ask: Broker._on_ask,
     wire.Done: Broker._on_done,
     wire.Ping: Broker._on_ping,

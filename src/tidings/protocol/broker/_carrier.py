@@ -48,7 +48,7 @@ class Carrier:
         gossip: Gossip,
         neighbours: Mapping[str, Peer],
         clients: Mapping[str, Peer],
-        send_frame: Callable[[Peer, str, bytes], None],
+        send_events: Callable[[Peer, str, bytes], None],
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
         note: Callable[..., None],
@@ -68,7 +68,7 @@ class Carrier:
         self._local = gossip.local
         self._neighbours = neighbours
         self._clients = clients
-        self._send_frame = send_frame
+        self._send_events = send_events
         self._note = note
         self._count = count
         self._expire_at = expire_at
@@ -103,11 +103,11 @@ class Carrier:
         most_ns, lifetime_ns = self._max_lifetime_ns, said.lifetime_ns
         return lifetime_ns if lifetime_ns and lifetime_ns < most_ns else most_ns
 
-    def since_ns(self, said: Publication | Event, source: Peer, now_ns: int) -> int:
-        """An event's departure on this broker's clock: by what it says and the link's measured transit."""
+    def since_ns(self, said: Publication | Event, left_ns: int, now_ns: int) -> int:
+        """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""
         if self._settings.synchronised_clocks:
             return min(said.departure_ns, now_ns)
-        return now_ns - said.age_ns - source.meter.transit_ns(said.size_bytes)
+        return left_ns - said.age_ns
 
     def publish(self, published: Published, trace: Trace | None, now_ns: int) -> None:
         """A client's event: straight on, if everybody is there and still wants it."""
@@ -143,7 +143,9 @@ class Carrier:
         for client in sorted(local):
             self._hand_to_client(custody, client, now_ns)
 
-    def transfer(self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], now_ns: int) -> None:
+    def transfer(
+        self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], left_ns: int, now_ns: int
+    ) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
         if self.holdings.shelves.unread:
@@ -153,7 +155,7 @@ class Carrier:
         if self._settings.name in targets and not self.memory.has(id):
             course = self._course_here(said.content, lifetime_ns)
         self._note("received", id, source.name)
-        custody = self.holdings.get(id) or self._arrived(id, said, source, lifetime_ns, now_ns)
+        custody = self.holdings.get(id) or self._arrived(id, said, lifetime_ns, left_ns, now_ns)
         custody.hops = max(custody.hops, said.hops)
         custody.trace = said.trace
         clients = self._take_on(custody, targets, course, now_ns)
@@ -175,7 +177,7 @@ class Carrier:
             outbox = peer.outbox
             self.events_out += len(outbox.leaving)
             for frame in outbox.frames(self.epoch, now_ns):
-                self._send_frame(peer, "Transfer", frame)
+                self._send_events(peer, "Transfer", frame)
             self._retry_at(peer, outbox.left_due_ns)
 
     def restore(self, events: Mapping[str, bytes], seen: Iterable[tuple[str, bytes]], now_ns: int) -> None:
@@ -258,7 +260,7 @@ class Carrier:
         outbox.let_lost_go(now_ns)
         for count, frame in outbox.again(self.epoch, now_ns):
             self._count("resent", count)
-            self._send_frame(peer, "Transfer", frame)
+            self._send_events(peer, "Transfer", frame)
 
     def reroute(self, now_ns: int) -> None:
         """The overlay has changed: whatever waits finds its way anew."""
@@ -341,13 +343,13 @@ class Carrier:
             self._wakes_ns = at_ns
             self._expire_at(at_ns)
 
-    def _arrived(self, id: EventId, said: Event, source: Peer, lifetime_ns: int, now_ns: int) -> Custody:
+    def _arrived(self, id: EventId, said: Event, lifetime_ns: int, left_ns: int, now_ns: int) -> Custody:
         """An event that was not known here."""
         return Custody(
             id,
             root=said.root,
             departure_ns=said.departure_ns,
-            since_ns=self.since_ns(said, source, now_ns),
+            since_ns=self.since_ns(said, left_ns, now_ns),
             lifetime_ns=lifetime_ns,
             size_bytes=said.size_bytes,
             hops=said.hops + 1,

@@ -9,8 +9,9 @@ Rules:
 - The other brokers are told of its subscriptions here for `timeout_ns` more. Until then each of them has learnt what
   the new home wants, or has forgotten this broker as well: nobody is ever without one of the two.
 - After `timeout_ns` and the longest life of an event nothing can come any more, and the departure is forgotten.
-- A departure is stored before the client's registration is erased: who crashes in between knows both, and does twice
-  what the client takes once. A client that comes back takes its subscriptions one by one out of its departure.
+- A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
+  erased: who crashes in between knows both, and does twice what the client takes once. A client that comes back takes
+  its subscriptions one by one out of its departure.
 - The number of the request is kept too: no old copy of a request can register a client that is gone.
 
 At `max_departures` the oldest is forgotten, counted.
@@ -29,13 +30,16 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Entry, MigrationUpdate
+from tidings.protocol.wire import Entry, MigrationUpdate, encode_plain
 
 __all__ = ["Departures"]
 
 
 class _Departure(msgspec.Struct, array_like=True):
-    """One client that is at home elsewhere; `number` is that of its request, within its epoch."""
+    """One client that is at home elsewhere; `number` is that of its request, within its epoch.
+
+    The store keeps it without its entries; one of an older store has them.
+    """
 
     client: str
     epoch: int
@@ -51,6 +55,7 @@ class _Departure(msgspec.Struct, array_like=True):
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Departure)
+_ENTRY: Final = msgspec.msgpack.Decoder(tuple[str, Entry])
 
 
 class Departures:
@@ -82,9 +87,21 @@ class Departures:
     def __contains__(self, client: str) -> bool:
         return client in self._gone
 
-    def restore(self, value: bytes) -> None:
-        """A departure that the durable store kept; `tidy` has to follow."""
-        self._enter(_DECODER.decode(value))
+    def restore(self, kind: str, value: bytes) -> None:
+        """A departure that the durable store kept, then what it had subscribed to; `tidy` has to follow."""
+        if kind == "departed":
+            gone = _DECODER.decode(value)
+            self._enter(gone)
+            if gone.entries:
+                self._store(gone)
+            return
+        client, entry = _ENTRY.decode(value)
+        if client in self._gone:
+            gone = self._gone[client]
+            gone.entries[entry.name] = entry
+            self._gossip.local.put(gone.owner, entry)
+        else:
+            self._journal.erase(_entry_key(client, entry.name))
 
     def is_old(self, source: Peer, number: int) -> bool:
         """Whether a request was made before the client left."""
@@ -98,9 +115,10 @@ class Departures:
         if said.home == self._settings.name:
             raise PeerError("home", f"{client!r} cannot leave {said.home!r} for {said.home!r}")
         before = self._gone.get(client)
-        entries = self._gossip.local.of(client)
+        entries = dict(self._gossip.local.of(client))
         if before is not None and before.home == said.home and not entries:
             before.epoch, before.number = source.epoch, said.number
+            self._store_head(before)
             gone = before
         else:
             if before is not None:
@@ -108,7 +126,7 @@ class Departures:
                 self._withdraw(before)
             gone = _Departure(client, source.epoch, said.number, said.home, now_ns, entries)
             self._enter(gone)
-        self._journal.store(_key(client), msgspec.msgpack.encode(gone))
+            self._store(gone)
         self._carrier.hand_on(client, gone.owner, now_ns)
         self._registry.forget(client)
         self._journal.when_durable(("departed", source, said.number))
@@ -122,12 +140,12 @@ class Departures:
             return  # it never left, or was refused
         if gone.entries.pop(subscription, None) is not None:
             self._gossip.local.drop(gone.owner, subscription)
-            self._journal.store(_key(client), msgspec.msgpack.encode(gone))
+            self._journal.erase(_entry_key(client, subscription))
             self._gossip.tell_interests()
 
     def tidy(self, now_ns: int) -> None:
         """Tell the others no more of those whose new home they know by now, and forget those for whom nothing comes."""
-        settings, untold = self._settings, self._gossip.local.untold
+        settings, local = self._settings, self._gossip.local
         has_changed = False
         for gone in list(self._gone.values()):
             told_until_ns = gone.at_ns + settings.timeout_ns
@@ -136,8 +154,7 @@ class Departures:
                 self._forget(gone)
                 has_changed = True
             elif told_until_ns <= now_ns:
-                has_changed |= gone.owner not in untold
-                untold[gone.owner] = told_until_ns
+                has_changed |= local.stop_telling(gone.owner, told_until_ns)
                 self._tidy_at(kept_until_ns)
             else:
                 self._tidy_at(told_until_ns)
@@ -158,6 +175,16 @@ class Departures:
         del self._gone[gone.client]
         self._withdraw(gone)
         self._journal.erase(_key(gone.client))
+        for name in gone.entries:
+            self._journal.erase(_entry_key(gone.client, name))
+
+    def _store(self, gone: _Departure) -> None:
+        self._store_head(gone)
+        for entry in gone.entries.values():
+            self._journal.store(_entry_key(gone.client, entry.name), encode_plain((gone.client, entry)))
+
+    def _store_head(self, gone: _Departure) -> None:
+        self._journal.store(_key(gone.client), encode_plain(msgspec.structs.replace(gone, entries={})))
 
     def _keep_bound(self) -> None:
         if len(self._gone) > self._settings.max_departures:
@@ -168,3 +195,8 @@ class Departures:
 
 def _key(client: str) -> str:
     return f"departed/{client}"
+
+
+def _entry_key(client: str, name: str) -> str:
+    """One key for each subscription: names may hold anything, so the length tells where the first ends."""
+    return f"left/{len(client)}/{client}/{name}"

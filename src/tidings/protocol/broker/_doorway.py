@@ -111,6 +111,9 @@ class Doorway(Machine):
         require_plain(said.name)
         if said.name == self.name or (said.kind == "broker" and said.name not in self.settings.neighbours):
             raise PeerError("unknown", f"broker {said.name!r} is not a neighbour of {self.name!r}")
+        if self._identities.get(connection, (said.kind, said.name)) != (said.kind, said.name):
+            self._effects.append(Close(connection, "it claimed to be somebody else"))
+            raise PeerError("identity", f"{said.name!r} was not admitted under this name")
         before = self._by_connection.get(connection)
         if before is not None and (before.name, before.kind) != (said.name, said.kind):
             raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
@@ -122,7 +125,8 @@ class Doorway(Machine):
             self._by_connection.pop(peer.connection, None)
         is_new = not peer.is_up
         peer.connection = connection
-        peer.allows = self._allowed.get(connection)
+        peer.rights = self._rights.get(connection)
+        peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)

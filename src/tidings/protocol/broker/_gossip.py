@@ -4,25 +4,51 @@ Both follow one pattern: an origin numbers what it says within its epoch, everyb
 what is not, and what is not repeated in time is forgotten. On a new connection both ends tell all they know: link
 states whole, interests by their version, so that only what differs has to be asked for.
 
+A change of the subscriptions travels alone, in a message of at most `interest_bytes`; one that is longer becomes
+several. A whole table is sent to who asks for it, part by part (`_interest_tables`), and to a new neighbour if it fits
+into one message. Who has learnt from a table what it had missed passes on the difference.
+
 Frames may be lost, and a flood over several lossy links often misses somebody. So pings carry a digest of what their
 sender knows; neighbours whose digests differ in MAX_DIFFERENT pings in a row tell each other everything, as on a new
 connection. While nothing changes, digests agree and cost nothing.
+
+The durable store has a key for every subscription elsewhere, and one for the version of every origin's table. The
+version is written after what it stands for, and taken back before: a table that a crash leaves between two versions is
+used, and has none, so that it is asked for.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from tidings.protocol._settings import BrokerSettings
-from tidings.protocol.broker._interests import Interests, LocalInterests, differences
+import msgspec
+
+from tidings.protocol._errors import PeerError
+from tidings.protocol._settings import PART_HEAD_BYTES, BrokerSettings
+from tidings.protocol.broker._interest_tables import Assembly, Table, Told, portions
+from tidings.protocol.broker._interests import Interests, Learnt, LocalInterests, as_told
+from tidings.protocol.broker._last_known import LastKnown
 from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Ask, Done, Entry, Interest, LinkState, Message, encode, encode_plain
+from tidings.protocol.wire import (
+    Ask,
+    Done,
+    Entry,
+    Interest,
+    InterestPart,
+    LinkState,
+    Message,
+    encode,
+    encode_plain,
+)
 
 __all__ = ["MAX_ASKED", "MAX_DIFFERENT", "Gossip", "exchange_done"]
 
 MAX_ASKED: Final = 5
 MAX_DIFFERENT: Final = 2
+_STORED: Final = msgspec.msgpack.Decoder(Interest)
+_STORED_ENTRY: Final = msgspec.msgpack.Decoder(tuple[str, Entry])
 
 
 def exchange_done(name: str) -> Done:
@@ -41,6 +67,7 @@ class Gossip:
         neighbours: Callable[[], Iterable[Peer]],
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
+        refused: Counter[str],
     ) -> None:
         self.links = LinkStateMap(
             settings.name,
@@ -51,18 +78,22 @@ class Gossip:
         self.interests = Interests(
             timeout_ns=settings.timeout_ns if settings.refreshes else None,
             max_origins=settings.max_origins,
-            max_entries=settings.max_entries,
+            max_entries=settings.max_entries_elsewhere,
         )
+        self.last_known = LastKnown(self.interests)
         self.local = LocalInterests()
-        self.asked: dict[str, tuple[Peer, int]] = {}  # by origin: who was asked for everything, and how often
+        self.told = Told(covering=settings.covering)
+        self.asked: dict[str, Assembly] = {}
+        """By origin: the table that is lacking, and who was asked for it."""
+        self._given_up: set[str] = set()  # origins that nobody is asked for before the next refresh
         self._settings = settings
         self._send = send
         self._neighbours = neighbours
         self._store = store
         self._erase = erase
+        self._refused = refused
         self._epoch = 0
         self._link_number = self._interest_number = self._version = 0
-        self._told: Mapping[str, Entry] = {}
         self._digest = 0
         self._digest_of = (-1, -1, -1)
 
@@ -70,7 +101,7 @@ class Gossip:
         """A new life: what is said from now on counts within this epoch."""
         self._epoch = epoch
         self.tell_links(now_ns)
-        self._told = self.local.told(covering=self._settings.covering)
+        self._update()
         self._version = 1
 
     def tell_links(self, now_ns: int) -> bool:
@@ -87,29 +118,53 @@ class Gossip:
 
     def tell_interests(self) -> None:
         """Tell everybody what has changed in what this broker's clients want."""
-        told = self.local.told(covering=self._settings.covering)
-        added, removed = differences(self._told, told)
-        if added or removed:
-            self._told = told
+        added, removed = self._update()
+        for some, gone in portions(added, removed, self._settings.part_bytes):
             self._interest_number += 1
             self._version += 1
             own = (self._settings.name, self._epoch, self._interest_number)
-            self._flood(Interest(*own, self._version, self._version - 1, 0, added, removed))
+            self._flood(Interest(*own, self._version, self._version - 1, 0, some, gone))
+
+    def require_room(self, client: str, entry: Entry) -> None:
+        """PeerError unless the others can be told of a client's subscription."""
+        size_bytes, most_bytes = len(encode_plain(as_told(client, entry))), self._settings.max_entry_bytes
+        if size_bytes > most_bytes:
+            raise PeerError(
+                "too-long",
+                f"subscription {entry.name!r} takes {size_bytes} bytes in a frame between brokers, which holds "
+                f"{most_bytes}: shorten its filter, or have the limit `frame` of the network raised",
+            )
+        count, most = len(self.interests) + len(self.local), self._settings.max_entries
+        if count >= most and entry.name not in self.local.of(client):
+            raise PeerError(
+                "too-many", f"the network has {count} subscriptions, {most} are the most there may be: end some others"
+            )
+
+    def _update(self) -> tuple[list[Entry], list[str]]:
+        """What the others have to be told: added and removed."""
+        changes = self.local.touched()
+        for place, (name, entry) in enumerate(changes):
+            if entry is not None and len(encode_plain(entry)) > self._settings.max_entry_bytes:
+                self._refused["too-long"] += 1  # frames were longer when it was accepted
+                changes[place] = (name, None)
+        return self.told.update(changes)
 
     def refresh(self, now_ns: int) -> None:
         """Say that this broker is alive and what it said still holds."""
+        self._given_up.clear()
         if self._settings.refreshes:
             self._interest_number += 1
-            self._flood(self._own(whole=False))
+            self._flood(self._head(self._settings.name, now_ns))
         self.tell_links(now_ns)
 
     def exchange(self, peer: Peer, now_ns: int) -> None:
         """Tell a neighbour who has just come all that there is to know."""
         for state in self.links.told(now_ns):
             self._send(peer, state)
-        self._send(peer, self._own(whole=True))
-        for origin in sorted(self.interests):
-            self._send(peer, self.interests.message(origin, now_ns, whole=False))
+        own = self._part(self._settings.name, "", now_ns)
+        self._send(peer, own if isinstance(own, Interest) else self._head(self._settings.name, now_ns))
+        for origin in sorted(filter(self.interests.is_known, self.interests)):
+            self._send(peer, self._head(origin, now_ns))
         self._send(peer, exchange_done(self._settings.name))
 
     def digest(self) -> int:
@@ -140,37 +195,130 @@ class Gossip:
         """Another broker says what its clients want."""
         if said.origin == self._settings.name:
             return
-        verdict = self.interests.learn(said, now_ns)
-        if verdict == "behind":
-            self.asked[said.origin] = (source, 1)
-            self._send(source, Ask(said.origin))
-        elif verdict != "old":
-            self._flood(said, source)
-        if verdict == "changed":
-            self.asked.pop(said.origin, None)
-            whole = self.interests.message(said.origin, now_ns, whole=True)
-            self._store(f"interest/{said.origin}", encode(whole))
+        learnt = self._learn(said, now_ns)
+        if learnt.verdict == "behind":
+            self._catch_up(said, source, now_ns)
+        elif learnt.verdict != "old":
+            self._flood(said if said.base else self._news(said, learnt), source)
 
-    def ask_again(self) -> None:
-        """Ask once more for what did not come; after MAX_ASKED times the next refresh has to tell."""
-        for origin, (source, times) in list(self.asked.items()):
-            if times >= MAX_ASKED or not source.is_up:
+    def on_part(self, said: InterestPart, source: Peer, now_ns: int) -> None:
+        """A part of what another broker's clients want; the last one completes it."""
+        origin, lacking = said.origin, self.asked.get(said.origin)
+        if lacking is None:
+            return
+        if not self.interests.is_behind(origin, said.epoch, said.version):
+            if said.after == lacking.after:
                 del self.asked[origin]
-            else:
-                self.asked[origin] = (source, times + 1)
-                self._send(source, Ask(origin))
+            return
+        try:
+            step = lacking.take(said)
+            if self.under_way > self._settings.max_entries_elsewhere:
+                raise PeerError("too-many", f"the subscriptions of {origin!r} are more than there may be")
+        except PeerError as error:
+            self._give_up(origin, error)
+            return
+        if step == "taken" and said.is_last:
+            entries = tuple(lacking.entries.values())
+            whole = Interest(origin, said.epoch, said.number, said.version, 0, said.age_ns, entries)
+            learnt = self._learn(whole, now_ns)
+            if learnt.verdict == "changed":
+                self._flood(self._news(whole, learnt), source)
+        elif step != "old":
+            lacking.source = source
+            self._ask(origin, lacking, now_ns)
+
+    def _learn(self, said: Interest, now_ns: int) -> Learnt:
+        """Enter what an origin says, and keep what has changed."""
+        try:
+            learnt = self.interests.learn(said, now_ns)
+        except PeerError as error:
+            self._give_up(said.origin, error)
+            return Learnt("old")
+        if learnt.verdict == "changed":
+            lacking = self.asked.get(said.origin)
+            if lacking is not None and not self.interests.is_behind(said.origin, lacking.epoch, lacking.version):
+                del self.asked[said.origin]
+            self._keep(said.origin, learnt, now_ns)
+        return learnt
+
+    def _news(self, said: Interest, learnt: Learnt) -> Interest:
+        """What others are told after a whole table: what was new in it, itself, or only that there is one."""
+        head = (said.origin, said.epoch, said.number, said.version)
+        change = Interest(*head, learnt.base, said.age_ns, learnt.added, learnt.removed) if learnt.base else said
+        is_short = len(encode(change)) <= self._settings.part_bytes + PART_HEAD_BYTES
+        return change if learnt.verdict == "changed" and is_short else Interest(*head, said.version, said.age_ns)
+
+    def _catch_up(self, said: Interest, source: Peer, now_ns: int) -> None:
+        """Ask who told of a version that cannot be understood for everything; if that is under way, follow it."""
+        lacking = self.asked.get(said.origin)
+        if lacking is None:
+            if said.origin not in self._given_up:
+                lacking = self.asked[said.origin] = Assembly(source)
+                self._ask(said.origin, lacking, now_ns)
+            return
+        try:
+            lacking.follow(said)
+        except PeerError as error:
+            self._give_up(said.origin, error)
+            return
+        if not lacking.source.is_up:
+            lacking.source = source
+            self._ask(said.origin, lacking, now_ns)
+
+    def _give_up(self, origin: str, error: PeerError) -> None:
+        """A table cannot be taken. That there are too many is no fault of the neighbour that says so."""
+        self.asked.pop(origin, None)
+        self._given_up.add(origin)
+        if error.code != "too-many":
+            raise error
+        self._refused[error.code] += 1
+
+    def _ask(self, origin: str, lacking: Assembly, now_ns: int, *, tries: int = 1) -> None:
+        lacking.tries, lacking.due_ns = tries, now_ns + self._settings.retry_most_ns // 2
+        self._send(lacking.source, Ask(origin, lacking.after))
+
+    def ask_again(self, now_ns: int) -> None:
+        """Ask once more for what did not come; after MAX_ASKED times the next refresh has to tell."""
+        for origin, lacking in list(self.asked.items()):
+            if not lacking.source.is_up or (lacking.tries >= MAX_ASKED and lacking.due_ns <= now_ns):
+                del self.asked[origin]
+            elif lacking.due_ns <= now_ns:
+                self._ask(origin, lacking, now_ns, tries=lacking.tries + 1)
+
+    @property
+    def under_way(self) -> int:
+        """How many subscriptions have come in tables that are not complete."""
+        return sum(len(lacking.entries) for lacking in self.asked.values())
+
+    @property
+    def next_ask_ns(self) -> int | None:
+        """When something has to be asked for again."""
+        return min((lacking.due_ns for lacking in self.asked.values()), default=None)
 
     def on_ask(self, ask: Ask, source: Peer, now_ns: int) -> None:
         """A neighbour lacks what a broker's clients want."""
-        if ask.origin == self._settings.name:
-            self._send(source, self._own(whole=True))
-        elif ask.origin in self.interests:
-            self._send(source, self.interests.message(ask.origin, now_ns, whole=True))
+        if ask.origin == self._settings.name or self.interests.is_known(ask.origin):
+            self._send(source, self._part(ask.origin, ask.after, now_ns))
+
+    def restore(self, kind: str, value: bytes, now_ns: int) -> None:
+        """What the durable store kept of others: versions first, then what they stand for."""
+        if kind == "interest":
+            said = _STORED.decode(value)
+            self.interests.restore(said, now_ns)
+            if said.added:  # an older store has whole tables
+                self._keep(said.origin, Learnt("changed", said.added), now_ns)
+        else:
+            origin, entry = _STORED_ENTRY.decode(value)
+            if not self.interests.restore_entry(origin, entry):
+                self._erase(_entry_key(origin, entry.name))
 
     def forget_old(self, now_ns: int) -> bool:
         """Forget who was not heard of for too long; whether the map has changed."""
-        for origin in self.interests.forget_old(now_ns):
+        for origin, names in self.interests.forget_old(now_ns):
+            self.last_known.forget(origin, names)
             self._erase(f"interest/{origin}")
+            for name in names:
+                self._erase(_entry_key(origin, name))
         return self.links.forget_old(now_ns)
 
     def next_expiry_ns(self) -> int | None:
@@ -178,11 +326,38 @@ class Gossip:
         times = [at for at in (self.interests.next_expiry_ns, self.links.next_expiry_ns) if at is not None]
         return min(times, default=None)
 
-    def _own(self, *, whole: bool) -> Interest:
-        own = (self._settings.name, self._epoch, self._interest_number, self._version)
-        return Interest(*own, 0, 0, tuple(self._told.values())) if whole else Interest(*own, self._version, 0)
+    def _keep(self, origin: str, learnt: Learnt, now_ns: int) -> None:
+        head = self._head(origin, now_ns)
+        self._store(f"interest/{origin}", encode(Interest(origin, head.epoch, head.number, 0, 0, 0)))
+        for entry in learnt.added:
+            self._store(_entry_key(origin, entry.name), encode_plain((origin, entry)))
+        for name in learnt.removed:
+            self._erase(_entry_key(origin, name))
+        self._store(f"interest/{origin}", encode(head))
+
+    def _head(self, origin: str, now_ns: int) -> Interest:
+        """The version of what is known of a broker, this one or another: the refresh."""
+        if origin == self._settings.name:
+            return Interest(origin, self._epoch, self._interest_number, self._version, self._version, 0)
+        return self.interests.head(origin, now_ns)
+
+    def _part(self, origin: str, after: str, now_ns: int) -> Interest | InterestPart:
+        """What a broker wants, whole if it fits into one message, or else what follows a name."""
+        is_own = origin == self._settings.name
+        table: Table = self.told.table if is_own else self.interests.table(origin)
+        head = self._head(origin, now_ns)
+        entries, is_last = table.part(after, self._settings.part_bytes)
+        version = (origin, head.epoch, head.number, head.version)
+        if is_last and not after:
+            return Interest(*version, 0, head.age_ns, entries)
+        return InterestPart(*version, head.age_ns, after, entries, is_last)
 
     def _flood(self, message: Message, source: Peer | None = None) -> None:
         for peer in self._neighbours():
             if peer is not source:
                 self._send(peer, message)
+
+
+def _entry_key(origin: str, name: str) -> str:
+    """One key for each subscription elsewhere: names may hold anything, so the length tells where the first ends."""
+    return f"wanted/{len(origin)}/{origin}/{name}"

@@ -5,27 +5,29 @@
 - The periodic refresh carries the version only, so its cost does not grow with the subscriptions. An origin that is not
   heard of within `timeout_ns` (its age included) is forgotten, with all that it wanted.
 - Filters are read when they come in; an `Interest` with one that cannot be read is refused whole.
-- With covering, a subscription that another of the same home contains (filter, deadline and price) is not told.
+- What a change costs does not depend on how many subscriptions there are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
-from tidings.protocol.broker._masks import MOST, MaskIndex
+from tidings.protocol.broker._interest_tables import Table
+from tidings.protocol.broker._masks import MOST, MaskIndex, each_bit
 from tidings.protocol.wire import Entry, Interest
 
 if TYPE_CHECKING:
     from tidings.matching import MatchingIndex
 
-__all__ = ["Interests", "LocalInterests", "Token", "Verdict", "uncovered"]
+__all__ = ["Interests", "Learnt", "LocalInterests", "Token", "Verdict", "as_told", "client_of"]
 
 Verdict = Literal["old", "refreshed", "changed", "behind"]
 
 _ANSWERS: Final = 4_096
 """Of so many combinations of filters it is remembered whose they are."""
+_NONE: Final[Mapping[str, Entry]] = {}
 _Key = tuple[str, str]
 Token = int | tuple[int, ...]
 """Which filters an event satisfies: equal tokens of one matcher, between two changes, stand for equal answers."""
@@ -41,6 +43,7 @@ class _Matcher:
         self._texts: dict[_Key, str] = {}
         self._alike: dict[str, dict[_Key, None]] = {}  # by the text of the filter: who has it
         self._tokens: dict[str, int] = {}  # by the text: its bits, or its number in the index
+        self._text_of: dict[int, str] = {}  # by each of the bits, or by the number
         self._added: dict[int, Filter] = {}
         self._next = 0
         self._answers: dict[Token, list[_Key]] = {}
@@ -69,6 +72,8 @@ class _Matcher:
         if not alike:
             del self._alike[text]
             token = self._tokens.pop(text)
+            for each in (token,) if self._masks is None else each_bit(token):
+                del self._text_of[each]
             if self._masks is not None:
                 self._masks.remove(token)
             elif self._added.pop(token, None) is None and self._index is not None:
@@ -97,11 +102,8 @@ class _Matcher:
         """The keys of these filters, in order."""
         known = self._answers.get(token)
         if known is None:
-            if isinstance(token, int):
-                texts = [text for text, bits in self._tokens.items() if bits & token]
-            else:
-                wanted = frozenset(token)
-                texts = [text for text, number in self._tokens.items() if number in wanted]
+            found = each_bit(token) if isinstance(token, int) else token
+            texts = dict.fromkeys(self._text_of[each] for each in found)
             known = sorted(key for text in texts for key in self._alike[text])
             if len(self._answers) >= _ANSWERS:
                 self._answers.clear()
@@ -114,9 +116,11 @@ class _Matcher:
 
     def _enter(self, text: str) -> None:
         if self._masks is not None:
-            self._tokens[text] = self._masks.add(parsed(text))
+            token = self._tokens[text] = self._masks.add(parsed(text))
+            self._text_of.update(dict.fromkeys(each_bit(token), text))
             if len(self._masks) > MOST:
                 self._masks = None
+                self._text_of.clear()
                 for each in self._tokens:
                     self._number(each)
         else:
@@ -125,6 +129,7 @@ class _Matcher:
     def _number(self, text: str) -> None:
         """Enter a filter into the index, under a whole number."""
         self._tokens[text] = self._next
+        self._text_of[self._next] = text
         self._added[self._next] = parsed(text)
         self._next += 1
 
@@ -136,13 +141,22 @@ def _nothing(attributes: Mapping[str, Any]) -> Token:  # noqa: ARG001
 class _Origin:
     """The subscriptions at one other broker."""
 
-    __slots__ = ("entries", "epoch", "expires_ns", "number", "version")
+    __slots__ = ("epoch", "expires_ns", "number", "table", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.number = self.version = -1
-        self.entries: dict[str, Entry] = {}
+        self.table = Table()
         self.expires_ns = 0
+
+
+class Learnt(NamedTuple):
+    """What a message was worth; if it changed something, what, and of which version in its epoch (0: of none)."""
+
+    verdict: Verdict
+    added: tuple[Entry, ...] = ()
+    removed: tuple[str, ...] = ()
+    base: int = 0
 
 
 class Interests:
@@ -163,49 +177,73 @@ class Interests:
     def __iter__(self) -> Iterator[str]:
         return iter(self._origins)
 
-    def __contains__(self, origin: str) -> bool:
-        return origin in self._origins
-
     def entries(self, origin: str) -> Mapping[str, Entry]:
         """What one broker wants, by name."""
-        return self._origins[origin].entries
+        return self._origins[origin].table.entries
+
+    def table(self, origin: str) -> Table:
+        """The same, to be told in parts."""
+        return self._origins[origin].table
+
+    def is_known(self, origin: str) -> bool:
+        """Whether others can be told what a broker wants: not if a crash has left it between two versions."""
+        known = self._origins.get(origin)
+        return known is not None and known.version > 0
 
     def versions(self) -> dict[str, tuple[int, int]]:
         """The epoch and the version of what is known of every broker."""
         return {origin: (known.epoch, known.version) for origin, known in self._origins.items()}
 
-    def learn(self, said: Interest, now_ns: int) -> Verdict:
+    def is_behind(self, origin: str, epoch: int, version: int) -> bool:
+        """Whether less is known of an origin than this."""
+        known = self._origins.get(origin)
+        return known is None or (epoch, version) > (known.epoch, known.version)
+
+    def learn(self, said: Interest, now_ns: int) -> Learnt:
         """Enter what a broker says; whether it was news, and whether it can be understood without what came before."""
         known = self._origins.get(said.origin)
         before = (-1, -1, -1) if known is None else (known.epoch, known.number, known.version)
         is_heard_first = (said.epoch, said.number) > before[:2]
         is_behind = (said.epoch, said.version) > (before[0], before[2])
         if not is_heard_first and not is_behind:
-            return "old"
+            return Learnt("old")
+        learnt = Learnt("refreshed")
         if is_behind:
             if said.base != 0 and (said.epoch, said.base) != (before[0], before[2]):
-                return "behind"
-            known = self._apply(said, known)
+                return Learnt("behind")
+            known, learnt = self._apply(said, known)
         assert known is not None
         known.number = max(known.number, said.number)
         if self._timeout_ns is not None:
             known.expires_ns = now_ns + max(self._timeout_ns - said.age_ns, 0)
-        return "changed" if is_behind else "refreshed"
+        return learnt
 
     def restore(self, said: Interest, now_ns: int) -> None:
         """Enter what the durable store kept; it has to be refreshed like anything else."""
-        known = self._apply(said, None)
+        known, _ = self._apply(said, None)
         known.number = said.number
         known.expires_ns = now_ns + (self._timeout_ns or 0)
 
-    def forget_old(self, now_ns: int) -> list[str]:
-        """Drop the origins that were not refreshed in time, and say which."""
+    def restore_entry(self, origin: str, entry: Entry) -> bool:
+        """Enter a subscription that the durable store kept; whether its broker is known."""
+        known = self._origins.get(origin)
+        if known is not None:
+            parsed(entry.filter)
+            self._change(origin, known, (entry,), ())
+        return known is not None
+
+    def forget_old(self, now_ns: int) -> list[tuple[str, list[str]]]:
+        """Drop the origins that were not refreshed in time; which, with the names of what they wanted."""
         if self._timeout_ns is None:
             return []
         old = [origin for origin, known in self._origins.items() if known.expires_ns <= now_ns]
+        found = []
         for origin in old:
-            self._replace(self._origins.pop(origin), origin, {})
-        return old
+            known = self._origins.pop(origin)
+            names = list(known.table.entries)
+            self._change(origin, known, (), names)
+            found.append((origin, names))
+        return found
 
     @property
     def next_expiry_ns(self) -> int | None:
@@ -214,15 +252,11 @@ class Interests:
             return None
         return min((known.expires_ns for known in self._origins.values()), default=None)
 
-    def message(self, origin: str, now_ns: int, *, whole: bool) -> Interest:
-        """What is known of one broker, as another should be told: everything, or the version only."""
+    def head(self, origin: str, now_ns: int) -> Interest:
+        """What is known of one broker by its version only, as another should be told."""
         known = self._origins[origin]
         age_ns = 0 if self._timeout_ns is None else self._timeout_ns - (known.expires_ns - now_ns)
-        age_ns = max(age_ns, 0)
-        if whole:
-            entries = tuple(known.entries.values())
-            return Interest(origin, known.epoch, known.number, known.version, 0, age_ns, entries)
-        return Interest(origin, known.epoch, known.number, known.version, known.version, age_ns)
+        return Interest(origin, known.epoch, known.number, known.version, known.version, max(age_ns, 0))
 
     def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By home broker: the subscriptions there that the event satisfies."""
@@ -240,78 +274,100 @@ class Interests:
         """By home broker: these subscriptions."""
         found: dict[str, list[Entry]] = {}
         for origin, name in self._matcher.keys(token):
-            found.setdefault(origin, []).append(self._origins[origin].entries[name])
+            found.setdefault(origin, []).append(self._origins[origin].table.entries[name])
         return found
 
-    def _apply(self, said: Interest, known: _Origin | None) -> _Origin:
-        entries = {} if known is None or said.base == 0 else dict(known.entries)
-        for name in said.removed:
-            entries.pop(name, None)
-        for entry in said.added:
+    def _apply(self, said: Interest, known: _Origin | None) -> tuple[_Origin, Learnt]:
+        """Enter a change or a whole table; PeerError, and nothing has changed, if that cannot be."""
+        entries: Mapping[str, Entry] = {} if known is None else known.table.entries
+        wanted = {entry.name: entry for entry in said.added}
+        gone = entries if said.base == 0 else (name for name in said.removed if name in entries)
+        removed = tuple(dict.fromkeys(name for name in gone if name not in wanted))
+        added = tuple(entry for name, entry in wanted.items() if entries.get(name) != entry)
+        for entry in added:
             parsed(entry.filter)
-            entries[entry.name] = entry
-        held = 0 if known is None else len(known.entries)
         if known is None and len(self._origins) >= self._max_origins:
             raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
-        if self._count - held + len(entries) > self._max_entries:
+        more = sum(entry.name not in entries for entry in added) - len(removed)
+        if more > 0 and self._count + more > self._max_entries:
             raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
+        base = 0 if known is None or known.epoch != said.epoch else known.version
         if known is None:
             known = self._origins[said.origin] = _Origin(said.epoch)
-        self._replace(known, said.origin, entries)
+        self._change(said.origin, known, added, removed)
         if said.epoch != known.epoch:
             known.epoch, known.number = said.epoch, -1
         known.version = said.version
-        return known
+        return known, Learnt("changed", added, removed, base)
 
-    def _replace(self, known: _Origin, origin: str, entries: dict[str, Entry]) -> None:
-        for name in known.entries.keys() - entries.keys():
+    def _change(self, origin: str, known: _Origin, added: Iterable[Entry], removed: Iterable[str]) -> None:
+        table = known.table
+        self._count -= len(table.entries)
+        for name in removed:
             self._matcher.drop((origin, name))
-        for name, entry in entries.items():
-            before = known.entries.get(name)
+            table.drop(name)
+        for entry in added:
+            before = table.entries.get(entry.name)
             if before is None or before.filter != entry.filter:
-                self._matcher.put((origin, name), entry.filter)
+                self._matcher.put((origin, entry.name), entry.filter)
+            table.put(entry)
+        self._count += len(table.entries)
         self.changes += 1
-        self._count += len(entries) - len(known.entries)
-        known.entries = entries
 
 
 class LocalInterests:
-    """What this broker's own clients want, and what the others are told of it."""
+    """What this broker's own clients want."""
 
     def __init__(self) -> None:
         self.untold: dict[str, int] = {}  # clients of whom the others are told no more, and since when
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._of: dict[str, dict[str, Entry]] = {}
+        self._count = 0
+        self._touched: dict[tuple[str, str], None] = {}  # what the others may have to be told of
         self._matcher = _Matcher()
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._entries)
+        return self._count
 
     @property
     def changes(self) -> int:
         """How often subscriptions have come, gone or changed."""
         return self._matcher.changes
 
-    def of(self, client: str) -> dict[str, Entry]:
+    def of(self, client: str) -> Mapping[str, Entry]:
         """One client's subscriptions."""
-        return {name: entry for (owner, name), entry in self._entries.items() if owner == client}
+        return self._of.get(client, _NONE)
 
     def put(self, client: str, entry: Entry) -> bool:
         """Enter a subscription; whether anything has changed."""
-        key = (client, entry.name)
-        if self._entries.get(key) == entry:
+        before = self.of(client).get(entry.name)
+        if before == entry:
             return False
         parsed(entry.filter)
-        self._matcher.put(key, entry.filter)
-        self._entries[key] = entry
+        self._matcher.put((client, entry.name), entry.filter)
+        self._of.setdefault(client, {})[entry.name] = entry
+        self._count += before is None
+        self._touched[client, entry.name] = None
         return True
 
     def drop(self, client: str, name: str) -> bool:
         """Forget a subscription; whether it was there."""
+        theirs = self._of.get(client)
+        if theirs is None or theirs.pop(name, None) is None:
+            return False
+        if not theirs:
+            del self._of[client]
         self._matcher.drop((client, name))
-        return self._entries.pop((client, name), None) is not None
+        self._count -= 1
+        self._touched[client, name] = None
+        return True
+
+    def stop_telling(self, client: str, since_ns: int) -> bool:
+        """The others are told no more of this client; whether they were."""
+        if client in self.untold:
+            return False
+        self.untold[client] = since_ns
+        self._touched.update(dict.fromkeys((client, name) for name in self.of(client)))
+        return True
 
     def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By client: its subscriptions that the event satisfies."""
@@ -329,47 +385,32 @@ class LocalInterests:
         """By client: these subscriptions."""
         found: dict[str, list[Entry]] = {}
         for client, name in self._matcher.keys(token):
-            found.setdefault(client, []).append(self._entries[client, name])
+            found.setdefault(client, []).append(self._of[client][name])
         return found
 
-    def told(self, *, covering: bool) -> dict[str, Entry]:
-        """What the other brokers should know; names are made unique by the client's."""
-        entries = {
-            f"{client}/{name}": Entry(f"{client}/{name}", *_terms(entry))
-            for (client, name), entry in sorted(self._entries.items())
-            if client not in self.untold
-        }
-        return uncovered(entries) if covering else entries
+    def touched(self) -> list[tuple[str, Entry | None]]:
+        """What has changed since this was asked last, by the names that others know it by; None: it is told no more."""
+        touched, self._touched = self._touched, {}
+        found: list[tuple[str, Entry | None]] = []
+        for client, name in touched:
+            entry = None if client in self.untold else self.of(client).get(name)
+            found.append((_told_name(client, name), None if entry is None else as_told(client, entry)))
+        return found
 
 
-def _terms(entry: Entry) -> tuple[str, int | None, float, int]:
-    return entry.filter, entry.max_delay_ns, entry.price, entry.late_ns
+def as_told(client: str, entry: Entry) -> Entry:
+    """A client's subscription as other brokers know it."""
+    return Entry(_told_name(client, entry.name), entry.filter, entry.max_delay_ns, entry.price, entry.late_ns)
 
 
-def uncovered(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The subscriptions that no other one contains; of two that contain each other, the first stays."""
-    kept: dict[str, Entry] = {}
-    for name, entry in entries.items():
-        if any(_contains(other, entry) for other in kept.values()):
-            continue
-        kept = {other: told for other, told in kept.items() if not _contains(entry, told)}
-        kept[name] = entry
-    return kept
+def client_of(told: str) -> str:
+    """Whose subscription it is that other brokers know by this name."""
+    if not told.startswith("/"):
+        return told.partition("/")[0]
+    length, _, rest = told[1:].partition("/")
+    return rest[: int(length)] if length.isdecimal() else ""
 
 
-def _contains(wide: Entry, narrow: Entry) -> bool:
-    if wide.max_delay_ns is not None and (narrow.max_delay_ns is None or narrow.max_delay_ns > wide.max_delay_ns):
-        return False
-    if wide.price < narrow.price or wide.late_ns < narrow.late_ns:
-        return False
-    return parsed(wide.filter).covers(parsed(narrow.filter)) is True
-
-
-def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """What was added or changed, and what was removed."""
-    added = tuple(entry for name, entry in after.items() if before.get(name) != entry)
-    return added, tuple(_gone(before, after))
-
-
-def _gone(before: Iterable[str], after: Mapping[str, Entry]) -> Iterator[str]:
-    return (name for name in before if name not in after)
+def _told_name(client: str, name: str) -> str:
+    """No two subscriptions have the same one."""
+    return f"{client}/{name}" if "/" not in client else f"/{len(client)}/{client}/{name}"

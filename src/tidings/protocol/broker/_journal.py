@@ -33,6 +33,10 @@ class Journal:
         self._is_dirty |= matters
         self._emit(Erase(key))
 
+    def erase_ahead(self, key: str) -> None:
+        """Forget a value that nothing stored before stands in for, so that it need not wait for what was."""
+        self._emit(Erase(key, ahead=True))
+
     def when_durable(self, what: tuple[Any, ...]) -> None:
         """Perform this once everything stored so far is durable; at once if it is."""
         if self._is_dirty:

@@ -7,23 +7,35 @@ satisfies the clauses whose bit is in the masks of all attributes: one look-up a
 say (the residual of a clause) is asked of the filter itself, and so is everything if an event has whole numbers that
 doubles cannot hold. So the answer is exact for the whole language.
 
-Tables are made when they are next needed after a change, in a time that grows with filters times named values; beyond
-MOST clauses `MatchingIndex` is the better choice.
+Tables are made in a time that grows with the clauses and the values that they name, and not anew for every change: a
+filter that came since is asked itself, until that has cost as much as new tables would; one that has gone is left out
+of the answer. Beyond MOST clauses `MatchingIndex` is the better choice.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import xor
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tidings.model.filters import Clause, Filter, OneOf, Presence, Within
 
-__all__ = ["MOST", "MaskIndex"]
+__all__ = ["MOST", "MaskIndex", "each_bit"]
 
 MOST: Final = 2_048
 """So many clauses one index should hold at most."""
 _EXACT: Final = 1 << 53
+_WORTH: Final = 8
+"""To ask so many filters takes about as long as new tables do for one clause. The first time takes longer, so of
+filters no more than one part in so many is asked."""
+
+
+def each_bit(mask: int) -> Iterator[int]:
+    """The bits of a mask, one by one, the lowest first."""
+    while mask:
+        bit = mask & -mask
+        yield bit
+        mask ^= bit
 
 
 class _Table:
@@ -31,26 +43,37 @@ class _Table:
 
     __slots__ = ("booleans", "bounds", "missing", "numbers", "other", "strings")
 
-    def __init__(self, attribute: str, clauses: Mapping[int, Clause], everybody: int) -> None:
-        tests = {bit: [test for test in clause.tests if test.attribute == attribute] for bit, clause in clauses.items()}
-        tested = {bit: those for bit, those in tests.items() if those}
+    def __init__(self, tested: Mapping[int, list[Any]], everybody: int) -> None:
         free = everybody & ~sum(tested)
         self.missing = free | sum(bit for bit, those in tested.items() if all(map(_accepts_missing, those)))
         self.booleans = {
-            value: free | sum(bit for bit, those in tested.items() if _all_accept(those, "boolean", value))
+            value: free | sum(bit for bit, those in tested.items() if _accept_boolean(those, value))
             for value in (False, True)
         }
-        named = sorted(set(_named(tested.values(), "string")))
-        self.strings = {
-            value: free | sum(bit for bit, those in tested.items() if _all_accept(those, "string", value))
-            for value in named
-        }
-        self.other = free | sum(bit for bit, those in tested.items() if _all_accept(those, "string", None))
+        self.strings, self.other = self._strings(tested, free)
         self.bounds: list[float] = sorted(
             {float(value) for value in _named(tested.values(), "number")}
             | {end for those in tested.values() for test in those if isinstance(test, Within) for end in _ends(test)}
         )
         self.numbers = self._numbers(tested, free)
+
+    def _strings(self, tested: Mapping[int, list[Any]], free: int) -> tuple[dict[str, int], int]:
+        """By string that somebody names, and for all others: the clauses that accept it."""
+        any_other = 0
+        only: dict[str, int] = {}
+        never: dict[str, int] = {}
+        for bit, tests in tested.items():
+            wanted, excluded = _strings_of(tests)
+            if wanted is None:
+                any_other |= bit
+                for value in excluded:
+                    never[value] = never.get(value, 0) | bit
+            else:
+                for value in wanted - excluded:
+                    only[value] = only.get(value, 0) | bit
+        named = dict.fromkeys((*only, *never))
+        strings = {value: free | only.get(value, 0) | (any_other & ~never.get(value, 0)) for value in named}
+        return strings, free | any_other
 
     def _numbers(self, tested: Mapping[int, list[Any]], free: int) -> list[int]:
         """By cell, 2 i being the gap below bound i and 2 i + 1 the bound itself: the clauses that accept it."""
@@ -80,12 +103,15 @@ class MaskIndex:
 
     def __init__(self) -> None:
         self._filters: dict[int, Filter] = {}  # by the bits of its clauses together
+        self._fresh: dict[int, Filter] = {}  # those of them that are not in the tables
+        self._asked = 0  # how often one of them was asked
         self._clauses: dict[int, Clause] = {}
         self._residual = 0
-        self._everybody = 0
+        self._everybody = self._tabled = 0
         self._free: list[int] = []
+        self._stale: list[int] = []  # places that are free, but in the tables
         self._next = 0
-        self._tables: list[tuple[str, _Table]] | None = []
+        self._tables: list[tuple[str, _Table]] = []
 
     def __len__(self) -> int:
         return len(self._clauses)
@@ -103,38 +129,38 @@ class MaskIndex:
             bits |= bit
         if not bits:
             return 0  # a filter that nothing satisfies
-        self._filters[bits] = filter
+        self._filters[bits] = self._fresh[bits] = filter
         self._everybody |= bits
-        self._tables = None
         return bits
 
     def remove(self, bits: int) -> None:
         """Forget a filter."""
         if not bits:
             return
-        for bit in [bit for bit in self._clauses if bit & bits]:
+        is_fresh = self._fresh.pop(bits, None) is not None
+        for bit in each_bit(bits):
             del self._clauses[bit]
-            self._free.append(bit.bit_length() - 1)
+            (self._free if is_fresh else self._stale).append(bit.bit_length() - 1)
         del self._filters[bits]
         self._everybody &= ~bits
+        self._tabled &= ~bits
         self._residual &= ~bits
-        self._tables = None
 
     def match(self, attributes: Mapping[str, Any]) -> int:
         """The clauses that an event satisfies; EventError if an attribute that filters read has no usable value."""
-        tables = self._tables
-        if tables is None:
-            tables = self._make_tables()
-        mask = self._everybody
+        fresh = 0
+        if self._fresh:
+            fresh = self._ask_fresh(attributes)
+        mask = self._tabled
         get = attributes.get
-        for name, table in tables:
+        for name, table in self._tables:
             value = get(name)
             kind = type(value)
             if kind is str:
-                mask &= table.strings.get(value, table.other)
+                mask &= table.strings.get(value, table.other)  # type: ignore[arg-type]
             elif kind is float or kind is int:
                 if kind is int and not -_EXACT <= value <= _EXACT:  # type: ignore[operator]
-                    return self._asked(attributes, self._everybody)
+                    return self._confirmed(attributes, self._everybody)
                 bounds = table.bounds
                 i = bisect_left(bounds, value)  # type: ignore[type-var]
                 mask &= table.numbers[2 * i + (i < len(bounds) and bounds[i] == value)]
@@ -143,22 +169,33 @@ class MaskIndex:
             else:
                 mask &= table.booleans[value]
             if not mask:
-                return 0
-        return self._asked(attributes, mask) if mask & self._residual else mask
+                return fresh
+        return fresh | (self._confirmed(attributes, mask) if mask & self._residual else mask)
 
-    def _asked(self, attributes: Mapping[str, Any], mask: int) -> int:
+    def _ask_fresh(self, attributes: Mapping[str, Any]) -> int:
+        """The clauses of filters that are not in the tables and accept the event; none if new tables are worth it."""
+        self._asked += len(self._fresh)
+        if self._asked > _WORTH * len(self._clauses) or _WORTH * len(self._fresh) > len(self._clauses):
+            self._make_tables()
+        return sum(bits for bits, filter in self._fresh.items() if filter.matches(attributes))
+
+    def _confirmed(self, attributes: Mapping[str, Any], mask: int) -> int:
         """Of these clauses, those of filters that accept the event themselves."""
         return sum(bits & mask for bits, filter in self._filters.items() if bits & mask and filter.matches(attributes))
 
-    def _make_tables(self) -> list[tuple[str, _Table]]:
+    def _make_tables(self) -> None:
+        tested: dict[str, dict[int, list[Any]]] = {}
+        for bit, clause in self._clauses.items():
+            for test in clause.tests:
+                tested.setdefault(test.attribute, {}).setdefault(bit, []).append(test)
         # What most clauses test comes first: it is most likely to leave none.
-        asked: dict[str, int] = {}
-        for clause in self._clauses.values():
-            for name in {test.attribute for test in clause.tests}:
-                asked[name] = asked.get(name, 0) + 1
-        names = sorted(asked, key=lambda name: (-asked[name], name))
-        self._tables = [(name, _Table(name, self._clauses, self._everybody)) for name in names]
-        return self._tables
+        names = sorted(tested, key=lambda name: (-len(tested[name]), name))
+        self._tables = [(name, _Table(tested[name], self._everybody)) for name in names]
+        self._tabled = self._everybody
+        self._fresh.clear()
+        self._asked = 0
+        self._free += self._stale
+        self._stale.clear()
 
 
 def _named(tested: Iterable[list[Any]], kind: str) -> list[Any]:
@@ -179,15 +216,31 @@ def _accepts_missing(test: Any) -> bool:
     return isinstance(test, Presence) and test.missing
 
 
-def _all_accept(tests: list[Any], kind: str, value: Any) -> bool:
-    """Whether a string or a boolean passes; None stands for a string that no filter names."""
+def _accept_boolean(tests: list[Any], value: bool) -> bool:
     for test in tests:
         if isinstance(test, Presence):
             if test.missing:
                 return False
-        elif not isinstance(test, OneOf) or test.kind != kind or (value in test.values) is test.negated:
+        elif not isinstance(test, OneOf) or test.kind != "boolean" or (value in test.values) is test.negated:
             return False
     return True
+
+
+def _strings_of(tests: list[Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """The strings that pass tests of one attribute: these only unless None, and none of those."""
+    wanted: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
+    for test in tests:
+        if isinstance(test, Presence) and not test.missing:
+            continue
+        if not isinstance(test, OneOf) or test.kind != "string":
+            return frozenset(), excluded
+        values = cast("frozenset[str]", test.values)
+        if test.negated:
+            excluded |= values
+        else:
+            wanted = values if wanted is None else wanted & values
+    return wanted, excluded
 
 
 def _extent(tests: list[Any], place: Mapping[float, int], cells: int) -> tuple[int, int, list[int] | None]:

@@ -45,10 +45,14 @@ class Registry:
         try:
             match request:
                 case wire.Subscribe():
+                    if source.rights is not None:
+                        _require(source.rights.may_subscribe(parsed(request.entry.filter)), source.name, "subscribe")
                     self._subscribe(source.name, request.entry)
                 case wire.Unsubscribe():
                     self._unsubscribe(source.name, request.name)
                 case wire.Advertise():
+                    if source.rights is not None:
+                        _require(source.rights.may_advertise(parsed(request.filter)), source.name, "advertise")
                     self._advertise(source.name, request.name, request.filter)
                 case _:
                     self._unadvertise(source.name, request.name)
@@ -73,7 +77,7 @@ class Registry:
 
     def forget(self, client: str) -> None:
         """A client is gone for good, with all that it asked for."""
-        for name in self._gossip.local.of(client):
+        for name in list(self._gossip.local.of(client)):
             self._gossip.local.drop(client, name)
             self._journal.erase(_key("subscription", client, name))
         for name in self._advertised.pop(client, {}):
@@ -96,6 +100,7 @@ class Registry:
             raise PeerError("name", f"the names of client and subscription together are over {wire.MAX_NAME} long")
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
             raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
+        self._gossip.require_room(client, entry)
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
@@ -121,3 +126,8 @@ class Registry:
 def _key(kind: str, client: str, name: str) -> str:
     """One key for each request: names may hold anything, so the length tells where the first ends."""
     return f"{kind}/{len(client)}/{client}/{name}"
+
+
+def _require(is_allowed: bool, client: str, what: str) -> None:
+    if not is_allowed:
+        raise PeerError("denied", f"no rule allows {client!r} to {what} this: ask whoever runs the network")

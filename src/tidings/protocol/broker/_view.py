@@ -21,7 +21,7 @@ def view_of(gossip: Gossip, settings: BrokerSettings) -> View:
     """Links, interests and routes as a broker with this knowledge sees them."""
     interests = gossip.interests
     wanted = {origin: frozenset((e.name, e.filter) for e in interests.entries(origin).values()) for origin in interests}
-    own = gossip.local.told(covering=settings.covering)
+    own = gossip.told.table.entries
     wanted[settings.name] = frozenset((entry.name, entry.filter) for entry in own.values())
     return View(
         links=dict(gossip.links.links()),

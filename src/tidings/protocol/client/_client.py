@@ -25,7 +25,7 @@ from tidings.protocol.client._publishing import Publishing
 from tidings.protocol.client._receiving import Receiving
 from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Outcomes, Peer
 from tidings.scheduling import Strategy
 
 __all__ = ["Client"]
@@ -85,6 +85,7 @@ class Client(Machine):
 
     def advertise(self, name: str, filter: str, now_ns: int) -> list[Effect]:
         """Promise that all events published under this name satisfy the filter."""
+        _require_sendable(name, filter)
         parsed(filter)
         return self._request("advertise", name, filter, now_ns)
 
@@ -104,6 +105,7 @@ class Client(Machine):
         policy: Policy | None = None,
     ) -> list[Effect]:
         """Ask for the events that satisfy a filter; for `late_ns` after their deadline they are still wanted."""
+        _require_sendable(name, filter)
         parsed(filter)
         entry = wire.Entry(name, filter, max_delay_ns, price, late_ns)
         self._receiving.add(entry, policy)
@@ -270,8 +272,7 @@ class Client(Machine):
                 source.outbox.credit = message.credit
                 self._publishing.pump(self.home, self._now_ns)
             case wire.Ping():
-                source.meter.note_round_trip(message.rtt_ns)
-                self._send(source, wire.Pong(message.sent_ns))
+                self._on_ping(source, message)
             case wire.Done():
                 self._requests.on_done(source, message)
             case wire.Error():
@@ -280,6 +281,14 @@ class Client(Machine):
                 self._on_move(source, message)
             case wire.MigrationComplete():
                 self._moving.on_complete(source, message, self._now_ns)
+
+    def _on_ping(self, source: Peer, said: wire.Ping) -> None:
+        """Answer, and learn what the broker has measured."""
+        if said.rtt_ns:
+            source.meter.note_round_trip(said.rtt_ns)
+        if said.yours_ns is not None:
+            source.meter.set_clock(said.sent_ns - said.yours_ns, self._now_ns)
+        self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.tally()))
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:
         self.counts[f"told {said.code}"[:80]] += 1
@@ -313,6 +322,7 @@ class Client(Machine):
             return
         was_up = peer.is_up
         peer.connection = connection
+        peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
@@ -322,13 +332,20 @@ class Client(Machine):
         if isinstance(said, wire.Hello):
             self._send_over(connection, self._greeting(wire.Welcome))
         is_new = peer.greet(said.epoch)
+        if is_new:
+            peer.outcomes = Outcomes()
         if is_new or not was_up:
+            peer.meter.forget_clock()
             self._moving.greeted(peer, self._now_ns, is_new=is_new)
         if not was_up:
             self._agenda.set(("silence", peer.name), self._now_ns + self.settings.silence_ns)
             if peer is self.home:
                 self._publishing.hasten(self._now_ns)
             self._ask_at(self._now_ns)
+
+    def _on_uncongested(self, peer: Peer) -> None:
+        if peer is self.home:
+            self._publishing.resend(peer, self._now_ns)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -372,10 +389,11 @@ class Client(Machine):
             return
         self.events_in += len(said.events)
         new, done = source.inbox.look(said.number, len(said.events), said.floor)
+        left_ns = source.meter.left_ns(said.sent_ns, self._now_ns)
         for number in new:
             place = number - said.number
             try:
-                self._receiving.take(source, said.events[place], said.targets[place], self._now_ns)
+                self._receiving.take(source, said.events[place], said.targets[place], left_ns, self._now_ns)
             except PeerError as error:
                 self.refused[error.code] += 1
         if new:
@@ -398,6 +416,18 @@ class Client(Machine):
 
 _ALLOWED: Final = ALLOWED["client", "broker"]
 _FIFO: Final = Strategy.fifo()
+
+
+def _require_sendable(name: str, filter: str) -> None:
+    """RequestError if no message can hold a name or a filter: the broker could not even say what it refuses."""
+    if not 0 < len(name) <= wire.MAX_NAME:
+        raise RequestError("name", f"a name of {len(name)} characters: from 1 to {wire.MAX_NAME} are possible")
+    if len(filter) > wire.MAX_FILTER:
+        raise RequestError(
+            "too-long",
+            f"the filter of {name!r} has {len(filter)} characters, {wire.MAX_FILTER} are the most there may be: "
+            "shorten it, or make it several",
+        )
 
 
 def _unused_outbox(settings: ClientSettings) -> Outbox:

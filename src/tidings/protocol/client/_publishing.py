@@ -88,7 +88,9 @@ class Publishing:
 
     def pump(self, home: Peer | None, now_ns: int) -> None:
         """Send what may be sent."""
-        while self._waiting and home is not None and home.is_up and not self._is_held:
+        if home is None or not home.is_up or home.outbox.is_congested or self._is_held:
+            return
+        while self._waiting:
             if len(self._under_way) >= min(self._settings.window, max(home.outbox.credit, 1)):
                 return
             publication = self._waiting.popleft()
@@ -128,7 +130,7 @@ class Publishing:
 
     def resend(self, home: Peer | None, now_ns: int) -> None:
         """Send again what was not acknowledged in time."""
-        if home is None or not home.is_up:
+        if home is None or not home.is_up or home.outbox.is_congested:
             return
         for number, publication in list(self._under_way.items()):
             if publication.due_ns <= now_ns:
@@ -193,4 +195,4 @@ class Publishing:
             )
             for publication in run
         )
-        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events))
+        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events, now_ns))

@@ -2,8 +2,11 @@
 
 - An event is given to a subscription once: copies are known by the event's identity until none can come any more,
   whichever broker they come from.
-- On time means that the application gets the event before its deadline, holding included. What is too late is dropped,
-  or delivered and marked as late if the subscription takes late events.
+- On time means that the application gets the event before its deadline, holding included. What is too late is
+  discarded, or delivered and marked as late if the subscription takes late events.
+- What became of each event is counted by the broker that it came from, who is told (`links/_peers`).
+- No event is held for order until its deadline has passed: it leaves TIMER_SLACK_NS before, for timers may be late, and
+  whatever stands before it in line leaves with it. One that is late already is held until nobody wants it any more.
 """
 
 from collections import Counter
@@ -20,10 +23,11 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol._seen import Seen
 from tidings.protocol._settings import ClientSettings
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Outcomes, Peer
 
 __all__ = ["Arrival", "Receiving", "Subscription"]
 
+TIMER_SLACK_NS: Final = 5_000_000
 _FORGETS: Final = 8
 """So often within `seen_grace_ns` a client forgets the events of which no copy can come any more."""
 
@@ -36,6 +40,8 @@ class Arrival(NamedTuple):
     since_ns: int
     lifetime_ns: int
     arrived_ns: int
+    outcomes: Outcomes
+    """Where it is counted what becomes of it."""
 
 
 class Subscription(NamedTuple):
@@ -43,6 +49,11 @@ class Subscription(NamedTuple):
 
     entry: wire.Entry
     receiver: Receiver[Arrival] | None
+
+    def deadline_ns(self, arrival: Arrival) -> int:
+        """Until when an event is on time."""
+        allowed_ns = self.entry.max_delay_ns
+        return arrival.since_ns + (arrival.lifetime_ns if allowed_ns is None else min(arrival.lifetime_ns, allowed_ns))
 
 
 class Receiving:
@@ -85,19 +96,17 @@ class Receiving:
         """No more of them; what is held to restore order is dropped."""
         self._subscriptions.pop(name, None)
 
-    def take(self, source: Peer, said: wire.Event, targets: Iterable[str], now_ns: int) -> None:
-        """An event has come from a broker."""
+    def take(self, source: Peer, said: wire.Event, targets: Iterable[str], left_ns: int, now_ns: int) -> None:
+        """An event has come from a broker, where its frame left at `left_ns` by this client's clock."""
         content = wire.decode_content(said.content)
         try:
             stamp = Stamp.decode(content.stamp)
         except InputError as error:
             raise PeerError("content", str(error)) from None
         id = (said.publisher, said.epoch, said.sequence)
-        since_ns = now_ns - said.age_ns - source.meter.transit_ns(said.size_bytes)
-        if self._settings.synchronised_clocks:
-            since_ns = min(said.departure_ns, now_ns)
+        since_ns = min(said.departure_ns, now_ns) if self._settings.synchronised_clocks else left_ns - said.age_ns
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
-        arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns)
+        arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns, source.outcomes)
         for name in targets:
             subscription = self._subscriptions.get(name)
             if subscription is None:
@@ -106,9 +115,7 @@ class Receiving:
                 if subscription.receiver is None:
                     self._hand_over(subscription, arrival, now_ns)
                 else:
-                    publisher = f"{said.epoch}/{said.publisher}"
-                    ready = subscription.receiver.receive(publisher, arrival, stamp, now_ns)
-                    self._deliver(subscription, ready, now_ns)
+                    self._put_in_order(subscription, subscription.receiver, arrival, stamp, now_ns)
 
     def is_first(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> bool:
         """Whether no copy has come to this subscription before; this one is remembered."""
@@ -123,6 +130,24 @@ class Receiving:
             self._counts["seen forgotten"] += 1
         self._set_timer()
         return True
+
+    def _put_in_order(
+        self, subscription: Subscription, receiver: Receiver[Arrival], arrival: Arrival, stamp: Stamp, now_ns: int
+    ) -> None:
+        publisher = f"{arrival.event[1]}/{arrival.event[0]}"
+        deadline_ns, late_ns = subscription.deadline_ns(arrival), subscription.entry.late_ns
+        until_ns: int | None = (deadline_ns if now_ns < deadline_ns else deadline_ns + late_ns) - TIMER_SLACK_NS
+        if now_ns >= deadline_ns + late_ns:
+            until_ns = None  # it fills a gap, and is not worth that others leave earlier for it
+        before = receiver.counts(publisher)
+        violations = 0 if before is None else before.violations
+        ready = receiver.receive(publisher, arrival, stamp, now_ns, until_ns=until_ns)
+        after = receiver.counts(publisher)
+        if after is not None and after.violations > violations:
+            self._counts["out of order"] += 1
+            if receiver.policy.late == "drop":
+                arrival.outcomes.discarded += 1
+        self._deliver(subscription, ready, now_ns)
 
     def restore_order(self, name: str, now_ns: int) -> None:
         """The time has come to go on without what is missing."""
@@ -151,14 +176,17 @@ class Receiving:
 
     def _hand_over(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> None:
         """To the application, if it is on time or late events are wanted."""
-        entry = subscription.entry
+        entry, outcomes = subscription.entry, arrival.outcomes
         age_ns = now_ns - arrival.since_ns
-        allowed_ns = arrival.lifetime_ns
-        if entry.max_delay_ns is not None:
-            allowed_ns = min(allowed_ns, entry.max_delay_ns)
-        is_late = age_ns >= allowed_ns
-        if is_late and age_ns >= allowed_ns + entry.late_ns:
+        by_ns = now_ns - subscription.deadline_ns(arrival)
+        is_late = by_ns >= 0
+        if is_late and by_ns >= entry.late_ns:
             self._counts["too late"] += 1
+            outcomes.discarded += 1
             return
+        if is_late:
+            outcomes.late += 1
+        else:
+            outcomes.on_time += 1
         content, held_ns = arrival.content, now_ns - arrival.arrived_ns
         self._emit(Deliver(entry.name, arrival.event, content.attributes, content.payload, age_ns, is_late, held_ns))

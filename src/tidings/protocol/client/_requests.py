@@ -99,7 +99,8 @@ class Requests:
 
     def are_confirmed(self, place: Peer) -> bool:
         """Whether this broker has carried out all that stands."""
-        return all(place.name in request.confirmed for request in self._open.values())
+        # The last first: they are confirmed in order, and this is asked after each.
+        return all(place.name in request.confirmed for request in reversed(self._open.values()))
 
     def on_done(self, place: Peer, said: wire.Done) -> None:
         """A broker has carried out a request."""

@@ -1,13 +1,19 @@
-"""What a link is like, measured while it is used: round trips of pings, and the slowness of acknowledged transfers.
+"""What a link is like, measured while it is used: how far the two clocks are apart, round trips, and slowness.
 
-- Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once, so half of it is the
-  transit of a short frame, if both ways are alike. That is the one assumption that deadlines make about clocks.
+- Clocks: a ping that is answered with the peer's clock tells how far that one is ahead, if both ways are alike; the
+  answer is wrong by half of the round trip at most. Every frame with events says when it left, so how long it was under
+  way is known, whatever it waited for. That the ways are alike is the one assumption that deadlines make about clocks.
+  Of the readings the best is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT
+  in the meantime. A reading that contradicts it is of a clock that was set, or stood still, and takes its place. After
+  READING_LASTS_NS without a reading, or before the first, half of the least round trip has to do; 0 while that is
+  unknown as well.
+- Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
 - Least round trip: the smallest seen; larger ones count (gain 1/8) only while nothing waits for the link, because
   pings wait behind what is under way.
 - Slowness, in seconds per kB, with its variance (paper C): a transfer's time from sending to acknowledgement, less the
   time that the receiver held it (it says how long) and less the least round trip, by its size: what events wait for
   each other on the way is part of it. Exponentially weighted. A transfer that was sent twice is no sample: nobody
-  knows which copy was acknowledged (Karn's rule).
+  knows which copy was acknowledged (Karn's rule). It is for what is yet to be sent; no age is made of it.
 - Answer: how long acknowledgements take, all in all, smoothed like the round trip, from the first sending on even if
   there was another: a peer that has much to do is not helped by having everything twice.
 """
@@ -15,35 +21,46 @@
 import math
 from typing import Final
 
+from tidings.protocol.wire import LONGEST_NS
+
 __all__ = ["LinkMeter"]
 
+DRIFT: Final = 2e-4
+"""Two clocks drift apart by at most this share of the time: 100 ppm each."""
+READING_LASTS_NS: Final = 60_000_000_000
 _RTT_GAIN: Final = 0.125
 _DEVIATION_GAIN: Final = 0.25
 _SLOWNESS_GAIN: Final = 0.1
 _SMALLEST_KB: Final = 0.05
-_UNKNOWN_RTT_NS: Final = 50_000_000
 
 
 class LinkMeter:
     """The figures of the link to one peer."""
 
     __slots__ = (
+        "_ahead_ns",
         "_answer_deviation_ns",
         "_answer_ns",
         "_deviation_ns",
+        "_error_ns",
         "_least_ns",
-        "_rtt_ns",
+        "_read_ns",
         "is_loaded",
         "mean_s_per_kb",
+        "rtt_ns",
         "samples",
         "variance_s2_per_kb2",
     )
 
     def __init__(self) -> None:
-        self._rtt_ns: float | None = None
+        self.rtt_ns: float | None = None
+        """The smoothed round trip; None before the first."""
         self._least_ns: float | None = None
         self._deviation_ns = 0.0
         self._answer_ns = self._answer_deviation_ns = 0.0
+        self._ahead_ns: int | None = None  # the peer's clock less ours, by the best reading
+        self._error_ns = 0.0  # by how much that may have been wrong when it was read
+        self._read_ns = 0
         self.is_loaded = False
         """Whether events wait for the link."""
         self.mean_s_per_kb = 0.0
@@ -51,14 +68,9 @@ class LinkMeter:
         self.samples = 0
 
     @property
-    def rtt_ns(self) -> float:
-        """The smoothed round trip; a guess before the first."""
-        return _UNKNOWN_RTT_NS if self._rtt_ns is None else self._rtt_ns
-
-    @property
     def least_ns(self) -> float:
-        """The round trip when the link is idle; a guess before the first."""
-        return _UNKNOWN_RTT_NS if self._least_ns is None else self._least_ns
+        """The round trip when the link is idle; 0 before the first."""
+        return self._least_ns or 0.0
 
     def note_round_trip(self, took_ns: int) -> None:
         """A ping was answered."""
@@ -68,16 +80,49 @@ class LinkMeter:
             self._least_ns = float(took_ns)
         elif not self.is_loaded:
             self._least_ns += _RTT_GAIN * (took_ns - self._least_ns)
-        if self._rtt_ns is None:
-            self._rtt_ns, self._deviation_ns = float(took_ns), took_ns / 2
+        if self.rtt_ns is None:
+            self.rtt_ns, self._deviation_ns = float(took_ns), took_ns / 2
             return
-        self._deviation_ns += _DEVIATION_GAIN * (abs(took_ns - self._rtt_ns) - self._deviation_ns)
-        self._rtt_ns += _RTT_GAIN * (took_ns - self._rtt_ns)
+        self._deviation_ns += _DEVIATION_GAIN * (abs(took_ns - self.rtt_ns) - self._deviation_ns)
+        self.rtt_ns += _RTT_GAIN * (took_ns - self.rtt_ns)
+
+    def read_clock(self, clock_ns: int, sent_ns: int, now_ns: int) -> None:
+        """A ping that left at `sent_ns` is answered now, and the peer's clock showed this in between."""
+        if sent_ns > now_ns:
+            return
+        ahead_ns, error_ns = clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2
+        known_ns = self.ahead_ns(now_ns)
+        if known_ns is not None:
+            known_error_ns = self._error_ns + DRIFT * (now_ns - self._read_ns)
+            if error_ns > known_error_ns and abs(ahead_ns - known_ns) <= error_ns + known_error_ns:
+                return
+        self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, error_ns, now_ns
+
+    def set_clock(self, ahead_ns: int, now_ns: int) -> None:
+        """The peer, who measures, says how far its clock is ahead."""
+        self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, 0.0, now_ns
+
+    def forget_clock(self) -> None:
+        """The peer may have another clock from now on."""
+        self._ahead_ns = None
+
+    def ahead_ns(self, now_ns: int) -> int | None:
+        """How far the peer's clock is ahead of ours; None if that is not known, or not any more."""
+        return self._ahead_ns if now_ns - self._read_ns <= READING_LASTS_NS else None
+
+    def left_ns(self, sent_ns: int | None, now_ns: int) -> int:
+        """When a frame left that came now, by our clock; `sent_ns` is what the sender's showed."""
+        ahead_ns = self.ahead_ns(now_ns)
+        if sent_ns is None or ahead_ns is None:
+            return now_ns - int(self.least_ns / 2)
+        return max(min(sent_ns - ahead_ns, now_ns), now_ns - LONGEST_NS)  # whatever a peer says of its clock
 
     def note_transfer(self, took_ns: int, held_ns: int, size_bytes: int) -> None:
-        """A transfer was acknowledged, and had been sent once."""
+        """A transfer was acknowledged, and had been sent once; no sample while the round trip is unknown."""
+        if self._least_ns is None:
+            return
         size_kb = max(size_bytes / 1000.0, _SMALLEST_KB)
-        sample = max(took_ns - held_ns - self.least_ns, 0.0) * 1e-9 / size_kb
+        sample = max(took_ns - held_ns - self._least_ns, 0.0) * 1e-9 / size_kb
         self.samples += 1
         if self.samples == 1:
             self.mean_s_per_kb = sample
@@ -98,12 +143,10 @@ class LinkMeter:
         return math.sqrt(self.variance_s2_per_kb2) * size_bytes * 1e6
 
     def transit_ns(self, size_bytes: int) -> int:
-        """How long a frame of this size has probably been under way."""
-        rtt_ns = _UNKNOWN_RTT_NS if self._rtt_ns is None else self._rtt_ns
-        return int(rtt_ns / 2 + self.mean_s_per_kb * size_bytes * 1e6)
+        """How long a frame of this size may be expected to be under way."""
+        return int(self.least_ns / 2 + self.mean_s_per_kb * size_bytes * 1e6)
 
     def patience_ns(self, size_bytes: int) -> int:
         """After how long without an acknowledgement a transfer is worth repeating."""
-        rtt_ns = _UNKNOWN_RTT_NS if self._rtt_ns is None else self._rtt_ns
-        expected_ns = rtt_ns + 4 * self._deviation_ns + 2 * self.mean_s_per_kb * size_bytes * 1e6
+        expected_ns = (self.rtt_ns or 0.0) + 4 * self._deviation_ns + 2 * self.mean_s_per_kb * size_bytes * 1e6
         return int(max(expected_ns, self._answer_ns + 4 * self._answer_deviation_ns))

@@ -112,8 +112,10 @@ class Outbox:
         keeps: bool = True,
     ) -> None:
         self.meter = LinkMeter()
-        self.too_late = 0
-        """How many events were not sent because it was too late, or because there were too many."""
+        self.given = 0
+        """How many events were sent, each counted once for each of its targets."""
+        self.dropped = 0
+        """How many were not, because it was too late, or because there were too many; counted alike."""
         self._pacing = Pacing(window)
         self.most = self._pacing.most
         """How many events may be under way."""
@@ -123,6 +125,7 @@ class Outbox:
         self.landed = 0
         """Without buffering: the lowest number that counts as under way."""
         self._credit = window
+        self._is_congested = False
         self._strategy = strategy
         self._processing_s = processing_s
         self._window = window
@@ -155,7 +158,20 @@ class Outbox:
     @credit.setter
     def credit(self, credit: int) -> None:
         self._credit = credit
-        self.most = min(self._pacing.most, credit)
+        self._limit()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the socket takes no more for now."""
+        return self._is_congested
+
+    @is_congested.setter
+    def is_congested(self, is_congested: bool) -> None:
+        self._is_congested = is_congested
+        self._limit()
+
+    def _limit(self) -> None:
+        self.most = 0 if self._is_congested else min(self._pacing.most, self._credit)
 
     @property
     def under_way(self) -> int:
@@ -215,6 +231,7 @@ class Outbox:
     def leave(self, targets: bytes, events: list[bytes], size_bytes: int) -> None:
         """Events leave with this step, for the same targets."""
         many = len(events)
+        self.given += many * _length(targets)
         self.leaving += events
         self.leaving_for += [targets] * many
         self.leaving_bytes += size_bytes
@@ -239,7 +256,7 @@ class Outbox:
         number, size_bytes = self.next_number - len(events), self.leaving_bytes
         self.leaving, self.leaving_for, self.leaving_bytes = [], [], 0
         for begin, end in self._batches(targets, events):
-            yield encode_transfer(session, number + begin, floor, targets[begin:end], events[begin:end])
+            yield encode_transfer(session, number + begin, floor, targets[begin:end], events[begin:end], now_ns)
             share_bytes = size_bytes * (end - begin) // len(events)
             self._frames.append(_Frame(number + end - 1, now_ns, share_bytes))
         if not self._keeps:
@@ -339,7 +356,7 @@ class Outbox:
             next_number=self.next_number,
             now_ns=now_ns,
         )
-        self.most = min(pacing.most, self._credit)
+        self._limit()
         meter.is_loaded = self.queued > 0 and not pacing.is_least
 
     def let_lost_go(self, now_ns: int) -> None:
@@ -353,7 +370,7 @@ class Outbox:
             del self._under_way[parcel.number]
             parcel.step(TransferStep.EXPIRED)
         elif parcel in self._waiting:
-            self.too_late += 1
+            self.dropped += len(parcel.targets)
             # The queue still holds it; without targets it is passed over when its turn comes.
             parcel.targets = {}
 
@@ -375,8 +392,8 @@ class Outbox:
             targets = [named(each.targets) if is_client else encode_plain(each.targets) for each in some]
             events = [parcel.custody.encoded(now_ns) for parcel in some]
             for begin, end in self._batches(targets, events):
-                number = some[begin].number
-                yield end - begin, encode_transfer(session, number, floor, targets[begin:end], events[begin:end])
+                head = (session, some[begin].number, floor)
+                yield end - begin, encode_transfer(*head, targets[begin:end], events[begin:end], now_ns)
 
     def due(self, now_ns: int) -> Iterator[Parcel]:
         """The events to be sent again now; each is given more time than before."""
@@ -415,7 +432,7 @@ class Outbox:
         return parcels
 
     def _drop(self, parcel: Parcel) -> Parcel:
-        self.too_late += bool(parcel.targets)
+        self.dropped += len(parcel.targets)
         del self._waiting[parcel]
         self.queued -= 1
         parcel.step(TransferStep.EXPIRED)
@@ -443,6 +460,12 @@ class Outbox:
         if self._queue is not None and not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
             self._turn_s = turn_s
             self._queue.retime(turn_s)
+
+
+def _length(targets: bytes) -> int:
+    """How many targets there are, as encoded: a MessagePack map begins with its length."""
+    first = targets[0]
+    return first & 0x0F if first < 0x90 else int.from_bytes(targets[1 : 3 if first == 0xDE else 5], "big")
 
 
 def named(names: Iterable[str]) -> bytes:

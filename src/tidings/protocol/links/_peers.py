@@ -3,16 +3,22 @@
 The inbox makes a repeated frame harmless: of the numbers from the sender's floor on it knows which were taken, and
 which of those were acknowledged. The floor comes with every transfer and only rises, so the inbox stays small; a
 number more than MAX_RANGE above it is refused.
+
+A client counts what becomes of the events that a broker gives it, and says so with its acknowledgements and whenever it
+is pinged. Its counts are of its present life and the broker's, and only grow. It can speak of nothing but itself, and
+of no more than it was given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
+from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
+from tidings.protocol.wire import Tally
 
-__all__ = ["MAX_RANGE", "Inbox", "Peer", "ranges"]
+__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Rights", "ranges"]
 
 MAX_RANGE: Final = 65_536
 
@@ -90,15 +96,51 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (first, last)]
 
 
+class Outcomes:
+    """What became of events that clients were given, counted by subscription: see `Tally`."""
+
+    __slots__ = ("discarded", "late", "on_time")
+
+    def __init__(self) -> None:
+        self.on_time = self.late = self.discarded = 0
+
+    def __len__(self) -> int:
+        return self.on_time + self.late + self.discarded
+
+    def add(self, more: Tally) -> None:
+        """Count more of them."""
+        self.on_time += more.on_time
+        self.late += more.late
+        self.discarded += more.discarded
+
+    def tally(self) -> Tally:
+        """The counts as they are told."""
+        return Tally(self.on_time, self.late, self.discarded)
+
+
+class Rights(Protocol):
+    """What somebody who was admitted may do."""
+
+    def may_publish(self, attributes: Mapping[str, Any], /) -> bool:
+        """Whether an event may be published."""
+
+    def may_subscribe(self, wanted: Filter, /) -> bool:
+        """Whether a subscription may be made."""
+
+    def may_advertise(self, promised: Filter, /) -> bool:
+        """Whether an advertisement may be made."""
+
+
 class Peer:
     """A neighbour or a client."""
 
     __slots__ = (
-        "allows",
+        "_reported",
         "connection",
         "credit_told",
         "different",
         "epoch",
+        "greeted_ns",
         "heard_ns",
         "inbox",
         "is_up",
@@ -106,7 +148,9 @@ class Peer:
         "meter",
         "name",
         "outbox",
+        "outcomes",
         "request",
+        "rights",
         "state",
     )
 
@@ -118,12 +162,15 @@ class Peer:
         self.state = PeerState.AWAY
         self.is_up = False  # they have greeted each other and still hear each other
         self.epoch = -1
+        self.greeted_ns = 0  # since when they hear each other
         self.heard_ns = 0
         self.meter = outbox.meter
         self.inbox = Inbox()
         self.request = -1
         self.credit_told = 0
-        self.allows: Callable[[Mapping[str, Any]], bool] | None = None  # what it may publish, if not everything
+        self.outcomes = Outcomes()  # of what it was given, as it reports; of what it has given, on a client's side
+        self._reported: Tally | None = None  # its last report in this life
+        self.rights: Rights | None = None  # what it may do, if not everything
         self.different = 0  # in how many pings in a row its digest was another one
 
     def step(self, step: PeerStep) -> None:
@@ -136,6 +183,19 @@ class Peer:
         """Whether it has sent a request or an event in this life."""
         return self.request >= 0 or self.inbox.is_used
 
+    def report(self, said: Tally) -> Tally:
+        """Note what a client reports of itself; what is new of it. An old report, or one that lies, changes nothing."""
+        known = self._reported or Tally()
+        news = Tally(said.on_time - known.on_time, said.late - known.late, said.discarded - known.discarded)
+        count = news.on_time + news.late + news.discarded
+        if min(news.on_time, news.late, news.discarded) >= 0 and len(self.outcomes) + count <= self.outbox.given:
+            self._reported = said
+            self.outcomes.add(news)
+            return news
+        if self._reported is None:
+            self._reported = said  # it was known here before, and then forgotten: counting begins here
+        return Tally()
+
     def greet(self, epoch: int) -> bool:
         """Note who speaks; True if it has started again since, so that its numbers count from 0."""
         if epoch == self.epoch:
@@ -143,4 +203,5 @@ class Peer:
         self.epoch = epoch
         self.inbox = Inbox()
         self.request = -1
+        self._reported = None
         return True

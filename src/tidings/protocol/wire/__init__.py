@@ -8,7 +8,9 @@ Rules:
   still be told apart and refused by name.
 - `session` is the sender's epoch, a number that rises with every start. Numbers of transfers count within it, so a
   frame that was on its way while its sender started again is known for what it is.
-- Times are durations in nanoseconds on the sender's clock; no message is read against another machine's clock.
+- Times are nanoseconds: durations, or readings of the sender's clock. Clocks need not agree; how far two are apart is
+  measured with pings (`links/_measuring`).
+- Fields with a default come last and may be missing: a peer that does not know them neither sends nor reads them.
 - Events travel together: a `Publish` or a `Transfer` holds as many as there were to send, numbered one after the other,
   and an `Ack` answers for whole ranges of numbers.
 - What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it.
@@ -22,11 +24,13 @@ from msgspec import Meta
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol.wire._fields import (
+    LATEST_NS,
     LONGEST_NS,
     MAX_ATTRIBUTES,
     MAX_BATCH,
     MAX_CREDIT,
     MAX_ENTRIES,
+    MAX_FILTER,
     MAX_FRAME_BYTES,
     MAX_NAME,
     MAX_NEIGHBOURS,
@@ -35,6 +39,7 @@ from tidings.protocol.wire._fields import (
     MAX_TERMS,
     MAX_TRACED,
     VERSION,
+    ClockReading,
     Count,
     Duration,
     Figure,
@@ -42,6 +47,7 @@ from tidings.protocol.wire._fields import (
     Finite,
     Name,
     Price,
+    Start,
     Target,
     Term,
     Window,
@@ -61,9 +67,11 @@ from tidings.protocol.wire._relocation import (
 )
 
 __all__ = [
+    "LATEST_NS",
     "LONGEST_NS",
     "MAX_BATCH",
     "MAX_CREDIT",
+    "MAX_FILTER",
     "MAX_FRAME_BYTES",
     "MAX_NAME",
     "MAX_PATH",
@@ -83,6 +91,7 @@ __all__ = [
     "Event",
     "Hello",
     "Interest",
+    "InterestPart",
     "LinkState",
     "Message",
     "MigrationComplete",
@@ -97,6 +106,7 @@ __all__ = [
     "RelocationRequest",
     "Request",
     "Subscribe",
+    "Tally",
     "Term",
     "Trace",
     "TraceAnswer",
@@ -213,12 +223,16 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Publish(WireMessage, frozen=True, tag=9):
-    """Events from their publisher, numbered from `number` on; below `floor` nothing is sent again."""
+    """Events from their publisher, numbered from `number` on; below `floor` nothing is sent again.
+
+    `sent_ns` is the sender's clock when the frame left.
+    """
 
     session: Count
     number: Count
     floor: Count
     events: Annotated[tuple[Publication, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+    sent_ns: ClockReading | None = None
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -247,7 +261,7 @@ class Transfer(WireMessage, frozen=True, tag=10):
     """Events on their way, numbered from `number` on: the receiver takes on the delivery of each to its `targets`.
 
     Targets are home brokers with what they pay; to a client, its subscriptions, of which nothing more is said. A client
-    that has moved is a target too (`_addresses`).
+    that has moved is a target too (`_addresses`). `sent_ns` is the sender's clock when the frame left.
     """
 
     session: Count
@@ -255,18 +269,31 @@ class Transfer(WireMessage, frozen=True, tag=10):
     floor: Count
     targets: Annotated[tuple[Targets, ...], Meta(min_length=1, max_length=MAX_BATCH)]
     events: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+    sent_ns: ClockReading | None = None
+
+
+class Tally(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of the events that a broker has given a client, in their present lives, counted by subscription.
+
+    Given to the application on time, or late; discarded because they were too late, or out of order and not wanted so.
+    """
+
+    on_time: Count = 0
+    late: Count = 0
+    discarded: Count = 0
 
 
 class Ack(WireMessage, frozen=True, tag=11):
     """The events of these numbers, as first and last, are stored and their way on is known.
 
-    The last of them was held for `held_ns`; `credit` more may be under way.
+    The last of them was held for `held_ns`; `credit` more may be under way. A client adds its `tally`.
     """
 
     session: Count
     numbers: Annotated[tuple[tuple[Count, Count], ...], Meta(min_length=1, max_length=MAX_BATCH)]
     held_ns: Duration
     credit: Window
+    tally: Tally | None = None
 
 
 class Credit(WireMessage, frozen=True, tag=12):
@@ -301,28 +328,50 @@ class Interest(WireMessage, frozen=True, tag=14):
     removed: Annotated[tuple[Target, ...], Meta(max_length=MAX_ENTRIES)] = ()
 
 
-class Ask(WireMessage, frozen=True, tag=15):
-    """The sender lacks the subscriptions of this origin: tell it everything."""
+class InterestPart(WireMessage, frozen=True, tag=26):
+    """A part of the subscriptions at `origin` in this version: those whose names follow `after`, in order.
+
+    For what one `Interest` cannot hold. A part says by itself all that there is from `after` up to its own last name,
+    or up to the end, so parts may come from anybody, and twice.
+    """
 
     origin: Name
+    epoch: Count
+    number: Count
+    version: Count
+    age_ns: Duration
+    after: Start
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=MAX_ENTRIES)]
+    is_last: bool
+
+
+class Ask(WireMessage, frozen=True, tag=15):
+    """The sender lacks the subscriptions of this origin: tell it everything, or what follows this name."""
+
+    origin: Name
+    after: Start = ""
 
 
 class Ping(WireMessage, frozen=True, tag=16):
-    """Is anybody there? `sent_ns` is the sender's clock, and comes back; `rtt_ns` is the round trip that it measures.
+    """Is anybody there? `sent_ns` is the sender's clock, and comes back.
 
-    Clients are pinged and do not ping: so they learn of the round trip. `digest` stands for all that the sender knows
-    of links and interests; a neighbour whose own differs for long tells it everything.
+    Clients are pinged and do not ping, so they are told what the sender has measured: the round trip (0: unknown), and
+    what the receiver's clock showed at `sent_ns`. `digest` stands for all that the sender knows of links and
+    interests; a neighbour whose own differs for long tells it everything.
     """
 
     sent_ns: int
     rtt_ns: Duration
     digest: Count
+    yours_ns: ClockReading | None = None
 
 
 class Pong(WireMessage, frozen=True, tag=17):
-    """Yes."""
+    """Yes, and what the sender's clock shows. A client adds its `tally`."""
 
     sent_ns: int
+    clock_ns: ClockReading | None = None
+    tally: Tally | None = None
 
 
 Message = (
@@ -340,6 +389,7 @@ Message = (
     | Credit
     | LinkState
     | Interest
+    | InterestPart
     | Ask
     | Ping
     | Pong
@@ -369,8 +419,8 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 _CONTENT: Final = msgspec.msgpack.Decoder(Content)
 
-_TRANSFER: Final = b"\x96\x0a"
-"""An array of six, of which the first is the tag of a transfer."""
+_TRANSFER: Final = b"\x97\x0a"
+"""An array of seven, of which the first is the tag of a transfer."""
 
 encode = _ENCODER.encode
 """The frame of a message."""
@@ -397,11 +447,13 @@ def decode(frame: bytes) -> Message:
     return message
 
 
-def encode_transfer(session: int, number: int, floor: int, targets: Sequence[bytes], events: Sequence[bytes]) -> bytes:
+def encode_transfer(
+    session: int, number: int, floor: int, targets: Sequence[bytes], events: Sequence[bytes], sent_ns: int
+) -> bytes:
     """The frame of a `Transfer` whose parts are encoded already: an event's bytes serve everybody who is sent it."""
     many = _array(len(events))
     head = (_TRANSFER, _ENCODER.encode(session), _ENCODER.encode(number), _ENCODER.encode(floor))
-    return b"".join((*head, many, *targets, many, *events))
+    return b"".join((*head, many, *targets, many, *events, _ENCODER.encode(sent_ns)))
 
 
 def _array(size: int) -> bytes:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
+    "LATEST_NS",
     "LONGEST_NS",
     "MAX_ATTRIBUTES",
     "MAX_BATCH",
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_TERMS",
     "MAX_TRACED",
     "VERSION",
+    "ClockReading",
     "Count",
     "Duration",
     "Figure",
@@ -28,6 +30,7 @@ __all__ = [
     "Finite",
     "Name",
     "Price",
+    "Start",
     "Target",
     "Term",
     "Window",
@@ -48,12 +51,15 @@ MAX_CREDIT: Final = 65_536
 MAX_PATH: Final = 255
 MAX_TRACED: Final = 4_096
 LONGEST_NS: Final = 366 * 86_400 * 10**9
+LATEST_NS: Final = 2**62
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Target = Annotated[str, Meta(min_length=1, max_length=2 * MAX_NAME + 1)]
+Start = Annotated[str, Meta(max_length=2 * MAX_NAME + 1)]
 FilterText = Annotated[str, Meta(min_length=1, max_length=MAX_FILTER)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
+ClockReading = Annotated[int, Meta(ge=0, le=LATEST_NS)]
 Price = Annotated[float, Meta(ge=0.0, le=1e300)]
 Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]

@@ -10,11 +10,10 @@ from typing import Final
 
 from tidings.errors import TidingsError
 
-__all__ = ["PREFIX_BYTES", "FramingError", "Splitter", "joined", "prefixed", "tag_of"]
+__all__ = ["PREFIX_BYTES", "FramingError", "Splitter", "joined", "prefixed"]
 
 _PREFIX: Final = Struct(">I")
 PREFIX_BYTES: Final = _PREFIX.size
-_ARRAY16: Final = 0xDC
 
 
 class FramingError(TidingsError):
@@ -75,11 +74,3 @@ def prefixed(frames: list[bytes]) -> list[bytes]:
 def joined(frames: list[bytes]) -> bytes:
     """The bytes of these frames on the stream."""
     return b"".join(prefixed(frames))
-
-
-def tag_of(frame: bytes) -> int:
-    """The tag of a message, or -1 if it is not where our own encoder puts it."""
-    head, size = frame[0], len(frame)
-    place = 1 if 0x90 <= head <= 0x9F else 3 if head == _ARRAY16 else size
-    tag = frame[place] if place < size else -1
-    return tag if tag < 0x80 else -1

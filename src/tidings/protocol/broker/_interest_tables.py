@@ -1,0 +1,205 @@
+"""The subscriptions at one home broker as a table that is told in parts, each below the limit of a frame.
+
+- A table goes in the order of names, and a part says where it begins: it holds all that there is between that name and
+  its own last one, at one version. So a part is right whoever sends it, however often it comes and whatever was lost
+  before it; the broker that lacks a table asks for one part after the other, and keeps nobody busy with the rest.
+- A change of the table that comes in between is followed, so that a table need not stand still to be told.
+- What comes is bounded by what there may be: every part leads on, and names never repeat.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import Final, Literal
+
+from tidings.protocol._errors import PeerError
+from tidings.protocol._filters import parsed
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import Entry, Interest, InterestPart, encode_plain
+
+__all__ = ["COMPARED", "Assembly", "Table", "Told", "portions"]
+
+Step = Literal["taken", "anew", "old"]
+
+COMPARED: Final = 16
+"""With covering, so many others a subscription is compared with: those told last, and those that cover others."""
+_NAME_BYTES: Final = 5
+"""What MessagePack adds to a name, at most."""
+
+
+class Table:
+    """Subscriptions by name."""
+
+    __slots__ = ("_names", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._names: list[str] | None = None  # in order, once a part was asked for
+
+    def put(self, entry: Entry) -> None:
+        """Enter a subscription, or other terms of one."""
+        if self._names is not None and entry.name not in self.entries:
+            insort(self._names, entry.name)
+        self.entries[entry.name] = entry
+
+    def drop(self, name: str) -> None:
+        """Forget a subscription that is there."""
+        del self.entries[name]
+        if self._names is not None:
+            del self._names[bisect_right(self._names, name) - 1]
+
+    def part(self, after: str, most_bytes: int) -> tuple[tuple[Entry, ...], bool]:
+        """The next entries whose names follow this one, at least one if there is one; whether they are the last."""
+        if self._names is None:
+            self._names = sorted(self.entries)
+        names, found, size_bytes = self._names, list[Entry](), 0
+        begin = bisect_right(names, after)
+        for name in islice(names, begin, None):
+            entry = self.entries[name]
+            size_bytes += len(encode_plain(entry))
+            if found and size_bytes > most_bytes:
+                break
+            found.append(entry)
+        return tuple(found), begin + len(found) == len(names)
+
+
+def portions(
+    added: Sequence[Entry], removed: Sequence[str], most_bytes: int
+) -> Iterator[tuple[tuple[Entry, ...], tuple[str, ...]]]:
+    """Changes in portions of at most so many bytes, or of one entry that takes more."""
+    some: list[Entry] = []
+    names: list[str] = []
+    left_bytes = most_bytes
+    changes: list[Entry | str] = [*removed, *added]
+    for change in changes:
+        size_bytes = len(change.encode()) + _NAME_BYTES if isinstance(change, str) else len(encode_plain(change))
+        if size_bytes > left_bytes and (some or names):
+            yield tuple(some), tuple(names)
+            some, names, left_bytes = [], [], most_bytes
+        left_bytes -= size_bytes
+        if isinstance(change, str):
+            names.append(change)
+        else:
+            some.append(change)
+    if some or names:
+        yield tuple(some), tuple(names)
+
+
+class Assembly:
+    """The table of an origin that comes in parts: what has come of it, who is asked for more, and when again."""
+
+    def __init__(self, source: Peer) -> None:
+        self.source = source
+        self.due_ns = self.tries = 0
+        self.after = ""
+        self.epoch = self.version = -1
+        self.entries: dict[str, Entry] = {}
+
+    def take(self, said: InterestPart) -> Step:
+        """Add a part, if it is the next one: whether it is, or all begins anew. PeerError if it cannot be a part."""
+        names = [said.after, *(entry.name for entry in said.entries)]
+        if any(name <= before for before, name in pairwise(names)) or not (said.entries or said.is_last):
+            raise PeerError("order", f"a part of the subscriptions at {said.origin!r} does not lead on")
+        if said.after != self.after:
+            return "old"
+        if self.after and (said.epoch, said.version) != (self.epoch, self.version):
+            if (said.epoch, said.version) < (self.epoch, self.version):
+                return "old"
+            self.after = ""  # the change in between was lost
+            self.entries.clear()
+            return "anew"
+        for entry in said.entries:
+            parsed(entry.filter)
+        self.epoch, self.version, self.after = said.epoch, said.version, names[-1]
+        self.entries.update((entry.name, entry) for entry in said.entries)
+        return "taken"
+
+    def follow(self, said: Interest) -> None:
+        """The table has changed while it comes: so has the part of it that is here."""
+        if self.after and (said.epoch, said.base) == (self.epoch, self.version):
+            for name in said.removed:
+                self.entries.pop(name, None)
+            for entry in said.added:
+                if entry.name <= self.after:
+                    parsed(entry.filter)
+                    self.entries[entry.name] = entry
+            self.version = said.version
+
+
+class Told:
+    """What the others are told of this broker's subscriptions.
+
+    With covering, one that another contains (filter, deadline and price) is not told. Each is compared with COMPARED
+    others only: what that misses makes the table longer, and changes nothing else.
+    """
+
+    def __init__(self, *, covering: bool) -> None:
+        self.table = Table()
+        self._covering = covering
+        self._recent: dict[str, None] = {}  # those told, the last to have come or to have covered another at the end
+        self._covered: dict[str, tuple[Entry, str]] = {}  # by name: what is not told, and what contains it
+        self._covers: dict[str, dict[str, None]] = {}
+        self._before: dict[str, Entry | None] = {}  # by name: what was told before this update
+
+    def update(self, changes: Iterable[tuple[str, Entry | None]]) -> tuple[list[Entry], list[str]]:
+        """Subscriptions by name, None if they are gone; what the others have to be told of it, added and removed."""
+        for name, entry in changes:
+            if self._covering:
+                self._drop(name)
+                if entry is not None:
+                    self._compare(entry)
+            elif entry is not None:
+                self._tell(entry)
+            elif name in self.table.entries:
+                self._untell(name)
+        before, self._before, told = self._before, {}, self.table.entries
+        added = [told[name] for name, entry in before.items() if name in told and told[name] != entry]
+        return added, [name for name, entry in before.items() if entry is not None and name not in told]
+
+    def _tell(self, entry: Entry) -> None:
+        self._before.setdefault(entry.name, self.table.entries.get(entry.name))
+        self.table.put(entry)
+
+    def _untell(self, name: str) -> None:
+        self._before.setdefault(name, self.table.entries[name])
+        self.table.drop(name)
+
+    def _drop(self, name: str) -> None:
+        covered = self._covered.pop(name, None)
+        if covered is not None:
+            del self._covers[covered[1]][name]
+        elif name in self.table.entries:
+            self._untell(name)
+            del self._recent[name]
+            for other in self._covers.pop(name, {}):
+                self._compare(self._covered.pop(other)[0])
+
+    def _compare(self, entry: Entry) -> None:
+        others = [self.table.entries[name] for name in islice(reversed(self._recent), COMPARED)]
+        wide = next((other.name for other in others if _contains(other, entry)), None)
+        if wide is not None:
+            self._cover(entry, wide)
+            del self._recent[wide]
+            self._recent[wide] = None
+            return
+        for other in others:
+            if _contains(entry, other):
+                self._untell(other.name)
+                del self._recent[other.name]
+                self._cover(other, entry.name)
+                for name in self._covers.pop(other.name, {}):
+                    self._cover(self._covered[name][0], entry.name)
+        self._tell(entry)
+        self._recent[entry.name] = None
+
+    def _cover(self, narrow: Entry, wide: str) -> None:
+        self._covered[narrow.name] = (narrow, wide)
+        self._covers.setdefault(wide, {})[narrow.name] = None
+
+
+def _contains(wide: Entry, narrow: Entry) -> bool:
+    if wide.max_delay_ns is not None and (narrow.max_delay_ns is None or narrow.max_delay_ns > wide.max_delay_ns):
+        return False
+    if wide.price < narrow.price or wide.late_ns < narrow.late_ns:
+        return False
+    return parsed(wide.filter).surely_covers(parsed(narrow.filter))

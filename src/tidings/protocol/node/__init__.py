@@ -1,0 +1,46 @@
+"""A node: a machine with everything between it and its sockets, disk and clock, and no I/O."""
+
+from tidings.protocol.node._admission import Admission, Answer, Preamble, Rights, Rule, Token, read_answer
+from tidings.protocol.node._effects import (
+    Admitted,
+    Commit,
+    Dial,
+    NodeEffect,
+    Parted,
+    Read,
+    Report,
+    Shut,
+    Unreached,
+    Write,
+)
+from tidings.protocol.node._framing import FramingError, Splitter, joined, prefixed
+from tidings.protocol.node._node import GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
+
+__all__ = [
+    "GRACE_NS",
+    "STEP_BYTES",
+    "Admission",
+    "Admitted",
+    "Answer",
+    "Commit",
+    "ConnectionLimits",
+    "Dial",
+    "Directory",
+    "FramingError",
+    "Node",
+    "NodeEffect",
+    "Parted",
+    "Preamble",
+    "Read",
+    "Report",
+    "Rights",
+    "Rule",
+    "Shut",
+    "Splitter",
+    "Token",
+    "Unreached",
+    "Write",
+    "joined",
+    "prefixed",
+    "read_answer",
+]

@@ -1,0 +1,188 @@
+"""Who comes in, and as whom: the first frame on a connection, before the protocol's own greeting.
+
+The end that opened the connection says what it is, its name, and its token if it has one; the other end answers
+whether it may go on, and closes the connection if not. From then on a connection is held to that name: a greeting
+under another one closes it.
+
+A client proves its name by its certificate (if the network wants certificates of clients) and by its token (if the
+network has tokens); a broker by its certificate, or by the token that all brokers share.
+
+Once there are rules, what no rule allows is refused: a subscription or an advertisement has to be covered by the
+filter of a rule, an event has to satisfy it.
+"""
+
+import hmac
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from tidings.model.filters import Filter
+from tidings.protocol._errors import DeniedError
+
+__all__ = ["Admission", "Answer", "Preamble", "Rights", "Rule", "Token", "read_answer", "read_preamble"]
+
+_MAGIC: Final = "tidings"
+_VERSION: Final = 1
+
+
+class Preamble(msgspec.Struct, frozen=True, array_like=True):
+    """The first frame of whoever opened the connection."""
+
+    kind: Literal["broker", "client", "status", "directory", "operator"]
+    """Who comes to stay, or the question of one who goes when it is answered; `detail` is more of the question."""
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    token: str | None = None
+    magic: str = _MAGIC
+    version: int = _VERSION
+    detail: bytes = b""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """The first frame back: an empty code is yes; `detail` is what a question of status is answered with."""
+
+    code: str = ""
+    text: str = ""
+    detail: bytes = b""
+
+
+_PREAMBLE: Final = msgspec.msgpack.Decoder(Preamble)
+_ANSWER: Final = msgspec.msgpack.Decoder(Answer)
+
+
+def read_preamble(frame: bytes) -> Preamble:
+    """Who wants to come in; DeniedError if the frame does not say so."""
+    try:
+        said = _PREAMBLE.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise DeniedError("malformed", "the first frame does not say who connects: is this a Tidings client?") from None
+    if said.magic != _MAGIC or said.version != _VERSION:
+        raise DeniedError("version", f"version {said.version} of the connection's opening, this is {_VERSION}: upgrade")
+    return said
+
+
+def read_answer(frame: bytes) -> Answer:
+    """The answer to a preamble; DeniedError if it is no."""
+    try:
+        answer = _ANSWER.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise DeniedError("malformed", "the other end does not answer as a Tidings broker does") from None
+    if answer.code:
+        raise DeniedError(answer.code, answer.text)
+    return answer
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has this secret may call itself so."""
+
+    identity: str
+    secret: str
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What an identity may do: False is nothing, True everything, a filter what satisfies it."""
+
+    identity: str
+    publish: Filter | bool
+    advertise: Filter | bool
+    subscribe: Filter | bool
+
+
+class Rights:
+    """What a client may do by the rules that name it."""
+
+    def __init__(self, name: str, rules: Collection[Rule]) -> None:
+        self._name = name
+        self._rules = tuple(rules)
+
+    def may_publish(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether a rule allows an event."""
+        return any(_matches(rule.publish, attributes) for rule in self._rules)
+
+    def may_subscribe(self, wanted: Filter) -> bool:
+        """Whether a rule allows a subscription."""
+        return any(_covers(rule.subscribe, wanted) for rule in self._rules)
+
+    def may_advertise(self, promised: Filter) -> bool:
+        """Whether a rule allows an advertisement."""
+        return any(_covers(rule.advertise, promised) for rule in self._rules)
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom one broker lets in."""
+
+    name: str
+    brokers: frozenset[str] = frozenset()
+    """All brokers of the network; whoever can prove to be one may give orders."""
+    neighbours: frozenset[str] = frozenset()
+    broker_token: str | None = None
+    tokens: tuple[Token, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    has_certificates: bool = False
+    client_certificates: bool = False
+    """Whether clients need one too."""
+
+    def require(self, said: Preamble, certified: Collection[str]) -> None:
+        """DeniedError unless the end that holds a certificate for these names may come in as what it says."""
+        if said.kind == "broker":
+            self._require_broker(said, certified)
+        elif said.kind == "operator":
+            self._require_operator(said, certified)
+        else:
+            self._require_client(said, certified)
+
+    def rights_of(self, client: str) -> Rights | None:
+        """What a client may do; None if there are no rules."""
+        if not self.rules:
+            return None
+        return Rights(client, [rule for rule in self.rules if fnmatchcase(client, rule.identity)])
+
+    def _require_broker(self, said: Preamble, certified: Collection[str]) -> None:
+        if said.name not in self.neighbours:
+            raise DeniedError("unknown", f"broker {said.name!r} is not a neighbour of {self.name!r}")
+        if self.has_certificates:
+            if said.name not in certified:
+                raise DeniedError("certificate", f"the certificate of broker {said.name!r} is for {_listed(certified)}")
+        elif self.broker_token is not None and not _same(said.token, self.broker_token):
+            raise DeniedError("token", f"broker {said.name!r} does not have the brokers' token")
+
+    def _require_operator(self, said: Preamble, certified: Collection[str]) -> None:
+        """Who could come as one of the network's brokers may give orders."""
+        if self.has_certificates:
+            if not self.brokers & set(certified):
+                raise DeniedError("certificate", "orders are taken from who has the certificate of a broker")
+        elif self.broker_token is not None:
+            if not _same(said.token, self.broker_token):
+                raise DeniedError("token", "orders are taken from who has the brokers' token")
+        elif self.tokens or self.rules:
+            raise DeniedError("token", "nobody can prove to run this network: give [tls], or a broker_token_file")
+
+    def _require_client(self, said: Preamble, certified: Collection[str]) -> None:
+        is_status = said.kind == "status"
+        if self.client_certificates and not is_status and said.name not in certified:
+            raise DeniedError("certificate", f"the certificate of client {said.name!r} is for {_listed(certified)}")
+        if is_status and self.broker_token is not None and _same(said.token, self.broker_token):
+            return
+        if self.tokens:
+            theirs = [token for token in self.tokens if is_status or fnmatchcase(said.name, token.identity)]
+            if not any(_same(said.token, token.secret) for token in theirs):
+                raise DeniedError(
+                    "token", f"{said.name!r} needs a token, and this is not it: ask whoever runs the network"
+                )
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names) or "nobody"
+
+
+def _same(one: str | None, other: str) -> bool:
+    return one is not None and hmac.compare_digest(one.encode(), other.encode())
+
+
+def _matches(allowed: Filter | bool, attributes: Mapping[str, Any]) -> bool:
+    return allowed if isinstance(allowed, bool) else allowed.matches(attributes)
+
+
+def _covers(allowed: Filter | bool, wanted: Filter) -> bool:
+    return allowed if isinstance(allowed, bool) else allowed.covers(wanted) is True

@@ -1,0 +1,136 @@
+"""Group commit: writes collect while a commit is under way, and all that have collected are the next one.
+
+The last word on a key counts: a value that was stored and erased in between is not written. Nobody waits for erasures,
+so what nobody has asked a sync for is committed after LAZY_NS.
+
+When the store has no room for a commit:
+
+- Nothing is confirmed, so nothing is promised. What is written meanwhile joins the commit, the last word on a key as
+  ever, and it is tried again every RETRY_NS.
+- Room is made first: what may be erased ahead of other writes (`Erase.ahead`) is erased by itself, since the room for
+  the rest may be what these values take. All other writes stay one transaction.
+- It counts as full until nothing has lacked room for CALM_NS.
+"""
+
+from typing import Final
+
+from tidings.protocol.node._effects import Commit
+
+__all__ = ["CALM_NS", "LAZY_NS", "RETRY_NS", "Commits"]
+
+LAZY_NS: Final = 1_000_000_000
+RETRY_NS: Final = 1_000_000_000
+CALM_NS: Final = 3_000_000_000
+
+
+class _Writes:
+    """What is to be written, the last word on each key; `ahead` are the keys whose erasure may come first."""
+
+    __slots__ = ("ahead", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {}
+        self.ahead: set[str] = set()
+
+    def put(self, key: str, value: bytes | None, *, ahead: bool) -> None:
+        self.values[key] = value
+        if ahead:
+            self.ahead.add(key)
+        elif self.ahead:
+            self.ahead.discard(key)
+
+    def join(self, later: "_Writes") -> None:
+        self.values |= later.values
+        self.ahead = (self.ahead - later.values.keys()) | later.ahead
+
+
+class Commits:
+    """The writes of one node that are not yet durable; one commit at a time is under way."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        """Whether there was no room for the last commit."""
+        self.due_ns: int | None = None
+        """When to look again, if nobody asks for a sync before."""
+        self.retried = 0
+        """How many commits had to be tried again."""
+        self._is_under_way = False
+        self._makes_room = self._has_made_room = False  # the commit under way; the last one, since there was none
+        self._erasing: frozenset[str] = frozenset()  # what the commit under way erases ahead
+        self._calm_ns = 0  # the last time that room was lacking
+        self._waiting = _Writes()
+        self._tokens: list[int] = []  # syncs that wait for what waits
+        self._committing = _Writes()
+        self._covered: list[int] = []  # syncs that the commit under way is for
+
+    @property
+    def waiting(self) -> int:
+        """How many writes are in no commit yet."""
+        return len(self._waiting.values)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is durable, and nobody waits to hear so."""
+        return not (self._is_under_way or self._waiting.values or self._tokens)
+
+    def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
+        """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
+        self._waiting.put(key, value, ahead=ahead)
+
+    def sync(self, token: int) -> None:
+        """Make everything written so far durable."""
+        self._tokens.append(token)
+
+    def next(self, now_ns: int, *, hurry: bool = False) -> Commit | None:
+        """The commit to begin now, if there is one; an empty one is done at once."""
+        if self._is_under_way or not (self._waiting.values or self._tokens):
+            return None
+        if self.due_ns is None and not self._tokens:
+            self.due_ns = now_ns + LAZY_NS
+        is_early = self.due_ns is not None and now_ns < self.due_ns
+        if is_early and (self.is_full or not (self._tokens or hurry)):
+            return None
+        self.due_ns = None
+        self._is_under_way = True
+        if self.is_full and not self._has_made_room:
+            self._makes_room = True
+            self._erasing = frozenset(self._waiting.ahead)
+            return Commit(dict.fromkeys(sorted(self._erasing)), is_ahead=True)
+        self._committing, self._waiting = self._waiting, _Writes()
+        self._covered, self._tokens = self._tokens, []
+        return Commit(self._committing.values)
+
+    def done(self, now_ns: int) -> list[int]:
+        """The commit under way is durable; the syncs that it was for."""
+        self._is_under_way = False
+        if self._makes_room:
+            for key in self._erasing & self._waiting.ahead:  # but for what was stored again meanwhile
+                del self._waiting.values[key]
+            self._waiting.ahead -= self._erasing
+            self._makes_room, self._has_made_room = False, True
+            self.due_ns = now_ns  # now there may be room for the rest
+            return []
+        self.is_full = self._has_made_room = False
+        self._committing = _Writes()
+        covered, self._covered = self._covered, []
+        return covered
+
+    def refused(self, now_ns: int) -> None:
+        """The store has no room for the commit under way."""
+        self._is_under_way = False
+        self.is_full = True
+        self._calm_ns = now_ns
+        self.retried += 1
+        if not self._makes_room:
+            self._committing.join(self._waiting)
+            self._waiting, self._committing = self._committing, _Writes()
+            self._tokens = self._covered + self._tokens
+            self._covered = []
+        # At once if no room has been made yet; otherwise when something may have expired.
+        has_tried = self._makes_room or self._has_made_room
+        self._makes_room = self._has_made_room = False
+        self.due_ns = now_ns + RETRY_NS if has_tried else now_ns
+
+    def is_calm(self, now_ns: int) -> bool:
+        """Whether nothing has lacked room for a while."""
+        return not self.is_full and now_ns - self._calm_ns >= CALM_NS

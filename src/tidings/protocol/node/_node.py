@@ -1,0 +1,592 @@
+"""A node without I/O: everything between bytes in and bytes out, for a broker or a client.
+
+Bytes, the state of sockets, the results of the disk and the time come in; effects come out. `tidings.live` drives it
+with real sockets, files and clocks, `tidings.storm` with simulated ones; there is no other way to run a machine.
+
+- **Sessions.** A connection that was dialled begins with a preamble, one that came in with somebody else's; whoever has
+  not got that far within GRACE_NS is closed. Then it is the machine's, under the name that it was admitted by.
+- **The turn.** All that came over all connections since the last turn is one step of the machine, and what it causes
+  leaves as one write per connection.
+- **Congestion.** While a socket takes no more, the machine sends no events to that peer: they wait in its queue, where
+  the deadline decides. What it says besides events is short, but a peer that sends and never reads could make it pile
+  up: at `max_unread_bytes` of that the connection is closed.
+- **Rates.** Whoever sends faster than it may is not read from for a while.
+- **Commits** are grouped (`_commits`).
+- **Draining.** A node that drains dials nobody, and its machine takes no more events.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tidings.protocol._agenda import Agenda
+from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Send, SetTimer, Store, Sync
+from tidings.protocol._errors import DeniedError
+from tidings.protocol._machine import Machine
+from tidings.protocol.node._admission import Admission, Answer, Preamble, read_answer, read_preamble
+from tidings.protocol.node._commits import CALM_NS, Commits
+from tidings.protocol.node._dials import Dials, Target
+from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
+from tidings.protocol.node._framing import FramingError, Splitter, prefixed
+
+__all__ = ["GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
+
+GRACE_NS: Final = 5_000_000_000
+"""How long a connection may take to be opened and admitted."""
+STEP_BYTES: Final = 4 << 20
+"""So much may wait for one step of the machine: a turn in which very many connections have much to say has several."""
+_ASK_NS: Final = 500_000_000
+"""How long to wait before asking again where a broker is."""
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of each connection, and of their number."""
+
+    max_frame_bytes: int
+    max_unread_bytes: int = 64_000_000
+    """So much besides events may wait for a peer that does not read."""
+    max_connections: int = 20_000
+    rate_per_s: float | None = None
+    """How many events and requests a client may send per second; None: any number."""
+
+
+class Directory(msgspec.Struct, frozen=True, array_like=True):
+    """What a broker tells a client that it admits: its own name, and where the brokers of the network are reached."""
+
+    name: str
+    addresses: dict[str, str]
+
+
+class _State(Enum):
+    """Of a session. A question is asked or answered over a connection of its own, which is closed then."""
+
+    DIALLED = "dialled"
+    OPEN = "open"
+    ADMITTED = "admitted"
+    CLOSING = "closing"
+
+
+class _Session:
+    """One connection."""
+
+    __slots__ = (
+        "address",
+        "bucket",
+        "certified",
+        "name",
+        "peer",
+        "preamble",
+        "splitter",
+        "state",
+        "target",
+        "unread_bytes",
+        "unsent",
+        "unsent_answers_bytes",
+    )
+
+    def __init__(self, name: str, max_frame_bytes: int, target: Target | None, preamble: Preamble | None) -> None:
+        self.name = name
+        self.state = _State.DIALLED
+        self.target = target  # whom this node has dialled
+        self.preamble = preamble  # what it says first, if it was dialled
+        self.peer = ""  # who is at the other end, as admitted
+        self.address = ""
+        self.certified: Collection[str] = ()
+        self.splitter = Splitter(max_frame_bytes)
+        self.unsent: list[bytes] = []
+        self.unsent_answers_bytes = 0
+        self.unread_bytes = 0  # written besides events since the peer last had everything
+        self.bucket: _Bucket | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it is the machine's."""
+        return self.state is _State.ADMITTED
+
+
+class _Bucket:
+    """How much a client may send: it fills at the allowed rate, up to one second's worth."""
+
+    __slots__ = ("_allowance", "_filled_ns", "_rate_per_s")
+
+    def __init__(self, rate_per_s: float, now_ns: int) -> None:
+        self._rate_per_s = self._allowance = rate_per_s
+        self._filled_ns = now_ns
+
+    def take(self, count: int, now_ns: int) -> int:
+        """How long the client has to wait after so many."""
+        filled = self._allowance + (now_ns - self._filled_ns) * 1e-9 * self._rate_per_s
+        self._allowance = min(filled, self._rate_per_s) - count
+        self._filled_ns = now_ns
+        return round(max(-self._allowance / self._rate_per_s, 0.0) * 1e9)
+
+
+class Node:
+    """A machine with its sessions, its dialling and its commits.
+
+    `preamble` is what it says when it dials; `admission` whom it lets in (None: nobody); `answer` gives the answer to a
+    question of somebody who does not stay. Where `is_refusal_final`, whoever refuses this node is dialled no more.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        preamble: Preamble,
+        limits: ConnectionLimits,
+        chance: Callable[[], float],
+        admission: Admission | None = None,
+        answer: Callable[[Preamble], Answer] = lambda _: Answer(),
+        is_refusal_final: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.commits = Commits()
+        self.dials = Dials(chance)
+        self.admission = admission
+        self.directory = b""
+        """What clients are told when they are admitted."""
+        self.addresses: dict[str, str] = {}
+        """Where brokers are reached, as brokers have told."""
+        self.is_full = False
+        """Whether the store lacks room, or did a moment ago."""
+        self.is_deaf = False
+        """Whether nothing that comes is looked at any more."""
+        self._preamble = preamble
+        self._limits = limits
+        self._answer = answer
+        self._is_refusal_final = is_refusal_final
+        self._agenda = Agenda()
+        self._sessions: dict[str, _Session] = {}
+        self._strangers = 0  # sessions that are not admitted yet
+        self._came: list[tuple[_Session, list[bytes]]] = []  # since the last turn
+        self._came_bytes = 0
+        self._writers: list[_Session] = []  # who is sent something with this step
+        self._effects: list[NodeEffect] = []
+        self._shutting: list[Shut] = []  # after what they are sent
+        self._wanted: set[str] = set()  # brokers that the machine wants, and of which nobody has said where they are
+        self._is_asking = self._is_ending = False
+        self._machine_ns: int | None = None
+        self._timer_ns: int | None = None
+        self._numbers = 0
+
+    # -- coming to life, and the application -----------------------------------------------------------------------
+
+    def start(self, now_ns: int) -> list[NodeEffect]:
+        """The machine comes to life."""
+        self._carry_out(self.machine.start(now_ns))
+        return self._finish(now_ns)
+
+    def call(self, do: Callable[..., Any], now_ns: int, *what: Any, **more: Any) -> tuple[Any, list[NodeEffect]]:
+        """Call the machine with the time: what it returns besides effects, and the effects."""
+        result = do(*what, now_ns, **more)
+        effects, rest = (result[1], result[0]) if isinstance(result, tuple) else (result, None)
+        self._carry_out(effects)
+        return rest, self._finish(now_ns)
+
+    def end(self, reason: str, now_ns: int) -> list[NodeEffect]:
+        """Close all connections, and commit what is left without waiting for more."""
+        self._is_ending = self.is_deaf = True
+        for session in self._sessions.values():
+            self._shut(session, reason, at_once=False)
+        return self._finish(now_ns)
+
+    def drain(self, now_ns: int) -> list[NodeEffect]:
+        """Dial nobody any more, and take no more events; what is here is handed on."""
+        for name in list(self.dials.targets):
+            self._unwant(name)
+        self._carry_out(self.machine.drain(now_ns))
+        return self._finish(now_ns)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def want(self, name: str, address: str, server_name: str | None, now_ns: int) -> list[NodeEffect]:
+        """Have a connection with somebody from now on."""
+        self._want(name, address, server_name, now_ns)
+        return self._finish(now_ns)
+
+    def unwant(self, name: str, now_ns: int) -> list[NodeEffect]:
+        """Dial somebody no more; a connection that there is stays."""
+        self._unwant(name)
+        return self._finish(now_ns)
+
+    def opened(
+        self, connection: str, now_ns: int, *, address: str = "", certified: Collection[str] = ()
+    ) -> list[NodeEffect]:
+        """There is a connection: one that was dialled, or one that came in."""
+        session = self._sessions.get(connection)
+        if session is None:
+            session = self._session(connection, None, None, now_ns)
+            if len(self._sessions) > self._limits.max_connections:
+                self._shut(session, f"there are {self._limits.max_connections} connections, the most there may be")
+        session.address, session.certified = address, certified
+        if session.state is _State.DIALLED:
+            session.state = _State.OPEN
+            if session.preamble is not None:
+                self._put(session, msgspec.msgpack.encode(session.preamble), is_answer=True)
+        return self._finish(now_ns)
+
+    def lost(self, connection: str, reason: str, now_ns: int, *, code: str = "") -> list[NodeEffect]:
+        """A connection is gone, or could not be opened (with a code: it never will); what came before has come."""
+        self._take_in(now_ns)
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            self._end(session, reason, code, now_ns)
+        return self._finish(now_ns)
+
+    def congested(self, connection: str, now_ns: int, *, is_congested: bool) -> list[NodeEffect]:
+        """The socket takes no more for now, or takes more again."""
+        if connection in self._sessions:
+            self._carry_out(self.machine.congested(connection, is_congested, now_ns))
+        return self._finish(now_ns)
+
+    def wrote(self, connection: str, unsent_bytes: int, now_ns: int) -> list[NodeEffect]:
+        """So much of what was written to a connection has not left yet."""
+        session = self._sessions.get(connection)
+        if session is None:
+            return []
+        answers_bytes, session.unsent_answers_bytes = session.unsent_answers_bytes, 0
+        if not unsent_bytes:
+            session.unread_bytes = 0
+            return []
+        session.unread_bytes += answers_bytes
+        if session.unread_bytes <= self._limits.max_unread_bytes:
+            return []
+        self._shut(session, f"more than {self._limits.max_unread_bytes} bytes of answers wait to be read by it")
+        return self._finish(now_ns)
+
+    # -- the turn --------------------------------------------------------------------------------------------------
+
+    def received(self, connection: str, data: bytes) -> bool:
+        """Bytes have come; they are looked at in the next turn. Whether that has to be at once, as they are many."""
+        session = self._sessions.get(connection)
+        if session is None or session.state is _State.CLOSING or self.is_deaf:
+            return False
+        try:
+            frames = session.splitter.feed(data)
+        except FramingError as error:
+            self._shut(session, str(error))
+            return True
+        if frames:
+            self._came.append((session, frames))
+            self._came_bytes += len(data)
+        return self._came_bytes >= STEP_BYTES
+
+    @property
+    def is_stirred(self) -> bool:
+        """Whether a turn has something to do."""
+        return bool(self._came or self._writers or self._shutting)
+
+    def turn(self, now_ns: int) -> list[NodeEffect]:
+        """One step of the machine with all that has come; and what was caused since the last turn leaves."""
+        self._take_in(now_ns)
+        effects = self._finish(now_ns)
+        for session in self._writers:
+            if session.unsent:
+                effects.append(Write(session.name, prefixed(session.unsent)))
+                session.unsent = []
+        self._writers = []
+        if self._shutting:
+            effects += self._shutting
+            self._shutting = []
+        return effects
+
+    def _take_in(self, now_ns: int) -> None:
+        if not self._came:
+            return
+        came, self._came, self._came_bytes = self._came, [], 0
+        if self._strangers:
+            came = [(session, frames) for session, frames in came if self._let_in(session, frames, now_ns)]
+        self._carry_out(self.machine.receive_many(self._admitted(came, now_ns), now_ns))
+
+    def _admitted(self, came: list[tuple[_Session, list[bytes]]], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
+        """What the machine is to see, one connection after the other; whoever was too fast has to wait."""
+        machine = self.machine
+        for session, frames in came:
+            if not session.is_admitted:
+                continue
+            events = machine.events_in
+            yield session.name, frames
+            if session.bucket is not None:
+                # Of frames with events each event counts, and of others each frame.
+                wait_ns = session.bucket.take(max(machine.events_in - events, len(frames)), now_ns)
+                if wait_ns > 0:
+                    self._effects.append(Read(session.name, False))
+                    self._agenda.set(("read", session.name), now_ns + wait_ns)
+
+    # -- strangers -------------------------------------------------------------------------------------------------
+
+    def _let_in(self, session: _Session, frames: list[bytes], now_ns: int) -> bool:
+        """Whether a session is admitted, or has become so by its first frame, which is taken off then."""
+        if session.state is not _State.OPEN:
+            return session.is_admitted
+        first = frames.pop(0)
+        try:
+            if session.preamble is not None:
+                self._on_answer(session, session.preamble, read_answer(first), now_ns)
+            elif self.admission is not None:
+                self._on_preamble(session, self.admission, read_preamble(first), now_ns)
+            else:
+                self._shut(session, "nobody may come in here")
+        except DeniedError as error:
+            self._denied(session, error)
+        return session.is_admitted
+
+    def _on_preamble(self, session: _Session, admission: Admission, said: Preamble, now_ns: int) -> None:
+        """Who has come in."""
+        admission.require(said, session.certified)
+        if said.kind not in ("broker", "client"):
+            answer = Answer(detail=self.directory) if said.kind == "directory" else self._answer(said)
+            self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
+            self._shut(session, "answered", at_once=False)
+            return
+        detail = b"" if said.kind == "broker" else self.directory
+        self._put(session, msgspec.msgpack.encode(Answer(detail=detail)), is_answer=True)
+        rights = admission.rights_of(said.name) if said.kind == "client" else None
+        if said.kind == "client" and self._limits.rate_per_s is not None:
+            session.bucket = _Bucket(self._limits.rate_per_s, now_ns)
+        self._admit(session, said.kind, said.name, rights, now_ns)
+
+    def _on_answer(self, session: _Session, said: Preamble, answer: Answer, now_ns: int) -> None:
+        """Somebody who was dialled lets this node in, or answers its question."""
+        peer = "" if session.target is None else session.target.name
+        if said.kind != "broker":
+            peer = self._learn(session, answer)
+        if session.target is None:
+            self._shut(session, "answered", at_once=False)
+            return
+        self.dials.rename(session.target, peer)
+        self.dials.connected(session.target, now_ns)
+        self._admit(session, "broker", peer, None, now_ns)
+
+    def _admit(self, session: _Session, kind: Literal["broker", "client"], peer: str, rights: Any, now_ns: int) -> None:
+        session.state, session.peer = _State.ADMITTED, peer
+        self._strangers -= 1
+        self._agenda.cancel(("grace", session.name))
+        self._carry_out(self.machine.connected(session.name, now_ns, identity=(kind, peer), rights=rights))
+        self._effects.append(Admitted(session.name, peer, kind))
+
+    def _learn(self, session: _Session, answer: Answer) -> str:
+        """Where all brokers are, by one of them; its name."""
+        try:
+            directory = msgspec.msgpack.decode(answer.detail, type=Directory)
+        except msgspec.MsgspecError as error:
+            raise DeniedError("malformed", f"{session.address} does not say which broker it is: {error}") from None
+        self.addresses |= directory.addresses
+        return directory.name
+
+    def _denied(self, session: _Session, error: DeniedError) -> None:
+        target = session.target
+        if session.preamble is None:
+            self._report("warning", "denied", address=session.address, code=error.code, why=str(error))
+            self.machine.refused[error.code] += 1
+            self._put(session, msgspec.msgpack.encode(Answer(error.code, str(error))), is_answer=True)
+            self._shut(session, str(error), at_once=False)
+            return
+        if target is not None:
+            self._unreached(target, str(error), error.code)
+        self._shut(session, "not admitted")
+
+    # -- what the machine wants ------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        sessions, out = self._sessions, self._effects
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                session = sessions.get(effect.connection)  # type: ignore[union-attr]
+                if session is not None:
+                    self._put(session, effect.frame, is_answer=not effect.is_event)  # type: ignore[union-attr]
+            elif kind is SetTimer:
+                self._machine_ns = effect.at_ns  # type: ignore[union-attr]
+            elif kind is Store:
+                self.commits.write(effect.key, effect.value)  # type: ignore[union-attr]
+            elif kind is Erase:
+                self.commits.write(effect.key, None, ahead=effect.ahead)  # type: ignore[union-attr]
+            elif kind is Sync:
+                self.commits.sync(effect.token)  # type: ignore[union-attr]
+            elif kind is Close:
+                session = sessions.get(effect.connection)  # type: ignore[union-attr]
+                if session is not None:
+                    self._shut(session, effect.reason, at_once=False)  # type: ignore[union-attr]
+            elif kind is Connect:
+                self._wanted.add(effect.broker)  # type: ignore[union-attr]
+            elif kind is Disconnect:
+                self._disconnect(effect.broker)  # type: ignore[union-attr]
+            else:
+                out.append(effect)  # type: ignore[arg-type]
+
+    def _put(self, session: _Session, frame: bytes, *, is_answer: bool) -> None:
+        """Send a frame with this turn."""
+        if session.state is _State.CLOSING:
+            return
+        if not session.unsent:
+            self._writers.append(session)
+        session.unsent.append(frame)
+        if is_answer:
+            session.unsent_answers_bytes += len(frame)
+
+    def _shut(self, session: _Session, reason: str, *, at_once: bool = True) -> None:
+        """Close a connection; what comes over it from now on is not looked at."""
+        if session.state is not _State.CLOSING:
+            self._forget_stranger(session)
+            session.state = _State.CLOSING
+            if at_once:
+                session.unsent = []
+                self._effects.append(Shut(session.name, reason, at_once))
+            else:
+                self._shutting.append(Shut(session.name, reason, at_once))
+
+    # -- dialling --------------------------------------------------------------------------------------------------
+
+    def _session(self, name: str, target: Target | None, preamble: Preamble | None, now_ns: int) -> _Session:
+        session = self._sessions[name] = _Session(name, self._limits.max_frame_bytes, target, preamble)
+        self._strangers += 1
+        self._agenda.set(("grace", name), now_ns + GRACE_NS)
+        return session
+
+    def _want(self, name: str, address: str, server_name: str | None, now_ns: int) -> None:
+        if self.dials.want(name, address, server_name):
+            self._agenda.set(("dial", name), now_ns)
+
+    def _unwant(self, name: str) -> Target | None:
+        self._agenda.cancel(("dial", name))
+        return self.dials.targets.pop(name, None)
+
+    def _dial(self, address: str, server_name: str | None, target: Target | None, now_ns: int) -> None:
+        self._numbers += 1
+        name = f"out-{self._numbers}"
+        preamble = self._preamble if target is not None else msgspec.structs.replace(self._preamble, kind="directory")
+        session = self._session(name, target, preamble, now_ns)
+        session.address = address
+        if target is not None:
+            self.dials.dialled(target, name)
+        self._effects.append(Dial(name, address, server_name))
+
+    def _connect(self, now_ns: int) -> None:
+        """Dial the brokers that the machine wants; where one is to be found is asked until somebody knows."""
+        unknown = set()
+        for broker in sorted(self._wanted):
+            if broker in self.addresses:
+                self._want(broker, self.addresses[broker], broker, now_ns)
+            elif broker not in self.dials.targets:
+                unknown.add(broker)
+        self._wanted = unknown
+        if unknown and not self._is_asking:
+            self._is_asking = True
+            self._agenda.set(("ask",), now_ns + _ASK_NS)
+            for target in self.dials.targets.values():
+                if target.since_ns is not None:
+                    self._dial(target.address, target.server_name, None, now_ns)
+
+    def _disconnect(self, broker: str) -> None:
+        self._wanted.discard(broker)
+        target = self._unwant(broker)
+        if target is not None and target.connection is not None:
+            self._shut(self._sessions[target.connection], "the client has moved", at_once=False)
+
+    def _end(self, session: _Session, reason: str, code: str, now_ns: int) -> None:
+        self._forget_stranger(session)
+        self._agenda.cancel(("read", session.name))
+        target = session.target
+        if session.peer:
+            self._carry_out(self.machine.disconnected(session.name, now_ns))
+            self._effects.append(Parted(session.name, session.peer, session.address, reason))
+        elif session.preamble is None:
+            self._report("info", "stranger gone", address=session.address, why=reason)
+        elif target is not None and self.dials.targets.get(target.name) is target:
+            if session.state is _State.OPEN:
+                reason = f"the connection to {session.address} was lost before it was answered: {reason}"
+            self._unreached(target, reason, code)
+        if target is not None and self.dials.targets.get(target.name) is target:
+            self._agenda.set(("dial", target.name), self.dials.ended(target, now_ns))
+
+    def _forget_stranger(self, session: _Session) -> None:
+        if session.state in (_State.DIALLED, _State.OPEN):
+            self._strangers -= 1
+            self._agenda.cancel(("grace", session.name))
+
+    def _unreached(self, target: Target, why: str, code: str) -> None:
+        self._effects.append(Unreached(target.name, why, code, is_news=why != target.trouble))
+        target.trouble = why
+        if code and self._is_refusal_final:
+            self._unwant(target.name)
+
+    def _report(self, level: Literal["info", "warning", "error"], event: str, **facts: Any) -> None:
+        self._effects.append(Report(level, event, facts))
+
+    # -- time and disk ---------------------------------------------------------------------------------------------
+
+    def wake(self, now_ns: int) -> list[NodeEffect]:
+        """The time of the timer has come, or has passed."""
+        self._timer_ns = None
+        while (task := self._agenda.pop(now_ns)) is not None:
+            self._on_task(task, now_ns)
+        if self._machine_ns is not None and self._machine_ns <= now_ns:
+            self._machine_ns = None
+            self._carry_out(self.machine.wake(now_ns))
+        return self._finish(now_ns)
+
+    def _on_task(self, task: tuple[str, ...], now_ns: int) -> None:
+        match task:
+            case ("grace", name):
+                session = self._sessions[name]
+                way = "did not answer" if session.preamble is not None else "did not say who it is"
+                self._shut(session, f"{session.address} {way} within {GRACE_NS * 1e-9:g} s")
+            case ("dial", name):
+                target = self.dials.targets[name]
+                self._dial(target.address, target.server_name, target, now_ns)
+            case ("read", name):
+                self._effects.append(Read(name, True))
+            case ("ask",):
+                self._is_asking = False
+            case ("commit",):
+                pass  # every step ends with it
+            case ("calm",) if self.commits.is_calm(now_ns):
+                self.is_full = False
+                self._report("info", "store has room again")
+            case ("calm",):
+                self._agenda.set(("calm",), now_ns + CALM_NS)
+
+    def committed(self, now_ns: int) -> list[NodeEffect]:
+        """The commit under way is durable."""
+        for token in self.commits.done(now_ns):
+            self._carry_out(self.machine.synced(token, now_ns))
+        return self._finish(now_ns)
+
+    def refused(self, why: str, now_ns: int) -> list[NodeEffect]:
+        """The store has no room for the commit under way."""
+        self.commits.refused(now_ns)
+        if not self.is_full:
+            self.is_full = True
+            self._report("error", "store full", why=why, meanwhile="no event is acknowledged")
+        self._agenda.set(("calm",), now_ns + CALM_NS)
+        return self._finish(now_ns)
+
+    def _commit(self, now_ns: int) -> None:
+        commits = self.commits
+        while (commit := commits.next(now_ns, hurry=self._is_ending)) is not None:
+            if commit.writes or commit.is_ahead:
+                self._effects.append(commit)
+                return
+            for token in commits.done(now_ns):
+                self._carry_out(self.machine.synced(token, now_ns))
+        if commits.due_ns is not None:
+            self._agenda.set(("commit",), commits.due_ns)
+
+    def _finish(self, now_ns: int) -> list[NodeEffect]:
+        """What leaves with this step."""
+        if not self.commits.is_idle:
+            self._commit(now_ns)
+        if self._wanted:
+            self._connect(now_ns)
+        out = self._effects
+        due_ns = self._agenda.next_ns
+        if self._machine_ns is not None and (due_ns is None or self._machine_ns < due_ns):
+            due_ns = self._machine_ns
+        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
+            self._timer_ns = due_ns
+            out.append(SetTimer(due_ns))
+        self._effects = []
+        return out
