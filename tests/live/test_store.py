@@ -338,7 +338,7 @@ def test_a_broker_whose_store_was_full_goes_on_when_its_events_have_expired_and_
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(1.0):
                             for _ in range(50):
-                                await publisher.offer({"n": number}, payload=bytes(12_000), lifetime_s=10.0)
+                                await publisher.offer({"n": number}, payload=bytes(12_000), lifetime_s=6.0)
 
     async def status() -> bytes:
         asked = await asyncio.create_subprocess_exec(*RUN, "status", str(network.path), stdout=subprocess.PIPE)
@@ -346,7 +346,7 @@ def test_a_broker_whose_store_was_full_goes_on_when_its_events_have_expired_and_
 
     async def goes_on(number: int) -> None:
         async with connect(place.address("a"), name=f"q{number}", connect_s=60.0) as publisher:
-            await publisher.publish({"n": number}, payload=bytes(12_000), lifetime_s=10.0)
+            await publisher.publish({"n": number}, payload=bytes(12_000), lifetime_s=6.0)
 
     network = place.write("a", network='store_size = "4 MB"')
 

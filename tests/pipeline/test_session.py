@@ -187,6 +187,14 @@ SAY = "    spark._jvm.java.lang.System.out.println('of the JVM')\n"
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="where output goes is looked up in /proc")
+def test_the_jvm_does_not_have_our_standard_output(spark: Any) -> None:
+    jvm = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/fd")
+    assert (jvm / "1").readlink() == (jvm / "2").readlink() != Path("/proc/self/fd/1").readlink()
+
+
+@pytest.mark.full
+@pytest.mark.spark
 def test_what_spark_says_aloud_is_never_on_standard_output() -> None:
     code = OPEN + (
         "with open_session(master='local[1]', memory='1g', verbose=True) as spark:\n" + SAY + "    print('{}')\n"

@@ -1,6 +1,6 @@
 """Ages against the truth: in virtual time, between clocks that have nothing in common, it is known how old an event is.
 
-The clocks of `storm._network` begin anywhere and run up to 100 ppm fast or slow.
+The clocks of `frames` begin anywhere and run up to 100 ppm fast or slow.
 """
 
 from itertools import count, pairwise
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.protocol.frames import Network, Node
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver
 from tidings.storm._dice import Dice
-from tidings.storm._network import Network, Node
 
 MS = 10**6
 SECOND = 10**9

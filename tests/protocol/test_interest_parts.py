@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.protocol.conftest import SECOND, Wire
 
 from tidings.protocol import Broker, Close, Send, Store, wire
+from tidings.protocol.broker._interest_tables import TOGETHER
 from tidings.protocol.wire import MAX_FRAME_BYTES, Ask, Entry, Interest, InterestPart, decode, encode
+from tidings.protocol.wire._fields import MAX_PARTS
 
 SMALL = 120
 """Bytes: four subscriptions."""
@@ -65,8 +67,10 @@ def test_a_table_comes_part_by_part_to_who_asks_for_it(wire: Wire) -> None:
     wire.effects.clear()
     wire.settle()
     assert agree(wire)
-    assert wire.machines["b"].sent["InterestPart"] == len(asks(wire)) >= 10
-    assert asks(wire)[0] == Ask("b", "")
+    parts = wire.machines["b"].sent["InterestPart"]
+    assert parts >= 10
+    assert len(asks(wire)) == -(-parts // TOGETHER)
+    assert asks(wire)[0] == Ask("b", "", TOGETHER)
     assert len({ask.after for ask in asks(wire)}) == len(asks(wire))
     assert wire.machines["a"].is_ready  # as soon as all is known, and not before
 
@@ -350,10 +354,12 @@ def test_parts_that_never_end_are_given_up_and_the_link_is_kept() -> None:
         effects = machine.receive("b", part(after, names), NOW + number)
         assert all(size <= bound for size, bound in machine.bounds().values())
         assert not any(isinstance(effect, Close) for effect in effects)
-        if not asked(effects):
+        assert asked(effects) == ([] if number % TOGETHER or number > 10 else names[-1:])
+        if not machine.gossip.asked:
             break
         after = names[-1]
     assert number == 11  # a sixteenth more than the bound
+    assert machine.gossip.asked == {}
     assert machine.refused == {"too-many": 1}
     for later in range(300):  # it says so again and again, and nobody asks it again
         effects = machine.receive("b", encode(Interest("z", 5, 2 + later, 10 + later, 10 + later, 0)), NOW + 300)
@@ -392,19 +398,46 @@ def test_parts_that_nobody_asked_for_change_nothing() -> None:
     assert machine.view().interests == {}
     assert machine.gossip.asked["z"].entries == {}
     assert not machine.refused
-    assert asked(machine.receive("b", part("", ["a", "c"]), NOW)) == ["c"]
-    assert asked(machine.receive("b", part("", ["a", "c"]), NOW)) == []  # twice the same
+    for _ in range(2):  # twice the same
+        assert asked(machine.receive("b", part("", ["a", "c"]), NOW)) == []
+    assert machine.gossip.asked["z"].after == "c"
     machine.receive("b", part("c", ["d"], is_last=True), NOW)
     assert {name for name, _ in machine.view().interests["z"]} == {"a", "c", "d"}
 
 
 def test_parts_of_another_version_begin_anew_or_are_waited_for() -> None:
     machine = lacking_broker()
-    assert asked(machine.receive("b", part("", ["a", "c"]), NOW)) == ["c"]
+    machine.receive("b", part("", ["a", "c"]), NOW)
     assert asked(machine.receive("b", part("c", ["d"], version=8), NOW)) == []  # an older one
     assert asked(machine.receive("b", part("c", ["d"], version=10), NOW)) == [""]
     machine.receive("b", part("", ["b"], is_last=True, version=10), NOW)
     assert {name for name, _ in machine.view().interests["z"]} == {"b"}
+
+
+def test_a_part_that_is_missing_is_asked_for_as_soon_as_a_later_one_comes() -> None:
+    machine = lacking_broker()
+    machine.receive("b", part("", ["a", "c"]), NOW)
+    assert asked(machine.receive("b", part("d", ["e"]), NOW)) == ["c"]
+    assert asked(machine.receive("b", part("e", ["f"]), NOW)) == []  # once is enough
+    for after, names in (("c", ["d"]), ("d", ["e"]), ("e", ["f"])):
+        assert asked(machine.receive("b", part(after, names), NOW)) == []
+    assert asked(machine.receive("b", part("f", ["g"]), NOW)) == ["g"]
+    machine.receive("b", part("g", [], is_last=True), NOW)
+    assert {name for name, _ in machine.view().interests["z"]} == set("acdefg")
+
+
+def test_nobody_is_sent_more_parts_than_there_may_be() -> None:
+    net = Wire()
+    two(net, 40)
+    net.effects.clear()
+    machine = net.machines["b"]
+    machine.connected("a", net.now_ns)
+    machine.receive("a", encode(wire.Hello(wire.VERSION, "a", "broker", 10**15, 10)), net.now_ns)
+    for parts, answers in ((1, 1), (3, 3), (MAX_PARTS, 10), (MAX_PARTS + 1, 0)):
+        frame = msgspec.msgpack.encode([15, "b", "", parts])
+        sent = [decode(effect.frame) for effect in machine.receive("a", frame, net.now_ns) if isinstance(effect, Send)]
+        assert sum(isinstance(message, InterestPart) for message in sent) == answers
+    assert machine.refused == {"malformed": 1}
 
 
 def test_what_the_network_has_room_for_is_refused_at_home_and_the_client_told(wire: Wire) -> None:

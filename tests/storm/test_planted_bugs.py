@@ -7,6 +7,8 @@ import pytest
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
 from tidings.protocol.links._outbox import Outbox
+from tidings.protocol.node import Node
+from tidings.protocol.node._commits import Commits
 from tidings.storm import Storm, StormSettings, run_storm
 
 SETTINGS = StormSettings()
@@ -86,14 +88,58 @@ class QueuesWithoutBound(Broker):
         return super()._outbox(1_000_000 * max_queued)
 
 
+class EndsDiallingAfterNoAnswer(Node):
+    """Takes a dial that nobody answered for the end of dialling."""
+
+    def lost(self, connection: str, reason: str, now_ns: int, *, code: str = "") -> list[Any]:
+        session = self._sessions.get(connection)
+        if session is not None and session.target is not None and not session.peer and "did not answer" in reason:
+            self._unwant(session.target.name)
+        return super().lost(connection, reason, now_ns, code=code)
+
+
+class _ErasesInTurn(Commits):
+    """Erasures wait behind the commit that was refused."""
+
+    def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:  # noqa: ARG002
+        super().write(key, value)
+
+
+class NeverHasRoomAgain(Node):
+    """Erases what has expired with the commit that there is no room for."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.commits = _ErasesInTurn()
+
+
+class StaysCongested(Node):
+    """Does not hear that a socket is free again."""
+
+    def congested(self, connection: str, now_ns: int, *, is_congested: bool) -> list[Any]:
+        return super().congested(connection, now_ns, is_congested=True) if is_congested else []
+
+
+class ReadsOneFrame(Node):
+    """Of all that came over a connection with one read, looks at the first frame only."""
+
+    def turn(self, now_ns: int) -> list[Any]:
+        self._came = [(session, frames[:1]) for session, frames in self._came]
+        return super().turn(now_ns)
+
+
 @pytest.mark.parametrize(
     ("machines", "check", "first_seed"),
     [
-        pytest.param({"make_broker": AcknowledgesTooEarly}, "nothing-lost", 2, id="ack-too-early"),
+        pytest.param({"make_broker": AcknowledgesTooEarly}, "nothing-lost", 6, id="ack-too-early"),
         pytest.param({"make_client": DeliversEveryCopy}, "at-most-once", 0, id="no-dedupe-at-the-client"),
         pytest.param({"make_broker": ForgetsWhatItDelivered}, "last-hop-once", 0, id="no-dedupe-at-the-last-hop"),
         pytest.param({"make_broker": KeepsStaleRoutes}, "converges", 0, id="stale-route"),
         pytest.param({"make_broker": QueuesWithoutBound}, "within-bounds", 14, id="unbounded-queue"),
+        pytest.param({"node_type": EndsDiallingAfterNoAnswer}, "reconnects", 0, id="dialling-ends"),
+        pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 10, id="full-for-ever"),
+        pytest.param({"node_type": StaysCongested}, "nothing-lost", 4, id="congested-for-ever"),
+        pytest.param({"node_type": ReadsOneFrame}, "nothing-lost", 0, id="first-frame-only"),
     ],
 )
 def test_is_found(machines: dict[str, Any], check: str, first_seed: int) -> None:

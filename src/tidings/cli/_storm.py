@@ -20,6 +20,7 @@ EPILOG = (
     "Try:\n\ntidings storm --seed 7 --minutes 1 --brokers 7\n\n"
     "tidings storm --seeds 100 --processes 2 --json\n\n"
     "tidings storm --seeds 10000 --processes 2 --log storms.jsonl\n\n"
+    "tidings storm --seeds 100 --fault pause --fault disk-full\n\n"
     "tidings storm --seed 7 --out trace\n\n"
     "tidings storm --scenario examples/faults.toml --json"
 )
@@ -72,6 +73,15 @@ def storm(
     strategy: Annotated[
         str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead, plan or triage.")
     ] = "lookahead",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="KIND",
+            help="Only faults of this kind; may be given several times (default: all kinds).",
+            show_default=False,
+        ),
+    ] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Run storms in this many processes.")] = 1,
     out: Annotated[
         Path | None,
@@ -111,14 +121,18 @@ def storm(
         seed = 0 if seed is None else seed
         scheme = "bypass+buffer" if scheme is None else scheme
 
-        from tidings.storm import StormSettings, as_document, run_storms
+        from tidings.storm import KINDS, StormSettings, as_document, run_storms
 
+        unknown = sorted(set(fault or ()) - set(KINDS))
+        if unknown:
+            raise ConfigurationError(f"--fault {unknown[0]} is no kind of fault: there are {', '.join(KINDS)}")
         values = {
             "brokers": brokers,
             "clients": clients,
             "duration_s": minutes * 60.0,
             "scheme": scheme,
             "strategy": strategy,
+            "kinds": tuple(sorted(set(fault or ()))),
         }
         try:
             settings = msgspec.convert(values, StormSettings)
@@ -132,7 +146,7 @@ def storm(
             report = run_storms(settings, found, processes=processes, out=out, log=log, progress=pace)
         replay = (
             f"--minutes {minutes:g} --brokers {brokers} --clients {clients} --scheme {scheme} --strategy {strategy}"
-        )
+        ) + "".join(f" --fault {kind}" for kind in settings.kinds)
         if json:
             print_json(as_document(report) | {"storms_per_hour": round(pace.per_hour)})
         else:

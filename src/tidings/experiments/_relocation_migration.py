@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Confirmed, Deliver, Moved
-from tidings.storm import Connections, Dice, Network, Node
+from tidings.storm import Dice, Network, Process
 
 __all__ = ["MOVES", "TOGETHER", "Migration", "migrate"]
 
@@ -51,7 +51,6 @@ class _Trial:
         self._publishers = [f"p{number}" for number in range(together)]
         self._readers = {f"r{number}": broker for number, broker in enumerate(self._brokers[::3])}
         self._homes = {name: dice.one_of(self._brokers) for name in self._publishers} | self._readers
-        self._connections = Connections(self._network, dice, self._brokers, self._homes.items())
         self._published: set[tuple[str, int, int]] = set()
         self._accepted = 0
         self._came: dict[tuple[str, tuple[str, int, int]], int] = {}
@@ -83,9 +82,9 @@ class _Trial:
             network.join(client, broker, CLIENT_NS, CLIENT_NS / 10, 50.0)
         for broker in self._brokers:
             settings = BrokerSettings(name=broker, neighbours=graph[broker], window=WINDOW, tracing=False)
-            network.start(network.nodes[broker], Broker(settings))
-        for client in self._homes:
-            network.start(network.nodes[client], Client(ClientSettings(name=client)))
+            network.start_broker(network.processes[broker], Broker(settings), self._brokers)
+        for client, home in self._homes.items():
+            network.start_client(network.processes[client], Client(ClientSettings(name=client)), home)
         for reader in self._readers:
             network.at(0, self._call, reader, "subscribe", "all", "x >= 0")
         for publisher in self._publishers:
@@ -112,25 +111,26 @@ class _Trial:
         return {broker: frozenset(beside) for broker, beside in found.items()}
 
     def _call(self, name: str, what: str, *arguments: Any) -> Any:
-        node = self._network.nodes[name]
-        return self._network.call(node, getattr(node.machine, what), *arguments)
+        process = self._network.processes[name]
+        assert process.node is not None
+        return process.call(getattr(process.node.machine, what), *arguments)
 
     def _publish(self, publisher: str) -> None:
-        machine = self._network.nodes[publisher].machine
+        node = self._network.processes[publisher].node
+        assert node is not None
+        machine = node.machine
         assert isinstance(machine, Client)
         sequence = self._call(publisher, "publish", {"x": 1})
         self._published.add((publisher, machine.settings.epoch, sequence))
 
-    def _on_effect(self, node: Node, effect: Any) -> None:
+    def _on_effect(self, process: Process, effect: Any) -> None:
         if isinstance(effect, Deliver):
-            key = (node.name, effect.event)
+            key = (process.name, effect.event)
             self._came[key] = self._came.get(key, 0) + 1
         elif isinstance(effect, Confirmed):
             self._accepted += effect.kind == "publish"
         elif isinstance(effect, Moved):
             self._pauses_ms.append(effect.paused_ns / MS)
-        else:
-            self._connections.on_effect(node, effect)
 
 
 def migrate(seed: int, *, together: int = 1, moves: int = MOVES) -> Migration:

@@ -3,42 +3,53 @@
 Clients come and go between brokers meanwhile: a connection that is made while one of its ends is cut off is cut too.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from tidings.protocol import Client
+from tidings.storm._dice import Dice
 from tidings.storm._history import History
-from tidings.storm._network import Network, Node
+from tidings.storm._network import Network, Process
 from tidings.storm._plan import Fault, Plan
+from tidings.storm._sockets import Path
+from tidings.storm._strangers import send_garbage, send_impostor
 
-__all__ = ["FaultInjector"]
+__all__ = ["FaultInjector", "Victims"]
 
-_CUT_OFF: Final = ("isolate", "client-away")
+_JUMP_NS: Final = (-3600e9, 3600e9)
+_ROOM: Final = (0.6, 1.1)
+"""A store that becomes full has room for so much of what it holds: some of that has to go, or there is little left."""
+_SLOWER: Final = 15.0
+"""By so much links around an overloaded broker are slower."""
+
+
+class Victims(Protocol):
+    """What a storm can do for its faults."""
+
+    def start_broker(self, name: str) -> None:
+        """A broker starts from what its disk has kept."""
+
+    def end_life(self, process: Process, *, power: bool) -> None:
+        """A process is gone; what it has counted is kept."""
+
+    def restart_client(self, name: str) -> None:
+        """A client starts in a new process, and asks for what it wants anew."""
+
+    def overload(self, publisher: str) -> str:
+        """A publisher sends far more than its links carry; its home."""
 
 
 class FaultInjector:
     """Breaks and mends, as planned; what it does is in the history."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        network: Network,
-        history: History,
-        start_broker: Callable[[str], None],
-        before_crash: Callable[[Node], None],
-    ) -> None:
+    def __init__(self, plan: Plan, network: Network, history: History, dice: Dice, victims: Victims) -> None:
         self._plan = plan
         self._network = network
         self._history = history
-        self._start_broker = start_broker
-        self._before_crash = before_crash
-        self._active = 0
-        self._cut_off: Counter[str] = Counter()
-
-    def how_cut(self, one: str, other: str) -> int:
-        """How many faults a connection that is made now suffers from."""
-        return self._cut_off[one] + self._cut_off[other]
+        self._dice = dice
+        self._victims = victims
+        self._slowed: dict[Fault, list[Path]] = {}
+        self._skipped: set[Fault] = set()
 
     def schedule(self) -> None:
         """Put all of it on the network's agenda."""
@@ -46,97 +57,212 @@ class FaultInjector:
             self._network.at(fault.at_ns, self._break, fault)
             self._network.at(fault.until_ns, self._mend, fault)
 
+    def store_failed(self, process: Process) -> None:
+        """A broker whose store cannot be written ends; it is started again when the disk is whole."""
+        self._crash(process.name, power=False)
+
     def _break(self, fault: Fault) -> None:
         self._history.faults[fault.kind] += 1
-        self._active += 1
-        self._network.loss = max(self._plan.loss, self._plan.storm_loss)
-        match fault.kind:
-            case "crash":
-                self._crash(fault.place, loses_tail=fault.loses_tail)
-            case "blackout":
-                for broker in self._plan.brokers:
-                    self._crash(broker, loses_tail=True)
-            case "cut" | "half-cut" | "isolate":
-                self._cut(fault, 1)
-            case "reset" | "client-away":
-                for one, other in self._pairs(fault):
-                    self._disconnect(one, other)
-                self._cut(fault, 1)
-            case "client-slow":
-                self._pause(fault.place, paused=True)
+        process = self._network.processes.get(fault.place)
+        if process is None:
+            for broker in self._plan.brokers:
+                self._crash(broker, power=True)
+        elif fault.kind in _DISK:
+            _DISK[fault.kind](process, self._dice, True)
+        elif fault.kind in _BREAKERS:
+            _BREAKERS[fault.kind](self, fault, process)
 
     def _mend(self, fault: Fault) -> None:
-        self._active -= 1
-        if not self._active:
-            self._network.loss = self._plan.loss
-        match fault.kind:
-            case "crash":
-                self._start(fault.place)
-            case "blackout":
-                for broker in self._plan.brokers:
-                    self._start(broker)
-            case "cut" | "half-cut" | "isolate":
-                self._cut(fault, -1)
-            case "reset" | "client-away":
-                self._cut(fault, -1)
-                for one, other in self._pairs(fault):
-                    self._connect(one, other)
-            case "client-slow":
-                self._pause(fault.place, paused=False)
+        process = self._network.processes.get(fault.place)
+        if process is None:
+            for broker in self._plan.brokers:
+                self._start(broker)
+            return
+        if fault.kind in _DISK:
+            _DISK[fault.kind](process, self._dice, False)
+        if fault.kind in _MENDERS:
+            _MENDERS[fault.kind](self, fault, process)
 
-    def _crash(self, broker: str, *, loses_tail: bool) -> None:
-        node = self._network.nodes[broker]
-        if node.machine is None:
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def _crash(self, broker: str, *, power: bool) -> None:
+        process = self._network.processes[broker]
+        if process.node is None:
             return  # it is down already
-        self._before_crash(node)
-        self._network.crash(node, loses_tail=loses_tail)
+        self._victims.end_life(process, power=power)
         self._note("broker", broker, None, up=False)
-        if loses_tail:
-            self._history.tail_losses.append((self._network.now_ns, broker))
-            return  # the power is gone: nobody is told
-        for one, other in list(self._network.links):
-            if one == broker:
-                self._disconnect(other, one)
+        self._history.tail_losses.append((self._network.now_ns, broker))
 
     def _start(self, broker: str) -> None:
-        if self._network.nodes[broker].machine is not None:
+        process = self._network.processes[broker]
+        if process.node is not None:
             return  # another fault's end has started it
         self._note("broker", broker, None, up=True)
-        self._start_broker(broker)
-        for one, other in self._network.links:
-            if one == broker:
-                self._connect(other, one)
+        process.power_on()
+        if process.boot():
+            self._history.clock_jumps.append((self._network.now_ns, broker))
+        self._victims.start_broker(broker)
 
-    def _pairs(self, fault: Fault) -> list[tuple[str, str]]:
-        """The links, both ways, that a fault is about; half a cut is one way only."""
-        if fault.kind in _CUT_OFF:
-            return [pair for pair in self._network.links if fault.place in pair]
+    def _break_broker(self, fault: Fault, process: Process) -> None:
+        self._crash(fault.place, power=fault.power)
+        if fault.kind == "store-lost":
+            process.disk.lose()
+        elif fault.kind == "clock-jump":
+            process.wall_ns += round(self._dice.between(*_JUMP_NS))
+
+    def _mend_broker(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._start(fault.place)
+        if fault.kind == "store-lost":  # until its clients come back, nobody knows what they want
+            self._history.store_losses.append(self._network.now_ns)
+        elif fault.kind == "clock-jump":
+            self._history.clock_jumps.append((self._network.now_ns, fault.place))
+
+    def _break_client(self, fault: Fault, process: Process) -> None:
+        machine = None if process.node is None else process.node.machine
+        assert isinstance(machine, Client)
+        if machine.is_moving or machine.home is None:
+            # What a process that is gone had not finished nobody could finish for it.
+            self._skipped.add(fault)
+            self._history.faults[fault.kind] -= 1
+            return
+        self._victims.end_life(process, power=fault.power)
+
+    def _mend_client(self, fault: Fault, process: Process) -> None:
+        if fault not in self._skipped:
+            process.power_on()
+            self._victims.restart_client(fault.place)
+
+    def _pause(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        if process.node is not None:
+            process.pause()
+
+    def _resume(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        if process.is_paused:
+            process.resume()
+
+    def _mute(self, fault: Fault, process: Process) -> None:
+        process.is_mute = True
+        for other in self._plan.everybody:
+            self._network.reset(fault.place, other)
+
+    def _unmute(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        process.unmute()
+
+    # -- paths -----------------------------------------------------------------------------------------------------
+
+    def _cut(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._change_paths(fault, 1)
+
+    def _join(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._change_paths(fault, -1)
+
+    def _change_paths(self, fault: Fault, change: int) -> None:
+        if fault.kind == "reset" and change > 0:
+            self._network.reset(fault.place, fault.other)
         pairs = [(fault.place, fault.other), (fault.other, fault.place)]
-        return pairs[:1] if fault.kind == "half-cut" else pairs
+        for pair in pairs[:1] if fault.kind == "half-cut" else pairs:
+            path = self._network.path(*pair)
+            path.cut(change)
+            self._note("link", *pair, up=not path.cuts)
 
-    def _cut(self, fault: Fault, change: int) -> None:
-        if fault.kind in _CUT_OFF:
-            self._cut_off[fault.place] += change
-        for pair in self._pairs(fault):
-            link = self._network.links[pair]
-            link.is_cut += change
-            if pair[0] in self._plan.brokers and pair[1] in self._plan.brokers:
-                self._note("link", pair[0], pair[1], up=not link.is_cut)
+    def _isolate(self, fault: Fault, process: Process) -> None:
+        if fault.kind == "client-away":
+            for socket in list(process.sockets.values()):
+                self._network.reset(fault.place, socket.path.target)
+        self._network.cut_off_host(fault.place, 1)
+        self._note_links(fault.place)
 
-    def _connect(self, one: str, other: str) -> None:
-        node = self._network.nodes[one]
-        if node.machine is not None:
-            self._network.call(node, node.machine.connected, other)
+    def _join_again(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._network.cut_off_host(fault.place, -1)
+        self._note_links(fault.place)
 
-    def _disconnect(self, one: str, other: str) -> None:
-        node = self._network.nodes[one]
-        if node.machine is not None:
-            self._network.call(node, node.machine.disconnected, other)
+    def _overload(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        home = self._victims.overload(fault.place)
+        slowed = self._slowed[fault] = [path for pair, path in self._network.paths.items() if home in pair]
+        for path in slowed:
+            path.ns_per_byte *= _SLOWER
 
-    def _pause(self, client: str, *, paused: bool) -> None:
-        node = self._network.nodes[client]
-        assert isinstance(node.machine, Client)
-        self._network.call(node, node.machine.pause if paused else node.machine.resume)
+    def _unload(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        for path in self._slowed.pop(fault):
+            path.ns_per_byte /= _SLOWER
+
+    # -- everything else -------------------------------------------------------------------------------------------
+
+    def _slow(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        process.when_running(self._tell_credit, process, True)
+
+    def _quick(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        process.when_running(self._tell_credit, process, False)
+
+    def _tell_credit(self, process: Process, is_paused: bool) -> None:
+        machine = None if process.node is None else process.node.machine
+        assert isinstance(machine, Client)
+        process.call(machine.pause if is_paused else machine.resume)
+
+    def _garbage(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        send_garbage(self._network, self._dice, process)
+
+    def _impostor(self, fault: Fault, process: Process) -> None:
+        send_impostor(self._network, self._dice, process, fault.other)
+
+    def _note_links(self, place: str) -> None:
+        for pair, path in self._network.paths.items():
+            if place in pair and pair[0] in self._plan.brokers and pair[1] in self._plan.brokers:
+                self._note("link", *pair, up=not path.cuts)
 
     def _note(self, kind: str, source: str, target: str | None, *, up: bool) -> None:
         self._history.transitions.append((self._network.now_ns, kind, source, target, up))
+
+
+def _fill(process: Process, dice: Dice, is_broken: bool) -> None:
+    process.disk.limit_bytes = round(process.disk.size_bytes * dice.between(*_ROOM)) if is_broken else None
+
+
+def _slow_down(process: Process, dice: Dice, is_broken: bool) -> None:  # noqa: ARG001
+    process.disk.is_slow = is_broken
+
+
+def _damage(process: Process, dice: Dice, is_broken: bool) -> None:  # noqa: ARG001
+    process.disk.fails = is_broken
+
+
+_Step = Callable[[FaultInjector, Fault, Process], None]
+
+_DISK: Final[dict[str, Callable[[Process, Dice, bool], None]]] = {
+    "disk-full": _fill,
+    "disk-slow": _slow_down,
+    "disk-error": _damage,
+}
+_BREAKERS: Final[dict[str, _Step]] = {
+    "client-away": FaultInjector._isolate,
+    "client-restart": FaultInjector._break_client,
+    "client-slow": FaultInjector._slow,
+    "clock-jump": FaultInjector._break_broker,
+    "crash": FaultInjector._break_broker,
+    "cut": FaultInjector._cut,
+    "garbage": FaultInjector._garbage,
+    "half-cut": FaultInjector._cut,
+    "impostor": FaultInjector._impostor,
+    "isolate": FaultInjector._isolate,
+    "mute-listener": FaultInjector._mute,
+    "overload": FaultInjector._overload,
+    "pause": FaultInjector._pause,
+    "reset": FaultInjector._cut,
+    "store-lost": FaultInjector._break_broker,
+}
+_MENDERS: Final[dict[str, _Step]] = {
+    "client-away": FaultInjector._join_again,
+    "client-restart": FaultInjector._mend_client,
+    "client-slow": FaultInjector._quick,
+    "clock-jump": FaultInjector._mend_broker,
+    "crash": FaultInjector._mend_broker,
+    "cut": FaultInjector._join,
+    "disk-error": FaultInjector._mend_broker,
+    "half-cut": FaultInjector._join,
+    "isolate": FaultInjector._join_again,
+    "mute-listener": FaultInjector._unmute,
+    "overload": FaultInjector._unload,
+    "pause": FaultInjector._resume,
+    "reset": FaultInjector._join,
+    "store-lost": FaultInjector._mend_broker,
+}

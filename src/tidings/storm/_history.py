@@ -45,6 +45,7 @@ class Subscribed:
         "drops",
         "filter",
         "home",
+        "is_ordered",
         "late_ns",
         "max_delay_ns",
         "name",
@@ -60,7 +61,7 @@ class Subscribed:
         self.max_delay_ns: int | None = None
         self.price = 1.0
         self.late_ns = 0
-        self.drops = False
+        self.drops = self.is_ordered = False
         self.confirmed_ns: int | None = None
         self.until_ns: int | None = None
 
@@ -95,7 +96,10 @@ class Residence(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """An application got an event, after its client had held it for a while to restore order."""
+    """An application got an event, after its client had held it for a while to restore order.
+
+    A client that starts again has forgotten what it got in its `life` before.
+    """
 
     at_ns: int
     client: str
@@ -105,6 +109,7 @@ class Delivery(NamedTuple):
     age_ns: int
     home: str
     held_ns: int
+    life: int
 
 
 class Hop:
@@ -130,6 +135,13 @@ class History:
         self.transitions: list[tuple[int, str, str, str | None, bool]] = []
         self.local: list[tuple[int, str, EventId]] = []
         self.tail_losses: list[tuple[int, str]] = []
+        self.store_losses: list[int] = []
+        self.clock_jumps: list[tuple[int, str]] = []
+        self.intruders: list[str] = []
+        self.unerased: list[str] = []
+        self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
+        self.unconnected: list[str] = []
+        self.still_full: list[str] = []
         self.dropped: set[EventId] = set()
         self.drops: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -140,10 +152,10 @@ class History:
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
-    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str) -> None:
+    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int) -> None:
         """An application got an event, while its client was at home at this broker."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
-        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns))
+        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life))
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has another home, or stays."""

@@ -43,19 +43,19 @@ class Evidence(NamedTuple):
 
 
 def at_most_once(evidence: Evidence) -> Iterator[str]:
-    """No subscription gets an event twice."""
-    seen: set[tuple[str, str, EventId]] = set()
+    """No subscription gets an event twice in one life of its client."""
+    seen: set[tuple[str, int, str, EventId]] = set()
     for delivery in evidence.history.deliveries:
-        key = (delivery.client, delivery.subscription, delivery.event)
+        key = (delivery.client, delivery.life, delivery.subscription, delivery.event)
         if key in seen:
             yield f"{delivery.event} came twice to {delivery.client}/{delivery.subscription}, at {_s(delivery.at_ns)}"
         seen.add(key)
 
 
 def last_hop_once(evidence: Evidence) -> Iterator[str]:
-    """No broker takes an event for its clients twice, unless it lost the memory of it with its disk's tail."""
+    """No broker takes an event for its clients twice, unless a crash lost the memory of it, or its clock jumped."""
     losses: dict[str, list[int]] = defaultdict(list)
-    for at_ns, broker in evidence.history.tail_losses:
+    for at_ns, broker in (*evidence.history.tail_losses, *evidence.history.clock_jumps):
         losses[broker].append(at_ns)
     last: dict[tuple[str, EventId], int] = {}
     for at_ns, broker, event in evidence.history.local:
@@ -77,12 +77,12 @@ def no_mismatch(evidence: Evidence) -> Iterator[str]:
 
 
 def in_order(evidence: Evidence) -> Iterator[str]:
-    """Under `drop`, a publisher's events never go backwards."""
-    last: dict[tuple[str, str, str], int] = {}
+    """Under `drop`, the events of one life of a publisher never go backwards."""
+    last: dict[tuple[str, str, int, str, int], int] = {}
     for delivery in evidence.history.deliveries:
         if evidence.history.subscribed[delivery.client, delivery.subscription].drops:
-            publisher, _, sequence = delivery.event
-            key = (delivery.client, delivery.subscription, publisher)
+            publisher, epoch, sequence = delivery.event
+            key = (delivery.client, delivery.subscription, delivery.life, publisher, epoch)
             if sequence <= last.get(key, -1):
                 yield f"{delivery.event} came to {key[:2]} after {last[key]}, at {_s(delivery.at_ns)}"
             last[key] = max(sequence, last.get(key, -1))
@@ -100,8 +100,30 @@ def converges(evidence: Evidence) -> Iterator[str]:
         return  # what was lost is not told again
     if history.converged_ns is None:
         yield "not at the end: " + "; ".join(history.differences[:_MOST_TOLD])
-    elif history.converged_ns - plan.heal_ns > settings.converge_s * SECOND:
+    elif history.converged_ns - _calms(evidence)[-1][0] > settings.converge_s * SECOND:
         yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was mended"
+
+
+def reconnects(evidence: Evidence) -> Iterator[str]:
+    """After the last fault is mended, neighbours, and clients with their homes, are connected again in time."""
+    history, heal_ns = evidence.history, evidence.plan.heal_ns
+    settled_ns = history.settled_ns.get(heal_ns)
+    if history.unconnected:
+        yield f"not at the end: {', '.join(history.unconnected[:_MOST_TOLD])}"
+    elif settled_ns is None or settled_ns - heal_ns > evidence.settings.reconnect_s * SECOND:
+        yield f"not within {evidence.settings.reconnect_s:g} s after the last fault was mended: {settled_ns}"
+
+
+def store_recovers(evidence: Evidence) -> Iterator[str]:
+    """A full store gets rid of what its broker has let go of, and serves again when there is room."""
+    yield from evidence.history.unerased[:_MOST_TOLD]
+    for broker in evidence.history.still_full:
+        yield f"{broker} counts as full at the end, and has room"
+
+
+def nobody_else(evidence: Evidence) -> Iterator[str]:
+    """Nobody is admitted under a name whose token it does not have."""
+    yield from evidence.history.intruders[:_MOST_TOLD]
 
 
 def nothing_lost(evidence: Evidence) -> Iterator[str]:
@@ -114,7 +136,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
     for known in history.subscribed.values():
         if not known.drops:
             wanted.put(known.key, Filter.parse(known.filter))
-    calms = _Calms(evidence.plan.calms())
+    calms = _Calms(_calms(evidence))
     told = 0
     for published in history.published.values():
         if published.confirmed_ns is None or published.id in history.dropped:
@@ -132,16 +154,36 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
 
 
 def on_time_is_marked(evidence: Evidence) -> Iterator[str]:
-    """What is delivered as on time is on time by the true clock, but for the error of the estimate."""
+    """What is delivered as on time is on time by the true clock, but for the error of the estimate.
+
+    Not while links are overloaded: what crosses one of them before its clocks were compared may have taken seconds.
+    """
     history = evidence.history
+    overloads = [(fault.at_ns, fault.until_ns) for fault in evidence.plan.faults if fault.kind == "overload"]
     for delivery in history.deliveries:
         if delivery.late:
             continue
         published = history.published[delivery.event]
         known = history.subscribed[delivery.client, delivery.subscription]
+        if any(published.departed_ns < at_ns <= delivery.at_ns for at_ns, _ in history.clock_jumps) or any(
+            begin < delivery.at_ns and published.departed_ns < end for begin, end in overloads
+        ):
+            continue
         allowed_ns = _allowed_ns(published, known)
         if allowed_ns is not None and delivery.at_ns - published.departed_ns > allowed_ns + _ESTIMATE_NS:
             yield f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)} as on time, {_s(allowed_ns)} allowed"
+
+
+def _calms(evidence: Evidence) -> list[tuple[int, int]]:
+    """The calms as planned, each from when everybody was connected again, or should have been."""
+    latest_ns = round(evidence.settings.reconnect_s * SECOND)
+    settled_ns = evidence.history.settled_ns
+    found = []
+    for begin, end in evidence.plan.calms():
+        from_ns = min(settled_ns.get(begin, end), begin + latest_ns)
+        if from_ns < end:
+            found.append((from_ns, end))
+    return found
 
 
 class _Calms:
@@ -162,7 +204,7 @@ class _Calms:
 
 
 def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:
-    if known.confirmed_ns is None or not published.accepted_ns:
+    if known.confirmed_ns is None or not published.accepted_ns or _is_excused(evidence.history, published):
         return False
     settle_ns = evidence.settings.settle_s * SECOND
     for at_ns in published.accepted_ns:
@@ -180,6 +222,13 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
         until_ns = min(until_ns, known.until_ns)
     needed_ns = evidence.settings.recover_s * SECOND
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
+
+
+def _is_excused(history: History, published: Published) -> bool:
+    """Whether a store that held the event was lost later, or a clock that its age goes by has jumped."""
+    return any(at_ns > published.departed_ns for at_ns in history.store_losses) or any(
+        at_ns > published.departed_ns for at_ns, _ in history.clock_jumps
+    )
 
 
 def _allowed_ns(published: Published, known: Subscribed) -> int | None:
@@ -249,7 +298,7 @@ def moves_complete(evidence: Evidence) -> Iterator[str]:
     """A move that is asked for in a calm, and that no fault disturbs, is done in time."""
     needed_ns = round(evidence.settings.move_s * SECOND)
     settle_ns = round(evidence.settings.settle_s * SECOND)
-    calms = _Calms(evidence.plan.calms())
+    calms = _Calms(_calms(evidence))
     for move in evidence.history.moves:
         calm = calms.last_before(move.at_ns)
         if (move.failed or "").startswith("refused"):
@@ -273,5 +322,8 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "on-time-is-marked": on_time_is_marked,
     "one-home": one_home,
     "moves-complete": moves_complete,
+    "reconnects": reconnects,
+    "store-recovers": store_recovers,
+    "nobody-else": nobody_else,
 }
 """Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""

@@ -37,6 +37,7 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
     drops: dict[str, int]
     frames: int
     sent: dict[str, int]
+    covered: dict[str, int] = {}
     converged_s: tuple[float, ...]
 
     @property
@@ -108,6 +109,7 @@ def run_storms(
         drops=_total(result.drops for result in results),
         frames=sum(result.frames for result in results),
         sent=_total(result.sent for result in results),
+        covered=_total(result.covered for result in results),
         converged_s=tuple(result.converged_s for result in results if result.converged_s is not None),
     )
 
@@ -145,6 +147,7 @@ def _broken_off(seed: int, error: Exception) -> StormResult:
         drops={},
         frames=0,
         sent={},
+        covered={},
         converged_s=None,
         digest="",
     )

@@ -5,22 +5,25 @@ Faults come in two bursts with a calm in between, and end in time for the networ
     0 ---- burst ---- calm ---- burst ---- calm, publishing goes on ---- publishing ends ---- end
 
 A blackout takes the power from all brokers at the same moment: what was promised and not yet on a disk is gone
-everywhere. A calm is free of faults but not of nuisance: frames are still lost, doubled and overtaken, at the seed's
-own rates. Clients are told to move to other brokers all the time, in calms and in bursts, one by one, several at once,
-and on or back again when they have hardly arrived.
+everywhere. A calm is free of faults but not of nuisance: event loops are busy, bytes arrive in pieces, strangers come,
+and in some storms buffers are so small that congestion is normal. Clients are told to move to other brokers all the
+time, in calms and in bursts, one by one, several at once, and on or back again when they have hardly arrived.
 
 How much is published is the seed's own too: each octave of rates is as likely, over a factor of BUSIEST, with the mean
 that the settings name. Faults and moves are as many in a quiet storm as in a busy one.
 """
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tidings.protocol import Relocation
 from tidings.storm._dice import Dice
+from tidings.storm._kinds import HARMLESS, KINDS, PLACES, WEIGHTS, FaultKind
 from tidings.storm._settings import StormSettings
+from tidings.storm._sockets import SocketFigures
 
 __all__ = ["ClientPlan", "Fault", "LinkPlan", "Move", "Plan", "Publication", "SubscriptionPlan", "make_plan"]
 
@@ -53,7 +56,19 @@ BUSIEST = 10.0
 MOVING = (0.05, 0.85)
 """When clients move, as shares of the storm."""
 
-FaultKind = Literal["crash", "blackout", "cut", "half-cut", "isolate", "reset", "client-away", "client-slow"]
+LEAST_FULL_NS = 6e9
+"""A store stays full for so long at least: events have to expire meanwhile."""
+SPLITTING = 0.03
+"""How often what is sent arrives in two pieces, in storms with faults."""
+UNHEARD_S = (4.0, 6.0)
+"""How long a system waits for an acknowledgement: 15 s in life, but storms are short."""
+BUSY_MS = ((1.0, 5.0), (2.0, 30.0), (5.0, 80.0))
+"""How long event loops take before they read: usually at most the first, sometimes up to the second."""
+BUFFERS = (
+    SocketFigures(),
+    SocketFigures(buffer_bytes=16_384, high_bytes=8_192, low_bytes=2_048),
+    SocketFigures(buffer_bytes=2_048, high_bytes=1_024, low_bytes=256),
+)
 
 
 class Fault(NamedTuple):
@@ -64,7 +79,8 @@ class Fault(NamedTuple):
     kind: FaultKind
     place: str
     other: str
-    loses_tail: bool
+    power: bool
+    """Whether the power fails, so that nobody is told."""
 
 
 class Move(NamedTuple):
@@ -128,11 +144,14 @@ class Plan(NamedTuple):
     rate_per_s: float
     end_ns: int
     heal_ns: int
-    loss: float
-    storm_loss: float
-    doubling: float
-    overtaking: float
+    figures: SocketFigures
+    busy_ms: tuple[float, float]
     is_tight: bool
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """The names of all hosts."""
+        return (*self.brokers, *(client.name for client in self.clients))
 
     def graph(self) -> dict[str, frozenset[str]]:
         """The overlay as planned: the neighbours of every broker."""
@@ -147,7 +166,7 @@ class Plan(NamedTuple):
         """The intervals in which nothing is broken, from first to last."""
         edges: list[tuple[int, int]] = []
         free_ns = 0
-        for fault in sorted(self.faults):
+        for fault in sorted(fault for fault in self.faults if fault.kind not in HARMLESS):
             if fault.at_ns > free_ns:
                 edges.append((free_ns, fault.at_ns))
             free_ns = max(free_ns, fault.until_ns)
@@ -169,8 +188,8 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     ]
     moving = Dice(np.random.default_rng([seed, 3]))
     relocation = moving.one_of(RELOCATIONS) if settings.relocation == "mixed" else settings.relocation
-    faults = tuple(_faults(dice, brokers, links, clients, end_ns)) if settings.faults else ()
-    heal_ns = max((fault.until_ns for fault in faults), default=0)
+    faults = tuple(_faults(dice, settings, brokers, links, clients, end_ns)) if settings.faults else ()
+    heal_ns = max((fault.until_ns for fault in faults if fault.kind not in HARMLESS), default=0)
     rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
     return Plan(
         brokers=brokers,
@@ -184,10 +203,8 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         rate_per_s=rate_per_s,
         end_ns=end_ns,
         heal_ns=heal_ns,
-        loss=dice.one_of((0.0, 0.01, 0.03)) if settings.faults else 0.0,
-        storm_loss=dice.one_of((0.0, 0.05, 0.2)) if settings.faults else 0.0,
-        doubling=dice.one_of((0.0, 0.02)) if settings.faults else 0.0,
-        overtaking=dice.one_of((0.0, 0.05)) if settings.faults else 0.0,
+        figures=_figures(dice) if settings.faults else SocketFigures(),
+        busy_ms=dice.one_of(BUSY_MS) if settings.faults else BUSY_MS[0],
         is_tight=dice.happens(0.2) if settings.faults else False,
     )
 
@@ -272,8 +289,9 @@ def _publications(dice: Dice, rate_per_s: float, clients: tuple[ClientPlan, ...]
         if at_ns >= end_ns * PUBLISHING_ENDS:
             return found
         publisher = dice.one_of(publishers)
-        together = range(4 if dice.happens(0.1) else 1)
-        found += [_publication(dice, publisher, round(at_ns) + step * 1_000_000) for step in together]
+        together = range(4 if dice.happens(0.15) else 1)
+        apart_ns = 1_000_000 if dice.happens(0.5) else 0
+        found += [_publication(dice, publisher, round(at_ns) + step * apart_ns) for step in together]
 
 
 def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
@@ -289,39 +307,88 @@ def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
     return Publication(at_ns, publisher, attributes, lifetime_ns, dice.whole(400))
 
 
+def _figures(dice: Dice) -> SocketFigures:
+    buffers = dice.one_of(BUFFERS)
+    unheard_ns = round(dice.between(*UNHEARD_S) * SECOND)
+    return SocketFigures(
+        buffer_bytes=buffers.buffer_bytes,
+        high_bytes=buffers.high_bytes,
+        low_bytes=buffers.low_bytes,
+        unheard_ns=unheard_ns,
+        splitting=SPLITTING,
+    )
+
+
 def _faults(
-    dice: Dice, brokers: tuple[str, ...], links: list[LinkPlan], clients: tuple[ClientPlan, ...], end_ns: int
+    dice: Dice,
+    settings: StormSettings,
+    brokers: tuple[str, ...],
+    links: list[LinkPlan],
+    clients: tuple[ClientPlan, ...],
+    end_ns: int,
 ) -> list[Fault]:
     between = [link for link in links if link.one in brokers and link.other in brokers]
+    wanted = settings.kinds or KINDS
+    kinds = [kind for kind in KINDS if kind in wanted and (between or PLACES[kind] != "link")]
+    drawn = [kind for kind in kinds for _ in range(WEIGHTS[kind])]
     found = []
-    kinds: tuple[FaultKind, ...] = ("crash", "crash", "crash", "cut", "half-cut", "isolate", "reset")
-    kinds += ("client-away", "client-slow")
     for begin, end in BURSTS:
         first_ns, last_ns = begin * end_ns, end * end_ns
-        for _ in range(3 + dice.whole(8)):
+        for _ in range(3 + dice.whole(8) if drawn else 0):
+            kind = dice.one_of(drawn)
             at_ns = dice.between(first_ns, last_ns)
-            lasts_ns = min(dice.between(0.05, 1.0) ** 2 * 12e9, last_ns - at_ns)
-            kind = dice.one_of(kinds)
-            place = other = dice.one_of(brokers)
-            if kind in ("cut", "half-cut", "reset") and between:
-                link = dice.one_of(between)
-                place, other = (link.one, link.other) if dice.happens(0.5) else (link.other, link.one)
-            elif kind in ("cut", "half-cut", "reset"):
-                kind = "crash"
-            elif kind in ("client-away", "client-slow"):
-                place = other = dice.one_of(clients).name
-            found.append(Fault(round(at_ns), round(at_ns + lasts_ns), kind, place, other, dice.happens(0.6)))
-        if dice.happens(0.5):
+            lasts_ns = dice.between(0.05, 1.0) ** 2 * 12e9
+            if kind == "disk-full":
+                at_ns, lasts_ns = min(at_ns, last_ns - LEAST_FULL_NS), LEAST_FULL_NS + lasts_ns
+            lasts_ns = min(lasts_ns, last_ns - at_ns)
+            place, other = _place(dice, kind, brokers, between, clients)
+            found.append(Fault(round(at_ns), round(at_ns + lasts_ns), kind, place, other, dice.happens(0.5)))
+        if "blackout" in kinds and dice.happens(0.5):
             at_ns = dice.between(first_ns, last_ns)
             until_ns = min(at_ns + dice.between(0.1e9, 3e9), last_ns)
             found.append(Fault(round(at_ns), round(until_ns), "blackout", "", "", True))
+    for kind in sorted(HARMLESS.intersection(kinds)):  # strangers come at any time
+        for _ in range(dice.whole(3)):
+            at_ns = round(dice.between(0.02, 0.95) * end_ns)
+            found.append(Fault(at_ns, at_ns, kind, dice.one_of(brokers), dice.one_of(clients).name, False))
     return _apart(sorted(found))
 
 
+def _place(
+    dice: Dice,
+    kind: FaultKind,
+    brokers: tuple[str, ...],
+    between: Sequence[LinkPlan],
+    clients: tuple[ClientPlan, ...],
+) -> tuple[str, str]:
+    """Where a fault is: a link has two ends, everything else one."""
+    if PLACES[kind] == "link":
+        link = dice.one_of(between)
+        return (link.one, link.other) if dice.happens(0.5) else (link.other, link.one)
+    if kind in HARMLESS:
+        return dice.one_of(brokers), dice.one_of(clients).name
+    if PLACES[kind] == "publisher":
+        place = dice.one_of([client.name for client in clients if client.advertises])
+    elif PLACES[kind] == "client" or (PLACES[kind] == "anybody" and dice.happens(0.5)):
+        place = dice.one_of(clients).name
+    else:
+        place = dice.one_of(brokers)
+    return place, place
+
+
 def _apart(faults: list[Fault]) -> list[Fault]:
-    """What is broken already does not break again before it is mended."""
+    """What is broken already does not break again before it is mended.
+
+    A store is lost only where the clock never jumps: without either, a broker could not tell its lives apart.
+    """
+    jumping = {fault.place for fault in faults if fault.kind == "clock-jump"}
     kept: list[Fault] = []
     for fault in faults:
-        if not any(fault.place in (k.place, k.other) and k.until_ns >= fault.at_ns for k in kept):
+        if fault.kind == "store-lost" and fault.place in jumping:
+            continue
+        is_harmless = fault.kind in HARMLESS
+        if is_harmless or not any(
+            fault.place in (k.place, k.other) and k.until_ns >= fault.at_ns for k in kept if k.kind not in HARMLESS
+        ):
             kept.append(fault)
     return kept

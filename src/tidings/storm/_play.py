@@ -1,4 +1,4 @@
-"""A scenario on the real protocol: the same events, the same failures as in the simulator, frame by frame.
+"""A scenario on the real protocol: the same events, the same failures as in the simulator, turn by turn.
 
 The simulator (`tidings.simulation.failing`) draws what is published and what fails; the same publications meet the same
 outages here, carried by the real brokers and clients in virtual time. So the two differ by what the protocol does, and
@@ -6,8 +6,8 @@ by no noise of their own. What is counted is what the simulator counts: of the e
 subscription matches, the share that arrives within the tighter of the two deadlines.
 
 As in the model: clients sit at their home brokers, and what is published while the home broker is down is lost; brokers
-take no time to process; neighbours notice an outage, and its end, `detection_s` later. Refresh, time-out and retry
-are the scenario's. Pings only measure here, so they are as rare as refreshes.
+take no time to process; neighbours notice an outage, and its end, `detection_s` later: connections are reset then, and
+dialled again. Refresh, time-out and retry are the scenario's. Pings only measure here: they are as rare as refreshes.
 
 Where the protocol differs from the model of paper D, by design: subscriptions are durable at every broker, so neither a
 crash nor a missed refresh empties a table (`static` is as good as `periodic`), and a refresh is one flood for each home
@@ -30,8 +30,9 @@ from tidings.simulation import Options, Result
 from tidings.simulation.failing import FailingRun, plan_failing
 from tidings.storm._dice import Dice
 from tidings.storm._garbage import seldom_collected
-from tidings.storm._network import Network, Node
+from tidings.storm._network import Network, Process
 from tidings.storm._script import Script
+from tidings.storm._sockets import SocketFigures
 
 __all__ = ["PlayResult", "PlayedSubscription", "play"]
 
@@ -137,7 +138,7 @@ class _Play:
             if progress is not None:
                 progress(share / 100)
         for broker in self._graph:
-            self._count(self._network.nodes[broker])
+            self._count(self._network.processes[broker])
         return self._result()
 
     def _result(self) -> PlayResult:
@@ -176,19 +177,20 @@ class _Play:
 
     def _set_up(self) -> None:
         scene, network = self._scene, self._network
+        network.figures = SocketFigures(unheard_ns=_LONGEST_NS)  # what the scenario does not say is noticed at once
         for name in (*self._graph, *scene.homes):
-            node = network.add(name)
-            node.rate, node.offset_ns = 1.0, SECOND  # the model has one clock
+            process = network.add(name)
+            process.rate, process.offset_ns = 1.0, SECOND  # the model has one clock
         for link in scene.topology.links:
-            if (link.source, link.target) not in network.links:
+            if (link.source, link.target) not in network.paths:
                 network.join(link.source, link.target, 0.0, 0.0, 0.0)
-            network.links[link.source, link.target].draw = _drawing(link, self._generator)
+            network.paths[link.source, link.target].draw = _drawing(link, self._generator)
         for client, home in scene.homes.items():
             network.join(client, home, 0.0, 0.0, 0.0)
         for broker in self._graph:
             self._start(broker)
-        for client in scene.homes:
-            network.start(network.nodes[client], Client(self._client_settings(client)))
+        for client, home in scene.homes.items():
+            network.start_client(network.processes[client], Client(self._client_settings(client)), home)
         for subscription in scene.subscriptions:
             network.at(SECOND, self._subscribe, subscription)
         for at_ns, component, is_up in self._script.transitions:
@@ -240,20 +242,25 @@ class _Play:
         )
 
     def _start(self, name: str) -> None:
-        node = self._network.nodes[name]
-        broker = _CountingBroker(self._broker_settings(name), dict(node.disk.kept))
+        process = self._network.processes[name]
+        broker = _CountingBroker(self._broker_settings(name), dict(process.disk.kept))
         broker.between = self._between
-        self._network.start(node, broker)
+        self._network.start_broker(process, broker, self._graph)
 
     # -- what happens --------------------------------------------------------------------------------------------
 
+    def _client(self, name: str) -> tuple[Process, Client]:
+        process = self._network.processes[name]
+        assert process.node is not None
+        machine = process.node.machine
+        assert isinstance(machine, Client)
+        return process, machine
+
     def _subscribe(self, subscription: Any) -> None:
-        node = self._network.nodes[subscription.subscriber]
-        assert isinstance(node.machine, Client)
+        process, machine = self._client(subscription.subscriber)
         allowed_s = subscription.max_delay_s
-        self._network.call(
-            node,
-            node.machine.subscribe,
+        process.call(
+            machine.subscribe,
             subscription.id,
             str(subscription.filter),
             max_delay_ns=None if allowed_s is None else round(allowed_s * SECOND),
@@ -266,16 +273,16 @@ class _Play:
         is_counted = publication.at_ns >= self._scene.warmup_s * SECOND
         wanted = [self._scene.subscriptions[each] for each in publication.matches] if is_counted else []
         self._matched.update(subscription.id for subscription in wanted)
-        if self._network.nodes[self._scene.homes[name]].machine is None:
+        if self._network.processes[self._scene.homes[name]].node is None:
             self._refused += 1
             return
-        node = self._network.nodes[name]
-        assert isinstance(node.machine, Client)
-        sequence, effects = node.machine.publish(
+        process, machine = self._client(name)
+        sequence = process.call(
+            machine.publish,
             publication.attributes,
-            node.clock_ns(self._network.now_ns),
             payload=bytes(publication.size_bytes),
             lifetime_ns=publication.lifetime_ns,
+            waits=True,
         )
         allowed = {
             each.id: min(
@@ -285,9 +292,9 @@ class _Play:
             for each in wanted
         }
         self._open[name, sequence] = (self._network.now_ns, allowed)
-        self._network.step(node, effects)
+        process.call(machine.send)
 
-    def _on_effect(self, node: Node, effect: Any) -> None:  # noqa: ARG002
+    def _on_effect(self, process: Process, effect: Any) -> None:  # noqa: ARG002
         if type(effect) is Deliver:
             publisher, _, sequence = effect.event
             departed_ns, allowed = self._open[publisher, sequence]
@@ -303,16 +310,18 @@ class _Play:
         if component < len(brokers):
             name = brokers[component].name
             pairs = [(other, name) for other in (*self._graph[name], *self._clients_of(name))]
+            process = self._network.processes[name]
             if is_up:
+                process.power_on()
                 self._start(name)
             else:
-                self._count(self._network.nodes[name])
-                self._network.crash(self._network.nodes[name], loses_tail=False)
+                self._count(process)
+                process.kill(power=True)  # nobody is told: that is what `detection_s` is for
         else:
             pairs = []
             for number, link in enumerate(self._scene.topology.links):
                 if self._scene.link_components[number] == component - len(brokers):
-                    self._network.links[link.source, link.target].is_cut = 0 if is_up else 1
+                    self._network.paths[link.source, link.target].cut(-1 if is_up else 1)
                     pairs += [(link.source, link.target), (link.target, link.source)]
         for one, other in pairs:
             self._network.at(later_ns, self._notice, one, other, is_up)
@@ -321,17 +330,24 @@ class _Play:
         return [client for client, home in self._scene.homes.items() if home == broker]
 
     def _notice(self, one: str, other: str, is_up: bool) -> None:
-        node = self._network.nodes[one]
-        if node.machine is not None:
-            self._network.call(node, node.machine.connected if is_up else node.machine.disconnected, other)
+        """One end resets its connections with the other, and dials it no more; or dials it again, if it is to."""
+        process = self._network.processes[one]
+        if process.node is None:
+            return
+        if not is_up:
+            self._network.reset(one, other)
+        if one in self._scene.homes or one < other:
+            process.unwant(other)
+            if is_up:
+                process.want(other)
 
-    def _count(self, node: Node) -> None:
-        if node.machine is not None:
-            self._resent += node.machine.counts["resent"]
+    def _count(self, process: Process) -> None:
+        if process.node is not None:
+            self._resent += process.node.machine.counts["resent"]
 
 
 def _drawing(link: SceneLink, generator: np.random.Generator) -> Callable[[int], tuple[float, float]]:
-    """How long a frame is sent and travels, by the scenario's laws."""
+    """How long a frame is sent and travels, by the scenario's distributions."""
     propagation, slowness = link.propagation, link.slowness
 
     def draw(size_bytes: int) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -20,22 +21,43 @@ from tidings.protocol import (
     Note,
     RequestError,
 )
+from tidings.protocol.node import Admitted, ConnectionLimits, Node
 from tidings.scheduling import strategy
-from tidings.storm._connections import Connections
 from tidings.storm._dice import Dice
 from tidings.storm._faults import FaultInjector
 from tidings.storm._garbage import seldom_collected
 from tidings.storm._history import History, Moving, Published, Residence, Subscribed
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
-from tidings.storm._network import Network, Node
-from tidings.storm._plan import Move, Plan, Publication, SubscriptionPlan, make_plan
+from tidings.storm._network import Network, Process
+from tidings.storm._plan import ClientPlan, Move, Plan, Publication, SubscriptionPlan, make_plan
 from tidings.storm._settings import StormSettings
+from tidings.storm._strangers import Stranger
+from tidings.storm._watch import connections_missing, leftovers_in_full_stores, stores_still_full
 
 __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
 
 MS: Final = 10**6
 SECOND: Final = 10**9
 _LOOK_NS: Final = SECOND // 2
+_COVERED: Final = (
+    "commits_refused",
+    "commits_retried",
+    "congested",
+    "connections_reset",
+    "connections_timed_out",
+    "dials_refused",
+    "dials_unanswered",
+    "glued_frames",
+    "groups_over_one",
+    "half_open",
+    "paused",
+    "split_frames",
+    "turns_with_several_frames",
+)
+"""What the storm has to try, counted; a test sees to it that it does."""
+_OVERLOAD_BYTES: Final = (500, 4_000)
+_OVERLOAD_EVENTS: Final = (30, 80)
+_OVERLOAD_AT_ONCE: Final = 20
 _TRACED: Final = 10
 """Few events make a session here: publishers move on noise, and often."""
 
@@ -57,6 +79,7 @@ class StormResult(msgspec.Struct, frozen=True, kw_only=True):
     drops: dict[str, int]
     frames: int
     sent: dict[str, int]
+    covered: dict[str, int]
     converged_s: float | None
     digest: str
 
@@ -71,25 +94,27 @@ class Storm:
         *,
         make_broker: BrokerMaker = Broker,
         make_client: ClientMaker = Client,
+        node_type: type[Node] = Node,
     ) -> None:
         self.settings = settings
         self.seed = seed
         self.plan: Plan = make_plan(settings, seed)
         self.history = History()
-        self.network = Network(Dice(np.random.default_rng([seed, 2])), self._on_effect)
+        self.network = Network(
+            Dice(np.random.default_rng([seed, 2])),
+            self._on_effect,
+            node_type=node_type,
+            on_store_failed=lambda process: self._faults.store_failed(process),
+        )
+        self._dice = Dice(np.random.default_rng([seed, 4]))
         self._make_broker = make_broker
         self._make_client = make_client
         self._graph = self.plan.graph()
-        self._first_homes = {client.name: client.home for client in self.plan.clients}
-        self._faults = FaultInjector(self.plan, self.network, self.history, self.start_broker, self._count_sent)
-        self._connections = Connections(
-            self.network,
-            Dice(np.random.default_rng([seed, 4])),
-            self.plan.brokers,
-            self._first_homes.items(),
-            self._faults.how_cut,
-        )
+        self._homes = {client.name: client.home for client in self.plan.clients}  # where clients dial first
+        self._faults = FaultInjector(self.plan, self.network, self.history, self._dice, self)
         self._sent: Counter[str] = Counter()
+        self._calms = self.plan.calms()
+        self._full_since: dict[tuple[str, str], int] = {}
         self._set_up()
 
     def run(self) -> StormResult:
@@ -97,11 +122,13 @@ class Storm:
         self.network.run(self.plan.end_ns)
         self._look()
         history = self.history
-        history.residence = {client: self._residence(client) for client in self._first_homes}
+        history.unconnected = self._unconnected()
+        history.still_full = stores_still_full(self._brokers())
+        history.residence = {client.name: self._residence(client.name) for client in self.plan.clients}
         evidence = Evidence(settings=self.settings, plan=self.plan, history=history)
         violations = [(name, text) for name, check in CHECKS.items() for text in check(evidence)]
-        for node in self.network.nodes.values():
-            self._count_sent(node)
+        for process in self.network.processes.values():
+            self._count(process)
         converged_ns = history.converged_ns
         return StormResult(
             seed=self.seed,
@@ -115,6 +142,7 @@ class Storm:
             drops=dict(sorted(history.drops.items())),
             frames=self.network.frames,
             sent=dict(sorted(self._sent.items())),
+            covered={name: self.network.covered[name] for name in _COVERED},
             converged_s=None if converged_ns is None else (converged_ns - self.plan.heal_ns) / SECOND,
             digest=history.digest(),
         )
@@ -123,34 +151,64 @@ class Storm:
 
     def _set_up(self) -> None:
         plan, network = self.plan, self.network
-        for name in (*plan.brokers, *self._first_homes):
+        network.figures = plan.figures
+        network.limits = ConnectionLimits(max_frame_bytes=network.limits.max_frame_bytes, max_unread_bytes=1_000_000)
+        network.make_busy(self._dice, plan.busy_ms[0] * MS, plan.busy_ms[1] * MS)
+        for name in plan.everybody:
             network.add(name)
         for link in plan.links:
             network.join(link.one, link.other, link.latency_ns, link.jitter_ns, link.ns_per_byte)
-        network.loss, network.doubling, network.overtaking = plan.loss, plan.doubling, plan.overtaking
         for broker in plan.brokers:
             self.start_broker(broker)
         for client in plan.clients:
-            node = network.nodes[client.name]
-            network.start(node, self._make_client(self._client_settings(client.name)))
-            if client.advertises:
-                network.at(0, self._call, node, "advertise", "all", "level >= 0")
+            self._start_client(client, epoch=1)
         for subscription in plan.subscriptions:
-            network.at(subscription.from_ns, self._subscribe, subscription)
+            network.at(subscription.from_ns, self._app, subscription.client, self._subscribe, subscription)
             if subscription.until_ns is not None:
                 network.at(subscription.until_ns, self._unsubscribe, subscription)
-        for publication in plan.publications:
-            network.at(publication.at_ns, self._publish, publication)
+        for (at_ns, publisher), group in groupby(plan.publications, lambda each: (each.at_ns, each.publisher)):
+            network.at(at_ns, self._app, publisher, self._publish, tuple(group))
         for move in plan.moves:
-            network.at(move.at_ns, self._move, move)
+            network.at(move.at_ns, self._app, move.client, self._move, move)
         self._faults.schedule()
         for when_ns in range(_LOOK_NS, plan.end_ns, _LOOK_NS):
             network.at(when_ns, self._look)
 
+    # -- lives ---------------------------------------------------------------------------------------------------
+
     def start_broker(self, name: str) -> None:
         """A broker starts, for the first time or from what its disk has kept."""
-        node = self.network.nodes[name]
-        self.network.start(node, self._make_broker(self._broker_settings(name), dict(node.disk.kept)))
+        process = self.network.processes[name]
+        broker = self._make_broker(self._broker_settings(name), dict(process.disk.kept))
+        self.network.start_broker(process, broker, self.plan.brokers)
+
+    def end_life(self, process: Process, *, power: bool) -> None:
+        """A process is gone; what it has counted is kept."""
+        if process.name in self._homes:
+            self._homes[process.name] = self._home(process.name)
+        self._count(process)
+        process.kill(power=power)
+
+    def restart_client(self, name: str) -> None:
+        """A client starts in a new process, and asks for what it wants anew."""
+        client = next(client for client in self.plan.clients if client.name == name)
+        process = self.network.processes[name]
+        process.boot()
+        self._start_client(client, epoch=1 + process.life)
+        now_ns = self.network.now_ns
+        for subscription in self.plan.subscriptions:
+            if subscription.client == name and subscription.from_ns <= now_ns:
+                if subscription.until_ns is None or subscription.until_ns > now_ns:
+                    self._subscribe(subscription)
+                else:  # nobody knows whether the life before could still say so
+                    self._call(name, "unsubscribe", subscription.name)
+
+    def _start_client(self, client: ClientPlan, epoch: int) -> None:
+        process = self.network.processes[client.name]
+        machine = self._make_client(self._client_settings(client.name, epoch))
+        self.network.start_client(process, machine, self._homes[client.name])
+        if client.advertises:
+            self._call(client.name, "advertise", "all", "level >= 0")
 
     def _broker_settings(self, name: str) -> BrokerSettings:
         tight = self.plan.is_tight
@@ -185,9 +243,10 @@ class Storm:
             relocation_wait_ns=1 * SECOND,
         )
 
-    def _client_settings(self, name: str) -> ClientSettings:
+    def _client_settings(self, name: str, epoch: int) -> ClientSettings:
         return ClientSettings(
             name=name,
+            epoch=epoch,
             greet_ns=500 * MS,
             silence_ns=2600 * MS,
             retry_least_ns=150 * MS,
@@ -201,17 +260,29 @@ class Storm:
 
     # -- what applications do ------------------------------------------------------------------------------------
 
-    def _call(self, node: Node, what: str, *arguments: Any, **more: Any) -> Any:
-        return self.network.call(node, getattr(node.machine, what), *arguments, **more)
+    def _app(self, client: str, do: Callable[[Any], None], what: Any) -> None:
+        """An application does something as soon as its process runs."""
+        self.network.processes[client].when_running(do, what)
+
+    def _call(self, client: str, what: str, *arguments: Any, **more: Any) -> Any:
+        process = self.network.processes[client]
+        assert process.node is not None
+        return process.call(getattr(process.node.machine, what), *arguments, **more)
 
     def _subscribe(self, plan: SubscriptionPlan) -> None:
-        known = Subscribed(plan.client, plan.name, self._home(plan.client), plan.filter)
-        known.max_delay_ns, known.price, known.late_ns = plan.max_delay_ns, plan.price, plan.late_ns
-        known.drops = plan.drops
-        self.history.subscribed[known.key] = known
+        if plan.until_ns is not None and plan.until_ns <= self.network.now_ns:
+            return  # the process stood still so long
+        known = self.history.subscribed.get((plan.client, plan.name))
+        if known is None:
+            known = Subscribed(plan.client, plan.name, self._home(plan.client), plan.filter)
+            known.max_delay_ns, known.price, known.late_ns = plan.max_delay_ns, plan.price, plan.late_ns
+            known.drops, known.is_ordered = plan.drops, plan.policy is not None
+            self.history.subscribed[known.key] = known
+        elif known.is_ordered:
+            known.confirmed_ns = None  # what was held to restore order is gone with the life before
         policy = None if plan.policy is None else Policy.parse(plan.policy, late="drop" if plan.drops else "deliver")
         self._call(
-            self.network.nodes[plan.client],
+            plan.client,
             "subscribe",
             plan.name,
             plan.filter,
@@ -222,23 +293,62 @@ class Storm:
         )
 
     def _unsubscribe(self, plan: SubscriptionPlan) -> None:
-        self.history.subscribed[plan.client, plan.name].until_ns = self.network.now_ns
-        self._call(self.network.nodes[plan.client], "unsubscribe", plan.name)
+        known = self.history.subscribed.get((plan.client, plan.name))
+        if known is not None:
+            known.until_ns = self.network.now_ns
+            self._app(plan.client, self._give_up, plan)
 
-    def _publish(self, plan: Publication) -> None:
-        node = self.network.nodes[plan.publisher]
-        machine = node.machine
+    def _give_up(self, plan: SubscriptionPlan) -> None:
+        self._call(plan.client, "unsubscribe", plan.name)
+
+    def _publish(self, together: tuple[Publication, ...]) -> None:
+        """Several events of one publisher leave together, as a live client sends what it is offered in one turn."""
+        publisher, waits = together[0].publisher, len(together) > 1
+        for plan in together:
+            try:
+                self._publish_one(plan, waits=waits)
+            except RequestError:
+                break  # too many wait for their broker: the application has to
+        if waits:
+            self._call(publisher, "send")
+
+    def _publish_one(self, plan: Publication, *, waits: bool) -> None:
+        process = self.network.processes[plan.publisher]
+        machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
-        now_ns = self.network.now_ns
         payload = bytes(plan.payload_bytes)
-        sequence, effects = machine.publish(
-            plan.attributes, node.clock_ns(now_ns), payload=payload, lifetime_ns=plan.lifetime_ns
+        # What is published leaves after the call: nobody hears of the event before it is known here.
+        sequence, effects = process.node.call(  # type: ignore[union-attr]
+            machine.publish,
+            process.clock_ns(),
+            plan.attributes,
+            payload=payload,
+            lifetime_ns=plan.lifetime_ns,
+            waits=waits,
         )
         id = (plan.publisher, machine.settings.epoch, sequence)
-        known = Published(id, self._home(plan.publisher), now_ns, plan.lifetime_ns, len(payload))
+        known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, len(payload))
         known.attributes = plan.attributes
         self.history.published[id] = known
-        self.network.step(node, effects)
+        process.take(effects)
+
+    def overload(self, publisher: str) -> str:
+        """A publisher sends far more than its links carry; its home."""
+        process, dice = self.network.processes[publisher], self._dice
+        count = round(dice.between(*_OVERLOAD_EVENTS))
+        for first in range(0, count, _OVERLOAD_AT_ONCE):
+            together = tuple(
+                Publication(
+                    self.network.now_ns,
+                    publisher,
+                    {"topic": "alarm", "level": dice.whole(100), "urgent": False},
+                    dice.one_of((2 * SECOND, 10 * SECOND, 25 * SECOND)),
+                    round(dice.between(*_OVERLOAD_BYTES)),
+                )
+                for _ in range(min(_OVERLOAD_AT_ONCE, count - first))
+            )
+            process.when_running(self._publish, together)
+        return self._home(publisher)
 
     def _move(self, plan: Move) -> None:
         source = self._home(plan.client)
@@ -247,57 +357,80 @@ class Storm:
         move = Moving(self.network.now_ns, plan.client, source, plan.broker)
         self.history.moves.append(move)
         try:
-            self._call(self.network.nodes[plan.client], "move", plan.broker)
+            self._call(plan.client, "move", plan.broker)
         except RequestError as error:
             move.failed = f"refused: {error.code}"
 
     def _home(self, client: str) -> str:
-        machine = self.network.nodes[client].machine
-        home = machine.home if isinstance(machine, Client) else None
-        return self._first_homes[client] if home is None else home.name
+        node = self.network.processes[client].node
+        home = node.machine.home if node is not None and isinstance(node.machine, Client) else None
+        return self._homes[client] if home is None else home.name
+
+    def _brokers(self) -> dict[str, Process]:
+        return {name: self.network.processes[name] for name in self.plan.brokers}
+
+    def _broker(self, name: str) -> Broker | None:
+        node = self.network.processes[name].node
+        return node.machine if node is not None and isinstance(node.machine, Broker) else None
 
     def _residence(self, client: str) -> Residence:
-        machine = self.network.nodes[client].machine
+        node = self.network.processes[client].node
+        assert node is not None
+        machine = node.machine
         assert isinstance(machine, Client)
-        brokers = {name: self.network.nodes[name].machine for name in self.plan.brokers}
+        brokers = {name: self._broker(name) for name in self.plan.brokers}
         return Residence(
             home=None if machine.home is None else machine.home.name,
             is_moving=machine.is_moving,
-            registered=tuple(name for name, it in brokers.items() if isinstance(it, Broker) and client in it.clients),
-            connected=self._connections.of(client),
+            registered=tuple(name for name, it in brokers.items() if it is not None and client in it.clients),
+            connected=tuple(name for name, target in node.dials.targets.items() if target.since_ns is not None),
         )
 
     # -- watching ------------------------------------------------------------------------------------------------
 
-    def _on_effect(self, node: Node, effect: Any) -> None:
+    def _on_effect(self, process: Process, effect: Any) -> None:
         now_ns, kind = self.network.now_ns, type(effect)
         if kind is Note:
-            self.history.note(now_ns, node.name, effect)
+            self.history.note(now_ns, process.name, effect)
         elif kind is Deliver:
-            self.history.deliver(now_ns, node.name, effect, self._home(node.name))
+            self.history.deliver(now_ns, process.name, effect, self._home(process.name), process.life)
         elif kind is Confirmed:
-            self._confirm(node, effect)
+            self._confirm(process, effect)
         elif kind is Moved or (kind is Failed and effect.kind == "move"):
-            self.history.moved(now_ns, node.name, effect)
-        else:
-            self._connections.on_effect(node, effect)
+            self.history.moved(now_ns, process.name, effect)
+        elif kind is Admitted:
+            socket = process.sockets.get(effect.connection)  # none, if it is gone again already
+            host = None if socket is None else socket.far_host
+            if isinstance(host, Stranger) and not host.may_enter:
+                self.history.intruders.append(f"{process.name} has admitted a stranger as {effect.kind} {effect.peer}")
 
-    def _confirm(self, node: Node, effect: Confirmed) -> None:
+    def _confirm(self, process: Process, effect: Confirmed) -> None:
         now_ns = self.network.now_ns
         if effect.kind == "publish":
-            assert isinstance(node.machine, Client)
-            self.history.published[node.name, node.machine.settings.epoch, int(effect.name)].confirmed_ns = now_ns
+            machine = None if process.node is None else process.node.machine
+            assert isinstance(machine, Client)
+            self.history.published[process.name, machine.settings.epoch, int(effect.name)].confirmed_ns = now_ns
         elif effect.kind == "subscribe":
-            self.history.subscribed[node.name, effect.name].confirmed_ns = now_ns
+            known = self.history.subscribed[process.name, effect.name]
+            if known.confirmed_ns is None:
+                known.confirmed_ns = now_ns
 
     def _look(self) -> None:
-        """Are all bounds kept? Is routing as it should be, once faults are over?"""
+        """Are all bounds kept? Is everybody connected, and routing as it should be, once faults are over?"""
         history, now_ns = self.history, self.network.now_ns
-        for node in self.network.nodes.values():
-            if node.machine is not None and not node.machine.is_within_bounds():
-                for what, (size, bound) in node.machine.bounds().items():
+        for process in self.network.processes.values():
+            machine = None if process.node is None else process.node.machine
+            if machine is not None and not machine.is_within_bounds():
+                for what, (size, bound) in machine.bounds().items():
                     if size > bound:
-                        history.bounds_broken.append(f"{node.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}")
+                        history.bounds_broken.append(
+                            f"{process.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}"
+                        )
+        erase_ns = round(self.settings.erase_s * SECOND)
+        history.unerased += leftovers_in_full_stores(self._brokers(), now_ns, erase_ns, self._full_since)
+        for begin, end in self._calms:
+            if begin <= now_ns < end and begin not in history.settled_ns and not self._unconnected():
+                history.settled_ns[begin] = now_ns
         if now_ns >= self.plan.heal_ns and (history.converged_ns is None or now_ns == self.plan.end_ns):
             history.differences = self._differences()
             if history.differences:
@@ -305,19 +438,28 @@ class Storm:
             elif history.converged_ns is None:
                 history.converged_ns = now_ns
 
+    def _unconnected(self) -> list[str]:
+        brokers = {name: self._broker(name) for name in self.plan.brokers}
+        clients = {}
+        for client in self.plan.clients:
+            node = self.network.processes[client.name].node
+            clients[client.name] = node.machine if node is not None and isinstance(node.machine, Client) else None
+        return connections_missing(self._graph, brokers, clients)
+
     def _differences(self) -> list[str]:
         """Where brokers know something else than those of a fresh network would."""
         subscribed = [known for known in self.history.subscribed.values() if known.until_ns is None]
         for known in subscribed:
             known.home = self._home(known.client)
         fresh = view_of_fresh_network(self._graph, subscribed)
-        machines = {broker: self.network.nodes[broker].machine for broker in self.plan.brokers}
-        views = {name: machine.view() if isinstance(machine, Broker) else None for name, machine in machines.items()}
+        machines = {name: self._broker(name) for name in self.plan.brokers}
+        views = {name: None if machine is None else machine.view() for name, machine in machines.items()}
         return differences(self._graph, fresh, views)
 
-    def _count_sent(self, node: Node) -> None:
-        if node.machine is not None:
-            self._sent.update(node.machine.sent)
+    def _count(self, process: Process) -> None:
+        if process.node is not None:
+            self._sent.update(process.node.machine.sent)
+            self.network.covered["commits_retried"] += process.node.commits.retried
 
 
 def _outcomes(history: History) -> dict[str, int]:
@@ -329,8 +471,13 @@ def _outcomes(history: History) -> dict[str, int]:
 
 
 def run_storm(
-    settings: StormSettings, seed: int, *, make_broker: BrokerMaker = Broker, make_client: ClientMaker = Client
+    settings: StormSettings,
+    seed: int,
+    *,
+    make_broker: BrokerMaker = Broker,
+    make_client: ClientMaker = Client,
+    node_type: type[Node] = Node,
 ) -> StormResult:
     """The storm of this seed: what happened, and which promises were broken."""
     with seldom_collected():
-        return Storm(settings, seed, make_broker=make_broker, make_client=make_client).run()
+        return Storm(settings, seed, make_broker=make_broker, make_client=make_client, node_type=node_type).run()

@@ -1,8 +1,9 @@
 """What kind of storm it is: how large, how long, under which scheme and strategy, and the times it promises.
 
-The promises are checked against what happens: after faults stop, routing is right within `converge_s`; an event that
-nothing disturbs for `recover_s` before its deadline arrives; a subscription that stood undisturbed for `settle_s` is
-known everywhere; a move that nothing disturbs is done within `move_s`.
+The promises are checked against what happens: after the last fault is mended, everybody is connected again within
+`reconnect_s`, and routing is right `converge_s` later; an event that nothing disturbs for `recover_s` before its
+deadline arrives; a subscription that stood undisturbed for `settle_s` is known everywhere; a move that nothing disturbs
+is done within `move_s`; what a broker has let go of has left a full store after `erase_s`.
 """
 
 from typing import Literal
@@ -11,6 +12,7 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
+from tidings.storm._kinds import FaultKind
 
 __all__ = ["StormSettings"]
 
@@ -25,11 +27,16 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan", "triage"] = "lookahead"
     rate_per_s: float = 4.0
     """How many publications there are on average over storms: each has a rate of its own."""
+    reconnect_s: float = 11.0
+    """A dial that nobody answers takes 5 s, the wait before the next one up to 5 s, and greetings a moment."""
     converge_s: float = 8.0
     recover_s: float = 8.0
     settle_s: float = 5.0
     move_s: float = 5.0
+    erase_s: float = 4.0
     faults: bool = True
+    kinds: tuple[FaultKind, ...] = ()
+    """Which faults there are; none named: all."""
     moves: bool = True
     relocation: Literal["mixed", "off", "pop", "grape"] = "mixed"
 

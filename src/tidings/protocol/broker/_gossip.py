@@ -26,7 +26,7 @@ import msgspec
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import PART_HEAD_BYTES, BrokerSettings
-from tidings.protocol.broker._interest_tables import Assembly, Table, Told, portions
+from tidings.protocol.broker._interest_tables import TOGETHER, Assembly, Table, Told, portions
 from tidings.protocol.broker._interests import Interests, Learnt, LocalInterests, as_told
 from tidings.protocol.broker._last_known import LastKnown
 from tidings.protocol.broker._link_state import LinkStateMap
@@ -223,9 +223,11 @@ class Gossip:
             learnt = self._learn(whole, now_ns)
             if learnt.verdict == "changed":
                 self._flood(self._news(whole, learnt), source)
-        elif step != "old":
-            lacking.source = source
+        elif step == "anew" or (step == "taken" and not lacking.expected) or (step == "gap" and not lacking.has_gap):
+            lacking.source, lacking.has_gap = source, step == "gap"
             self._ask(origin, lacking, now_ns)
+        elif step == "taken":
+            lacking.tries, lacking.due_ns = 1, now_ns + self._settings.retry_most_ns // 2
 
     def _learn(self, said: Interest, now_ns: int) -> Learnt:
         """Enter what an origin says, and keep what has changed."""
@@ -275,7 +277,8 @@ class Gossip:
 
     def _ask(self, origin: str, lacking: Assembly, now_ns: int, *, tries: int = 1) -> None:
         lacking.tries, lacking.due_ns = tries, now_ns + self._settings.retry_most_ns // 2
-        self._send(lacking.source, Ask(origin, lacking.after))
+        lacking.expected = TOGETHER
+        self._send(lacking.source, Ask(origin, lacking.after, TOGETHER))
 
     def ask_again(self, now_ns: int) -> None:
         """Ask once more for what did not come; after MAX_ASKED times the next refresh has to tell."""
@@ -297,8 +300,15 @@ class Gossip:
 
     def on_ask(self, ask: Ask, source: Peer, now_ns: int) -> None:
         """A neighbour lacks what a broker's clients want."""
-        if ask.origin == self._settings.name or self.interests.is_known(ask.origin):
-            self._send(source, self._part(ask.origin, ask.after, now_ns))
+        if ask.origin != self._settings.name and not self.interests.is_known(ask.origin):
+            return
+        after = ask.after
+        for _ in range(ask.parts):
+            part = self._part(ask.origin, after, now_ns)
+            self._send(source, part)
+            if isinstance(part, Interest) or part.is_last:
+                return
+            after = part.entries[-1].name
 
     def restore(self, kind: str, value: bytes, now_ns: int) -> None:
         """What the durable store kept of others: versions first, then what they stand for."""

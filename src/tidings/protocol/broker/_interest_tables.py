@@ -2,7 +2,8 @@
 
 - A table goes in the order of names, and a part says where it begins: it holds all that there is between that name and
   its own last one, at one version. So a part is right whoever sends it, however often it comes and whatever was lost
-  before it; the broker that lacks a table asks for one part after the other, and keeps nobody busy with the rest.
+  before it; the broker that lacks a table asks for TOGETHER parts after the other, so that no more than these pile up
+  anywhere, and a long table does not take a round trip for each part.
 - A change of the table that comes in between is followed, so that a table need not stand still to be told.
 - What comes is bounded by what there may be: every part leads on, and names never repeat.
 """
@@ -17,9 +18,12 @@ from tidings.protocol._filters import parsed
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Entry, Interest, InterestPart, encode_plain
 
-__all__ = ["COMPARED", "Assembly", "Table", "Told", "portions"]
+__all__ = ["COMPARED", "TOGETHER", "Assembly", "Table", "Told", "portions"]
 
-Step = Literal["taken", "anew", "old"]
+Step = Literal["taken", "gap", "anew", "old"]
+
+TOGETHER: Final = 4
+"""So many parts are asked for at once."""
 
 COMPARED: Final = 16
 """With covering, so many others a subscription is compared with: those told last, and those that cover others."""
@@ -91,17 +95,23 @@ class Assembly:
     def __init__(self, source: Peer) -> None:
         self.source = source
         self.due_ns = self.tries = 0
+        self.expected = 0  # so many parts are under way
+        self.has_gap = False  # one that comes later has come, and the next one was asked for once more
         self.after = ""
         self.epoch = self.version = -1
         self.entries: dict[str, Entry] = {}
 
     def take(self, said: InterestPart) -> Step:
-        """Add a part, if it is the next one: whether it is, or all begins anew. PeerError if it cannot be a part."""
+        """Add a part, if it is the next one: whether it is, or a later one, or all begins anew.
+
+        PeerError if it cannot be a part.
+        """
         names = [said.after, *(entry.name for entry in said.entries)]
         if any(name <= before for before, name in pairwise(names)) or not (said.entries or said.is_last):
             raise PeerError("order", f"a part of the subscriptions at {said.origin!r} does not lead on")
         if said.after != self.after:
-            return "old"
+            is_later = said.after > self.after and (said.epoch, said.version) == (self.epoch, self.version)
+            return "gap" if is_later else "old"
         if self.after and (said.epoch, said.version) != (self.epoch, self.version):
             if (said.epoch, said.version) < (self.epoch, self.version):
                 return "old"
@@ -112,6 +122,7 @@ class Assembly:
             parsed(entry.filter)
         self.epoch, self.version, self.after = said.epoch, said.version, names[-1]
         self.entries.update((entry.name, entry) for entry in said.entries)
+        self.expected, self.has_gap = max(self.expected - 1, 0), False
         return "taken"
 
     def follow(self, said: Interest) -> None:

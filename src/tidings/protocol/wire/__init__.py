@@ -34,6 +34,7 @@ from tidings.protocol.wire._fields import (
     MAX_FRAME_BYTES,
     MAX_NAME,
     MAX_NEIGHBOURS,
+    MAX_PARTS,
     MAX_PATH,
     MAX_TARGETS,
     MAX_TERMS,
@@ -346,10 +347,11 @@ class InterestPart(WireMessage, frozen=True, tag=26):
 
 
 class Ask(WireMessage, frozen=True, tag=15):
-    """The sender lacks the subscriptions of this origin: tell it everything, or what follows this name."""
+    """The sender lacks the subscriptions of this origin: tell it everything, or the next `parts` that follow a name."""
 
     origin: Name
     after: Start = ""
+    parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
 
 
 class Ping(WireMessage, frozen=True, tag=16):

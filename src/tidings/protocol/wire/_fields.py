@@ -17,6 +17,7 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_NAME",
     "MAX_NEIGHBOURS",
+    "MAX_PARTS",
     "MAX_PATH",
     "MAX_TARGETS",
     "MAX_TERMS",
@@ -46,6 +47,7 @@ MAX_BATCH: Final = 4_096
 MAX_TARGETS: Final = 4_096
 MAX_TERMS: Final = 16
 MAX_ENTRIES: Final = 65_536
+MAX_PARTS: Final = 16
 MAX_NEIGHBOURS: Final = 1_024
 MAX_CREDIT: Final = 65_536
 MAX_PATH: Final = 255

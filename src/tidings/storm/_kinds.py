@@ -1,0 +1,62 @@
+"""The kinds of faults, by name: what they are about, and how often they are drawn."""
+
+from typing import Final, Literal, get_args
+
+__all__ = ["HARMLESS", "KINDS", "PLACES", "WEIGHTS", "FaultKind"]
+
+FaultKind = Literal[
+    "blackout",
+    "client-away",
+    "client-restart",
+    "client-slow",
+    "clock-jump",
+    "crash",
+    "cut",
+    "disk-error",
+    "disk-full",
+    "disk-slow",
+    "garbage",
+    "half-cut",
+    "impostor",
+    "isolate",
+    "mute-listener",
+    "overload",
+    "pause",
+    "reset",
+    "store-lost",
+]
+
+KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
+
+PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "link", "anybody"]]] = {
+    "blackout": "all",
+    "client-away": "client",
+    "client-restart": "client",
+    "client-slow": "client",
+    "clock-jump": "broker",
+    "crash": "broker",
+    "cut": "link",
+    "disk-error": "broker",
+    "disk-full": "broker",
+    "disk-slow": "broker",
+    "garbage": "broker",
+    "half-cut": "link",
+    "impostor": "broker",
+    "isolate": "broker",
+    "mute-listener": "broker",
+    "overload": "publisher",
+    "pause": "anybody",
+    "reset": "link",
+    "store-lost": "broker",
+}
+"""Where it happens: a link is one between two brokers; the power fails everywhere."""
+
+WEIGHTS: Final[dict[FaultKind, int]] = dict.fromkeys(KINDS, 2) | {
+    "crash": 5,
+    "blackout": 0,  # drawn by itself: one burst in two has one
+    "clock-jump": 1,
+    "store-lost": 1,
+}
+
+HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor"))
+"""Calm is not broken by these: whoever keeps to the rules must not notice."""

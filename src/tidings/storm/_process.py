@@ -1,0 +1,423 @@
+"""A process in virtual time: the node that `tidings.live` runs, unchanged, with simulated sockets, disk and clock.
+
+- **Turns.** When bytes arrive, the process takes a turn after a moment, a longer one if its event loop is busy. The
+  turn reads whatever has arrived over all connections by then.
+- **Pauses.** A paused process takes no turns, and hears of no timer and no commit; its kernel goes on accepting
+  connections and bytes as far as there is room. What happened meanwhile it hears of when it goes on.
+- **Clocks.** A clock runs at its own rate, off by up to 100 ppm, from its own origin. In a new life it shows the wall
+  clock, which may have jumped, but nothing before the last time that the store has noted.
+"""
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any, Final
+
+from tidings.protocol import SetTimer
+from tidings.protocol.node import Commit, Dial, Node, Read, Shut, Write
+from tidings.storm._dice import Dice
+from tidings.storm._disk import Disk
+from tidings.storm._sockets import Path, Socket, Timeline, connect
+
+__all__ = ["Busyness", "Process", "World"]
+
+_WORST_DRIFT: Final = 1e-4
+_BUSY: Final = 0.1
+"""How often the event loop has something else to do first."""
+
+
+class Busyness:
+    """How long after the arrival of bytes a process reads them: `usual_ns` at most, or now and then `busy_ns`."""
+
+    __slots__ = ("_share", "busy_ns", "usual_ns")
+
+    def __init__(self, dice: Dice, usual_ns: float, busy_ns: float) -> None:
+        self.usual_ns = usual_ns
+        self.busy_ns = busy_ns
+        self._share = dice.share
+
+    def wait_ns(self) -> int:
+        """Until the next turn."""
+        share = self._share()
+        return int(share / _BUSY * self.busy_ns) if share < _BUSY else int(share * self.usual_ns)
+
+
+class World(Timeline):
+    """What processes live in: other processes, and paths between them."""
+
+    def __init__(self, dice: Dice, on_effect: Callable[["Process", Any], None]) -> None:
+        super().__init__(dice)
+        self.on_effect = on_effect
+        self.processes: dict[str, Process] = {}
+        self.frames = 0
+        self.busyness = Busyness(dice, 0.0, 0.0)
+
+    def path(self, source: str, target: str) -> Path:
+        """How bytes get from one host to another."""
+        raise NotImplementedError
+
+    def host_is_back(self, name: str) -> None:
+        """A host has power again."""
+        raise NotImplementedError
+
+    def store_failed(self, process: "Process") -> None:
+        """A store cannot be written: the process ends, as a live one does."""
+        raise NotImplementedError
+
+
+class Process:
+    """A host with a disk, and the node that runs on it, if one does; `life` counts starts and ends."""
+
+    def __init__(self, world: World, name: str) -> None:
+        dice = world.dice
+        self.name = name
+        self.node: Node | None = None
+        self.disk = Disk(dice)
+        self.life = 0
+        self.rate = 1.0 + dice.between(-_WORST_DRIFT, _WORST_DRIFT)
+        self.offset_ns = self.wall_ns = round(dice.between(1e9, 1e15))
+        """What its clock showed at the beginning of time; and what the wall clock of its host did."""
+        self.is_powered = True
+        self.is_paused = False
+        self.is_mute = False
+        """Whether connections are accepted, and nobody looks at them."""
+        self.sockets: dict[str, Socket] = {}
+        self._world = world
+        self._timer_ns: int | None = None
+        self._turn_is_due = self._is_stepping = False
+        self._readable: dict[Socket, None] = {}
+        self._unread: list[Socket] = []  # connections that wait to be looked at
+        self._missed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # while it was paused
+        self._dialling: set[str] = set()
+        self._accepted = 0
+
+    # -- the clock -------------------------------------------------------------------------------------------------
+
+    def clock_ns(self) -> int:
+        """What the process's own clock shows."""
+        return int(self._world.now_ns * self.rate) + self.offset_ns
+
+    def when_ns(self, clock_ns: int) -> int:
+        """When the process's own clock will show this."""
+        rate, offset_ns = self.rate, self.offset_ns
+        when_ns = int((clock_ns - offset_ns) / rate)
+        while int(when_ns * rate) + offset_ns < clock_ns:
+            when_ns += 1
+        return when_ns
+
+    # -- lives -----------------------------------------------------------------------------------------------------
+
+    def start(self, node: Node) -> None:
+        """A node comes to life here."""
+        self.life += 1
+        self.node = node
+        self._timer_ns = None
+        self.take(node.start(self.clock_ns()))
+
+    def boot(self) -> bool:
+        """The clock of a new life: the wall clock's time, or what the store knows to have been, if that is later.
+
+        Then it has stood still while the process was gone: whether that is so.
+        """
+        passed_ns = int(self._world.now_ns * self.rate)
+        is_behind = passed_ns + self.wall_ns < self.disk.clock_ns
+        self.offset_ns = self.disk.clock_ns - passed_ns if is_behind else self.wall_ns
+        return is_behind
+
+    def kill(self, *, power: bool) -> None:
+        """The node is gone, and its connections with it; what its disk keeps is drawn."""
+        self.node = None
+        self.life += 1
+        self.disk.crash()
+        self.is_paused = self.is_mute = self._turn_is_due = False
+        self.is_powered = not power
+        for socket in (*self.sockets.values(), *self._unread):
+            socket.vanish(power=power)
+        self.sockets.clear()
+        self._readable.clear()
+        self._unread.clear()
+        self._missed.clear()
+        self._dialling.clear()
+
+    def power_on(self) -> None:
+        """The host is there again: whoever still sends to connections of the life before is told."""
+        if not self.is_powered:
+            self.is_powered = True
+            self._world.host_is_back(self.name)
+
+    def pause(self) -> None:
+        """The process stands still."""
+        self.is_paused = True
+        self._world.covered["paused"] += 1
+
+    def resume(self) -> None:
+        """It goes on, with what it has missed."""
+        self.is_paused = False
+        missed, self._missed = self._missed, []
+        for do, what in missed:
+            do(*what)
+        if self._readable:
+            self._turn_later()
+
+    def unmute(self) -> None:
+        """Connections that wait are looked at."""
+        self.is_mute = False
+        unread, self._unread = self._unread, []
+        for socket in unread:
+            self._look_at(socket)
+
+    def when_running(self, do: Callable[..., None], *what: Any) -> None:
+        """Do something now, or when the process goes on; not at all if it is gone."""
+        if self.is_paused:
+            self._missed.append((do, what))
+        elif self.node is not None:
+            do(*what)
+
+    # -- the node --------------------------------------------------------------------------------------------------
+
+    def call(self, do: Callable[..., Any], *what: Any, **more: Any) -> Any:
+        """Call the machine with its own time; what it returns besides effects."""
+        assert self.node is not None
+        rest, effects = self.node.call(do, self.clock_ns(), *what, **more)
+        self.take(effects)
+        return rest
+
+    def want(self, name: str) -> None:
+        """Have a connection with a broker from now on."""
+        assert self.node is not None
+        self.take(self.node.want(name, name, name, self.clock_ns()))
+
+    def unwant(self, name: str) -> None:
+        """Dial a broker no more."""
+        assert self.node is not None
+        self.take(self.node.unwant(name, self.clock_ns()))
+
+    def take(self, effects: list[Any]) -> None:
+        """The effects of an input; what it has caused to be sent leaves at once."""
+        if self._is_stepping:
+            self._carry_out(effects)
+            return
+        self._is_stepping = True
+        node = self.node
+        self._carry_out(effects)
+        if node is not None and node is self.node and node.is_stirred:
+            self._carry_out(node.turn(self.clock_ns()))
+        self._is_stepping = False
+        if node is not None and node is self.node and node.is_stirred:
+            self._turn_later()
+
+    def _carry_out(self, effects: list[Any]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Write:
+                self._write(effect)
+            elif kind is SetTimer:
+                self._set_timer(effect.at_ns)
+            elif kind is Commit:
+                self._commit(effect)
+            elif kind is Dial:
+                self._dial(effect)
+            elif kind is Shut:
+                self._shut(effect)
+            elif kind is Read:
+                self._read(effect)
+            else:
+                self._world.on_effect(self, effect)
+
+    def _write(self, effect: Write) -> None:
+        socket = self.sockets.get(effect.connection)
+        if socket is not None:
+            self._world.frames += len(effect.parts) // 2
+            socket.write(effect.parts)
+            node = self.node
+            assert node is not None
+            effects = node.wrote(effect.connection, socket.unsent_bytes, self.clock_ns())
+            if effects:
+                self._carry_out(effects)
+
+    def _turn_later(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            world = self._world
+            heappush(world.heap, (world.now_ns + world.busyness.wait_ns(), world.serial(), self._turn, (self.life,)))
+
+    def _turn(self, life: int) -> None:
+        if life != self.life:
+            return
+        self._turn_is_due = False
+        node = self.node
+        if self.is_paused or node is None:
+            return
+        frames = 0
+        readable, self._readable = self._readable, {}
+        for socket in readable:
+            if not socket.is_reading:
+                continue
+            frames += socket.arrived_frames
+            for piece in self._pieces(socket):
+                if node.received(socket.name, piece):
+                    self.take(node.turn(self.clock_ns()))
+        if frames > 1:
+            self._world.covered["turns_with_several_frames"] += 1
+        self.take(node.turn(self.clock_ns()))
+
+    def _pieces(self, socket: Socket) -> list[bytes]:
+        """What is read: each piece as it arrived, or several as one."""
+        pieces = socket.take()
+        if len(pieces) > 1:
+            self._world.covered["glued_frames"] += 1
+            return [b"".join(pieces)]
+        return pieces
+
+    # -- sockets ---------------------------------------------------------------------------------------------------
+
+    def stir(self, socket: Socket) -> None:
+        """There are bytes to read."""
+        self._readable[socket] = None
+        if not self.is_paused and not self._turn_is_due and self.sockets.get(socket.name) is socket:
+            self._turn_later()
+
+    def ended(self, socket: Socket, reason: str) -> None:
+        """A connection is gone; what came over it before has come."""
+        if self.is_paused:
+            self._missed.append((self.ended, (socket, reason)))
+        elif self.sockets.get(socket.name) is socket and self.node is not None:
+            del self.sockets[socket.name]
+            self._readable.pop(socket, None)
+            for piece in socket.take():
+                self.node.received(socket.name, piece)
+            self.take(self.node.lost(socket.name, reason, self.clock_ns()))
+        elif socket in self._unread:
+            self._unread.remove(socket)
+
+    def congested(self, socket: Socket, is_congested: bool) -> None:
+        """A socket takes no more for now, or takes more again."""
+        if self.is_paused:
+            self._missed.append((self.congested, (socket, is_congested)))
+        elif self.sockets.get(socket.name) is socket and self.node is not None:
+            self.take(self.node.congested(socket.name, self.clock_ns(), is_congested=is_congested))
+
+    def accept(self, socket: Socket) -> None:
+        """Somebody has opened a connection: the kernel has it, whoever looks at it."""
+        if self.is_paused or self.is_mute:
+            self._world.covered["dials_unanswered"] += 1
+            self._unread.append(socket)
+            if self.is_paused:
+                self._missed.append((self.unmute, ()))
+        else:
+            self._look_at(socket)
+
+    def next_name(self) -> str:
+        """For a connection that comes in."""
+        self._accepted += 1
+        return f"in-{self._accepted}"
+
+    def _look_at(self, socket: Socket) -> None:
+        if self.node is not None and socket.is_open:
+            self.sockets[socket.name] = socket
+            self.take(self.node.opened(socket.name, self.clock_ns(), address=socket.path.target))
+            if socket.arrived:
+                self.stir(socket)
+
+    def _dial(self, effect: Dial) -> None:
+        world = self._world
+        there, back = world.path(self.name, effect.address), world.path(effect.address, self.name)
+        self._dialling.add(effect.connection)
+        if there.cuts or back.cuts or not world.processes[effect.address].is_powered:
+            world.covered["dials_unanswered"] += 1
+            return  # the node itself sees to it that this ends
+        when_ns = world.now_ns + round(there.latency_ns + back.latency_ns)
+        world.at(when_ns, self._dialled, self.life, effect.connection, effect.address)
+
+    def _dialled(self, life: int, connection: str, address: str) -> None:
+        if life == self.life and connection in self._dialling:
+            self.when_running(self._connect, connection, address)
+
+    def _connect(self, connection: str, address: str) -> None:
+        world, other = self._world, self._world.processes[address]
+        assert self.node is not None
+        if connection not in self._dialling or not other.is_powered:
+            return
+        self._dialling.remove(connection)
+        if other.node is None:
+            world.covered["dials_refused"] += 1
+            self.take(self.node.lost(connection, "connection refused", self.clock_ns()))
+            return
+        near, far = connect(
+            world,
+            (self, connection, world.path(self.name, address)),
+            (other, other.next_name(), world.path(address, self.name)),
+        )
+        self.sockets[connection] = near
+        other.accept(far)
+        self.take(self.node.opened(connection, self.clock_ns(), address=address))
+
+    def _shut(self, effect: Shut) -> None:
+        socket = self.sockets.get(effect.connection)
+        if socket is not None:
+            socket.close(at_once=effect.at_once)
+        elif effect.connection in self._dialling:
+            self._dialling.remove(effect.connection)
+            self._world.at(self._world.now_ns, self._given_up, self.life, effect.connection, effect.reason)
+
+    def _given_up(self, life: int, connection: str, reason: str) -> None:
+        if life == self.life:
+            self.when_running(self._lose, connection, reason)
+
+    def _lose(self, connection: str, reason: str) -> None:
+        assert self.node is not None
+        self.take(self.node.lost(connection, reason, self.clock_ns()))
+
+    def _read(self, effect: Read) -> None:
+        socket = self.sockets.get(effect.connection)
+        if socket is not None:
+            socket.is_reading = effect.is_on
+            if effect.is_on and socket.arrived:
+                self.stir(socket)
+
+    # -- time and disk ---------------------------------------------------------------------------------------------
+
+    def _set_timer(self, at_ns: int) -> None:
+        world = self._world
+        when_ns = self.when_ns(at_ns)
+        if when_ns < world.now_ns:
+            when_ns = world.now_ns
+        if self._timer_ns is None or when_ns < self._timer_ns:
+            self._timer_ns = when_ns
+            heappush(world.heap, (when_ns, world.serial(), self._wake, (self.life, when_ns)))
+
+    def _wake(self, life: int, when_ns: int) -> None:
+        if life == self.life and self._timer_ns == when_ns:
+            if self.is_paused:
+                self._missed.append((self._wake, (life, when_ns)))
+            elif self.node is not None:
+                self._timer_ns = None
+                self.take(self.node.wake(self.clock_ns()))
+
+    def _commit(self, effect: Commit) -> None:
+        world = self._world
+        if sum(value is not None for value in effect.writes.values()) > 1:
+            world.covered["groups_over_one"] += 1
+        if self.disk.fails:
+            world.at(world.now_ns, self._fail, self.life, effect)
+            return
+        takes_ns = self.disk.begin(effect, self.clock_ns())
+        world.at(world.now_ns + round(takes_ns), self._committed, self.life)
+
+    def _fail(self, life: int, effect: Commit) -> None:
+        if life == self.life and self.disk.fails:
+            self._world.store_failed(self)
+        elif life == self.life:
+            self._commit(effect)  # the disk was mended at this very moment
+
+    def _committed(self, life: int) -> None:
+        if life != self.life:
+            return
+        if self.is_paused:
+            self._missed.append((self._committed, (life,)))
+            return
+        assert self.node is not None
+        if self.disk.finish():
+            self.take(self.node.committed(self.clock_ns()))
+        else:
+            self._world.covered["commits_refused"] += 1
+            self.take(self.node.refused("no room", self.clock_ns()))

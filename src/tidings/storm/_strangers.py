@@ -1,0 +1,92 @@
+"""Strangers at a broker's door: some send garbage, some come under another's name.
+
+None of them may be admitted as somebody whose token it does not have, and nothing that they send may disturb others.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tidings.protocol import wire
+from tidings.protocol.node import Preamble, prefixed
+from tidings.storm._dice import Dice
+from tidings.storm._network import GUEST, Network, Process
+from tidings.storm._sockets import Socket, connect
+
+__all__ = ["Stranger", "send_garbage", "send_impostor"]
+
+_GONE_AFTER_NS: Final = (0.1e9, 8e9)
+
+
+class Stranger:
+    """Somebody who is no part of the network; `may_enter`: it has a token of its own."""
+
+    is_powered = True
+
+    def __init__(self, name: str, *, may_enter: bool) -> None:
+        self.name = name
+        self.may_enter = may_enter
+
+    def stir(self, socket: Socket) -> None:
+        """What it is told it does not care for."""
+        socket.take()
+
+    def ended(self, socket: Socket, reason: str) -> None:
+        """It was thrown out."""
+
+    def congested(self, socket: Socket, is_congested: bool) -> None:
+        """It does not care."""
+
+
+def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
+    """Somebody sends to a broker what makes no sense, from the first byte on or later."""
+    guest = msgspec.msgpack.encode(Preamble("client", GUEST, GUEST))
+    streams = (
+        [b"", _noise(dice, 400)],
+        prefixed([_noise(dice, 60)]),
+        [b"\xff\xff\xff\xff", _noise(dice, 100)],
+        [*prefixed([guest])[:1], guest[: len(guest) // 2]],
+        prefixed([guest, *(_nonsense(dice) for _ in range(3 + dice.whole(30)))]),
+    )
+    _send(network, dice, broker, dice.one_of(streams), may_enter=True)
+
+
+def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) -> None:
+    """Somebody comes under the name of a client or of a neighbour, without the token for it."""
+    machine = None if broker.node is None else broker.node.machine
+    neighbours = sorted(getattr(getattr(machine, "settings", None), "neighbours", ()))
+    is_broker = bool(neighbours) and dice.happens(0.5)
+    name = dice.one_of(neighbours) if is_broker else victim
+    token = dice.one_of((None, "", GUEST, "of all"))
+    kind = "broker" if is_broker else "client"
+    said = msgspec.msgpack.encode(Preamble(kind, name, token))  # type: ignore[arg-type]
+    hello = wire.encode(wire.Hello(wire.VERSION, name, kind, 1 << 40, 100))
+    _send(network, dice, broker, prefixed([said, hello, hello]), may_enter=False)
+
+
+def _send(network: Network, dice: Dice, broker: Process, parts: list[bytes], *, may_enter: bool) -> None:
+    if broker.node is None or not broker.is_powered:
+        return
+    stranger = Stranger("stranger", may_enter=may_enter)
+    there, back = network.path("stranger", broker.name), network.path(broker.name, "stranger")
+    near, far = connect(network, (stranger, "out", there), (broker, broker.next_name(), back))
+    broker.accept(far)
+    near.write(parts)
+    network.at(network.now_ns + round(dice.between(*_GONE_AFTER_NS)), _leave, near, dice.happens(0.5))
+
+
+def _leave(socket: Socket, at_once: bool) -> None:
+    socket.close(at_once=at_once)
+
+
+def _noise(dice: Dice, most: int) -> bytes:
+    return bytes(dice.whole(256) for _ in range(1 + dice.whole(most)))
+
+
+def _nonsense(dice: Dice) -> bytes:
+    """Random bytes, or a message with one byte changed."""
+    if dice.happens(0.5):
+        return _noise(dice, 80)
+    frame = bytearray(wire.encode(dice.one_of((wire.Credit(3), wire.Ping(1, 2, 3, None)))))
+    frame[dice.whole(len(frame))] = dice.whole(256)
+    return bytes(frame)
