@@ -186,7 +186,12 @@ def test_a_sweep_on_a_standalone_cluster(master: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_sweep_through_connect(remote: str, tmp_path: Path) -> None:
-    check_sweep(sweep(tmp_path, "--remote", remote))
+    """With a directory for the results, in which it finds nothing at first and everything later."""
+    where = ("--remote", remote, "--out", str(tmp_path / "out"))
+    for found in (0, 2):
+        ran = sweep(tmp_path, *where)
+        check_sweep(ran)
+        assert json.loads(ran.stdout)["found"] == found
 
 
 def where_the_worker_is(**options: str) -> dict[str, str]:

@@ -137,7 +137,7 @@ class ReadsOneFrame(Node):
         pytest.param({"make_broker": KeepsStaleRoutes}, "converges", 0, id="stale-route"),
         pytest.param({"make_broker": QueuesWithoutBound}, "within-bounds", 14, id="unbounded-queue"),
         pytest.param({"node_type": EndsDiallingAfterNoAnswer}, "reconnects", 0, id="dialling-ends"),
-        pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 10, id="full-for-ever"),
+        pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 18, id="full-for-ever"),
         pytest.param({"node_type": StaysCongested}, "nothing-lost", 4, id="congested-for-ever"),
         pytest.param({"node_type": ReadsOneFrame}, "nothing-lost", 0, id="first-frame-only"),
     ],
