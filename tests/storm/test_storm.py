@@ -20,7 +20,7 @@ from tidings.storm._network import Network
 from tidings.storm._plan import make_plan
 
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
-FIXED = range(5)
+FIXED = (*range(5), 1_025_358_624_684)  # the last: a broker is gone while a socket to it is full
 FRESH = 3
 
 

@@ -178,6 +178,7 @@ class Socket:
         while unsent:
             room = figures.buffer_bytes - self._flight_bytes
             if room <= 0:
+                self._probe()
                 break
             data, ends = unsent.popleft()
             size = len(data)
@@ -201,6 +202,15 @@ class Socket:
             self.is_open = False
             self._launch(None, 0)
             self._time.at(self._time.now_ns, self.host.ended, self, "closed")
+
+    def _probe(self) -> None:
+        """Ask an end that has no room whether it has any; one that is gone does not know the connection."""
+        if self.far is not None:
+            return
+        if self.far_host.is_powered and not self.path.cuts:
+            self.reset_soon(2 * self.path.latency_ns)
+        else:
+            self._stall()
 
     def _launch(self, data: bytes | None, frames: int) -> None:
         path, time = self.path, self._time
@@ -272,7 +282,7 @@ class Socket:
         """What was held back passes, and acknowledgements come back."""
         far = self.far
         if far is None:
-            if self._held and self.far_host.is_powered:
+            if (self._held or self._unsent) and self.far_host.is_powered:
                 self.reset_soon(self._time.dice.between(*_RETRANSMIT_NS))
             return
         if not far.path.cuts:
