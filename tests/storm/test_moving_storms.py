@@ -57,14 +57,6 @@ class CompletesTooEarly(Broker):
         )
 
 
-class LeavesBeforeItHasArrived(Client):
-    """Commits a move before the new home has confirmed anything."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        super().__init__(settings)
-        self._requests.are_confirmed = lambda _: True  # type: ignore[method-assign, assignment]
-
-
 class LeavesWithoutAWord(Client):
     """Never tells the home before that it has moved."""
 
@@ -79,15 +71,14 @@ SLOW = pytest.mark.full
 @pytest.mark.parametrize(
     ("machines", "check", "first_seed"),
     [
-        pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 19, id="nothing-sent-after", marks=SLOW),
-        pytest.param({"make_broker": CompletesTooEarly}, "one-home", 4, id="complete-too-early", marks=SLOW),
-        pytest.param({"make_client": LeavesBeforeItHasArrived}, "nothing-lost", 2, id="leaves-too-early", marks=SLOW),
+        pytest.param({"make_broker": ForgetsWhoMoves}, "nothing-lost", 42, id="nothing-sent-after", marks=SLOW),
+        pytest.param({"make_broker": CompletesTooEarly}, "one-home", 1, id="complete-too-early", marks=SLOW),
         pytest.param({"make_client": LeavesWithoutAWord}, "one-home", 0, id="never-leaves"),
     ],
 )
 def test_a_planted_bug_is_found(machines: dict[str, Any], check: str, first_seed: int) -> None:
-    """Within a hundred seeds; the first is one that is known to find it, to be quick."""
-    for seed in range(first_seed, WITHIN):
+    """Within a hundred seeds, from one on that is known to find it, to be quick."""
+    for seed in range(first_seed, first_seed + WITHIN):
         if check in {name for name, _ in run_storm(StormSettings(), seed, **machines).violations}:
             return
     pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
