@@ -92,8 +92,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Rights:
     """What a client may do by the rules that name it."""
 
-    def __init__(self, name: str, rules: Collection[Rule]) -> None:
-        self._name = name
+    def __init__(self, rules: Collection[Rule]) -> None:
         self._rules = tuple(rules)
 
     def may_publish(self, attributes: Mapping[str, Any]) -> bool:
@@ -136,7 +135,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
         """What a client may do; None if there are no rules."""
         if not self.rules:
             return None
-        return Rights(client, [rule for rule in self.rules if fnmatchcase(client, rule.identity)])
+        return Rights([rule for rule in self.rules if fnmatchcase(client, rule.identity)])
 
     def _require_broker(self, said: Preamble, certified: Collection[str]) -> None:
         if said.name not in self.neighbours:
