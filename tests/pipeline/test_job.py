@@ -230,6 +230,9 @@ def test_a_run_with_nothing_new_computes_nothing(trace: tuple[Path, Result], sco
     assert "starting Spark" not in shown.stderr
 
 
+ANY_SHARE = pipeline.PipelineOptions(max_bad=1.0)  # rows come before those that they refer to, and come again
+
+
 def split_rows(source: Path, name: str, parts: int, generator: random.Random) -> list[pa.Table]:
     """A table's rows dealt to so many parts at random, some of them to two."""
     rows = ds.dataset(source / name, format="parquet").to_table()
@@ -258,7 +261,7 @@ def runs_of_parts(spark: Any, source: Path, place: Path, *, parts: int, seed: in
             folder = place / "trace" / name
             folder.mkdir(exist_ok=True)
             pq.write_table(tables[part], folder / f"part-{generator.randrange(10**9):09}.parquet")
-        yield pipeline.run_pipeline(spark, [place / "trace"], place / "out")
+        yield pipeline.run_pipeline(spark, [place / "trace"], place / "out", ANY_SHARE)
 
 
 def without_duplicates(result: Any) -> dict[str, Any]:
@@ -279,7 +282,7 @@ def check_increments(spark: Any, trace: Path, scored: Any, place: Path, *, parts
     assert without_duplicates(result) == without_duplicates(scored)
     assert set(result.quarantined) <= {"duplicate"}
     assert result.bad == sum(result.rows.values()) - sum(scored.rows.values())
-    afresh = pipeline.run_pipeline(spark, [place / "trace"], place / "afresh")
+    afresh = pipeline.run_pipeline(spark, [place / "trace"], place / "afresh", ANY_SHARE)
     assert comparable(afresh) == comparable(result)
     for name in ("subscriber_scores", "traffic", "arrivals", "publishers"):
         assert plain(table(place / "out", name)) == plain(table(place / "afresh", name)), name
@@ -354,6 +357,9 @@ def test_a_dirty_trace_is_counted_and_set_aside(
     assert "starting Spark" not in allowed.stderr
     result = msgspec.json.decode(allowed.stdout, type=pipeline.PipelineResult)
     assert (result.unread_files, result.new_files) == (1, 0)
+    shown = command(place, tmp_path / "out", "--max-bad", "60%").stdout
+    assert f"{result.bad:,} (" in shown
+    assert "unread files  1, of which nobody knows" in shown
     assert result.quarantined == {
         "duplicate": 2,
         "missing-id": 1,

@@ -236,7 +236,7 @@ def test_one_address_that_answers_is_enough() -> None:
     require_reachable([], what="master", remedy="")
 
 
-def test_a_plain_archive_travels_compressed(tmp_path: Path) -> None:
+def test_a_plain_archive_travels_as_a_compressed_one(tmp_path: Path) -> None:
     """Spark unpacks a plain one without links and permissions, so that its Python could not be started."""
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "tool").write_text("#!/bin/sh\n")

@@ -136,6 +136,8 @@ def _print(result: "PipelineResult") -> None:
     facts.add_row("not on time", f"{result.late:,} late, {result.lost:,} lost")
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.quarantined.items()) or "none"
     facts.add_row("bad rows", f"{result.bad:,} ({reasons})" if result.bad else "none")
+    if result.unread_files:
+        facts.add_row("unread files", f"{result.unread_files:,}, of which nobody knows how many rows they have")
     console.print(facts)
     table = Table(title="subscriptions, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscription")

@@ -43,7 +43,7 @@ def existing_environment(archive: Path) -> Path:
 
 
 def unpackable_environment(archive: Path, folder: Path) -> Path:
-    """An archive that executors unpack as it was packed: this one, or a compressed copy in `folder`.
+    """An archive that executors unpack as it was packed: this one, or a copy in `folder` that passes for compressed.
 
     They unpack a compressed one with `tar`. A plain one they unpack with Java, which refuses links that lead out of it
     (as an environment's `python` does) and the entry `./` of `tar -C environment .`, and makes nothing executable.
@@ -51,7 +51,7 @@ def unpackable_environment(archive: Path, folder: Path) -> Path:
     if archive.suffix != ".tar":
         return archive
     target = folder / f"{archive.name}.gz"
-    with archive.open("rb") as given, gzip.open(target, "wb", compresslevel=1) as packed:
+    with archive.open("rb") as given, gzip.open(target, "wb", compresslevel=0) as packed:  # as long as it was
         shutil.copyfileobj(given, packed)
     return target
 
