@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscop
 
 help:
 	@echo "make demo       see Tidings at work: an hour of quotes over Europe, predicted, measured, put right"
-	@echo "make test       the tests and the lint checks (about ten minutes on two cores)"
+	@echo "make test       the tests and the lint checks (about seven minutes on two cores)"
 	@echo "make test-full  the same, and the tests that take minutes each"
 	@echo "make bench      the benchmarks: ratios against named peers, over three sizes"
 	@echo "make lint       ruff, mypy (strict) and the import contracts"

@@ -102,6 +102,11 @@ def test_without_pyspark_every_command_says_how_to_install_it(place: Path, tmp_p
     assert sorted(place.rglob("*")) == before
 
 
+def heed_ctrl_c() -> None:
+    """As on a terminal, also where the tests themselves run in a script's background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started(command: str, place: Path) -> "Iterator[subprocess.Popen[str]]":
     """A command in a session and a group of its own, as on a terminal; nothing of it outlives the test."""
@@ -112,6 +117,7 @@ def started(command: str, place: Path) -> "Iterator[subprocess.Popen[str]]":
         text=True,
         cwd=place,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
     try:
         yield process
