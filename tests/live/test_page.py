@@ -83,9 +83,11 @@ def test_the_page_shows_what_status_says_and_who_is_down(place: Place, page: "Pa
             assert sent == f"{broker['transfers']:,}"
             assert left_in_time == ("-" if broker["left_in_time"] is None else f"{broker['left_in_time']:.2%}")
             assert (late, discarded) == ("0", "0")
-        assert said["b1"]["transfers"] == 25
-        assert rows(page, "subscribers") == {
-            "far reader": ["b3", "connected", "0", "25", "0", "25", "0", "0"],
+        assert said["b1"]["transfers"] >= 25  # a link that falls silent on a busy machine has what was under way again
+        subscribers = rows(page, "subscribers")
+        assert int(subscribers["far reader"].pop(3)) >= 25
+        assert subscribers == {
+            "far reader": ["b3", "connected", "0", "0", "25", "0", "0"],
             "quick reader": ["b2", "connected", "0", "0", "0", "0", "0", "0"],
         }
         assert {link: cells[0] for link, cells in rows(page, "links").items()} == {"b1 – b2": "up", "b2 – b3": "up"}
