@@ -11,23 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.scenarios import SMALL
 
 from tidings.model.scenario import Scenario
 from tidings.simulation import simulate
 
-SMALL = """
-duration = "2 s"
-topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }
-links = { bandwidth = "1 Mbit/s" }
-[[publishers]]
-name = "p"
-at = "a"
-rate = "50 /s"
-[[subscribers]]
-name = "s"
-at = "b"
-filter = "TRUE"
-"""
 TIDINGS = (sys.executable, "-c", "from tidings.cli import main; main()")
 WAIT_S = 120
 WITHOUT_PYSPARK = """

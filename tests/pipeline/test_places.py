@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scenarios import SMALL
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
@@ -11,20 +12,6 @@ from tidings.errors import InputError
 from tidings.model.scenario import Scenario
 from tidings.pipeline._places import local_path, require_writable, spark_place
 from tidings.simulation import simulate
-
-SMALL = """
-duration = "2 s"
-topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }
-links = { bandwidth = "1 Mbit/s" }
-[[publishers]]
-name = "p"
-at = "a"
-rate = "50 /s"
-[[subscribers]]
-name = "s"
-at = "b"
-filter = "TRUE"
-"""
 
 
 def test_a_path_on_this_machine() -> None:

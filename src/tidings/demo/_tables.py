@@ -25,9 +25,7 @@ def print_demo(demonstration: Demonstration, *, shown: int = SHOWN) -> None:
     console.print(
         f"{demonstration.events:,} events for {demonstration.deliveries:,} deliveries to {clients:,} subscribers."
     )
-    console.print(
-        f"R, the share on time, is {demonstration.reliability:.3f} in the mean over them. {_told(demonstration)}"
-    )
+    console.print(f"Mean on-time share (R) {demonstration.reliability:.3f}. {_told(demonstration)}")
     for each in demonstration.unmodelled:
         console.print(Text(f"Not modelled: {each.what}; R is predicted {each.effect}."))
     console.print()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidings.errors import InputError
-from tidings.pipeline._causes import cause_in_jvm
+from tidings.pipeline._session import cause_in_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,6 +24,7 @@ call the main thread is in.
 
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -35,10 +36,9 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from tidings.errors import ConfigurationError
-from tidings.pipeline._causes import cause_in_jvm
 from tidings.pipeline._memory import available_memory_bytes, driver_memory
 from tidings.pipeline._reaching import call_within, require_reachable
 from tidings.pipeline._shipping import (
@@ -52,7 +52,9 @@ from tidings.pipeline._shipping import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["open_session", "require_pyspark"]
+__all__ = ["cause_in_jvm", "open_session", "require_pyspark"]
+
+_THROWN: Final = re.compile(r": [\w.$]+(Exception|Error): ")
 
 WORKERS_WAIT_S = 60.0  # how long a cluster may take to give the first executor
 CONNECT_WAIT_S = 30.0  # how long a Connect server may take for its first answer
@@ -437,3 +439,11 @@ def _stop(session: "SparkSession") -> None:
             query.stop()
     finally:
         session.stop()
+
+
+def cause_in_jvm(error: Exception) -> str:
+    """What went wrong in the JVM, out of the pages that Spark and Py4J wrap it in: the exception at the bottom."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    thrown = [line.removeprefix(": ") for line in lines if _THROWN.match(line)]
+    return (causes[-1:] or thrown or lines or [type(error).__name__])[0]

@@ -13,8 +13,9 @@ from typing import Any
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
+from tidings.protocol._rights import Rights
 from tidings.protocol._sampling import sampler
-from tidings.protocol.links._peers import Peer, Rights
+from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Error, Message, Publish, encode
 
 __all__ = ["Bound", "Machine"]

@@ -10,7 +10,7 @@
 | `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
 | `max_origins` | what one more broker wants is refused, counted |
 | `max_entries` | one more subscription in the whole network is refused, the client is told (`max_entries_elsewhere`) |
-| `interest_bytes` | what is told of subscriptions goes in several messages |
+| `interest_bytes` | a longer table or change of subscriptions is split into several messages |
 | `window`, the peer's credit | more events wait in the queue, where the strategy decides |
 | `max_traces` | of the publishers that are traced the one heard of longest ago is forgotten |
 | `max_departures` | of the clients that have moved away the first is forgotten, counted |

@@ -8,6 +8,7 @@
   clock, which may have jumped, but nothing before the last time that the store has noted.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heappush
 from typing import Any, Final
@@ -41,7 +42,7 @@ class Busyness:
         return int(share / _BUSY * self.busy_ns) if share < _BUSY else int(share * self.usual_ns)
 
 
-class World(Timeline):
+class World(Timeline, ABC):
     """What processes live in: other processes, and paths between them."""
 
     def __init__(self, dice: Dice, on_effect: Callable[["Process", Any], None]) -> None:
@@ -51,17 +52,17 @@ class World(Timeline):
         self.frames = 0
         self.busyness = Busyness(dice, 0.0, 0.0)
 
+    @abstractmethod
     def path(self, source: str, target: str) -> Path:
         """How bytes get from one host to another."""
-        raise NotImplementedError
 
+    @abstractmethod
     def host_is_back(self, name: str) -> None:
         """A host has power again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store_failed(self, process: "Process") -> None:
         """A store cannot be written: the process ends, as a live one does."""
-        raise NotImplementedError
 
 
 class Process:

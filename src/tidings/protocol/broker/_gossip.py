@@ -244,7 +244,7 @@ class Gossip:
         return learnt
 
     def _news(self, said: Interest, learnt: Learnt) -> Interest:
-        """What others are told after a whole table: what was new in it, itself, or only that there is one."""
+        """What to pass on after a whole table: the difference, the table, or its version if both are too long."""
         head = (said.origin, said.epoch, said.number, said.version)
         change = Interest(*head, learnt.base, said.age_ns, learnt.added, learnt.removed) if learnt.base else said
         is_short = len(encode(change)) <= self._settings.part_bytes + PART_HEAD_BYTES

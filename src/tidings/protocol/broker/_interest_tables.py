@@ -1,7 +1,7 @@
 """The subscriptions at one home broker as a table that is told in parts, each below the limit of a frame.
 
-- A table goes in the order of names, and a part says where it begins: it holds all that there is between that name and
-  its own last one, at one version. So a part is right whoever sends it, however often it comes and whatever was lost
+- A table is sent in the order of names. A part states the name it begins after, and holds every subscription from there
+  to its own last name, at one version. So a part is right whoever sends it, however often it comes, whatever was lost
   before it; the broker that lacks a table asks for TOGETHER parts after the other, so that no more than these pile up
   anywhere, and a long table does not take a round trip for each part.
 - A change of the table that comes in between is followed, so that a table need not stand still to be told.

@@ -9,16 +9,16 @@ is pinged. Its counts are of its present life and the broker's, and only grow. I
 of no more than it was given.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
-from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
+from tidings.protocol._rights import Rights
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.wire import Tally
 
-__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Rights", "ranges"]
+__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "ranges"]
 
 MAX_RANGE: Final = 65_536
 
@@ -116,19 +116,6 @@ class Outcomes:
     def tally(self) -> Tally:
         """The counts as they are told."""
         return Tally(self.on_time, self.late, self.discarded)
-
-
-class Rights(Protocol):
-    """What somebody who was admitted may do."""
-
-    def may_publish(self, attributes: Mapping[str, Any], /) -> bool:
-        """Whether an event may be published."""
-
-    def may_subscribe(self, wanted: Filter, /) -> bool:
-        """Whether a subscription may be made."""
-
-    def may_advertise(self, promised: Filter, /) -> bool:
-        """Whether an advertisement may be made."""
 
 
 class Peer:

@@ -12,14 +12,14 @@ filter of a rule, an event has to satisfy it.
 """
 
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from tidings.model.filters import Filter
 from tidings.protocol._errors import DeniedError
+from tidings.protocol._rights import Rights, Rule
 
 __all__ = ["Admission", "Answer", "Preamble", "Rights", "Rule", "Token", "read_answer", "read_preamble"]
 
@@ -78,34 +78,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str
     secret: str
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What an identity may do: False is nothing, True everything, a filter what satisfies it."""
-
-    identity: str
-    publish: Filter | bool
-    advertise: Filter | bool
-    subscribe: Filter | bool
-
-
-class Rights:
-    """What a client may do by the rules that name it."""
-
-    def __init__(self, rules: Collection[Rule]) -> None:
-        self._rules = tuple(rules)
-
-    def may_publish(self, attributes: Mapping[str, Any]) -> bool:
-        """Whether a rule allows an event."""
-        return any(_matches(rule.publish, attributes) for rule in self._rules)
-
-    def may_subscribe(self, wanted: Filter) -> bool:
-        """Whether a rule allows a subscription."""
-        return any(_covers(rule.subscribe, wanted) for rule in self._rules)
-
-    def may_advertise(self, promised: Filter) -> bool:
-        """Whether a rule allows an advertisement."""
-        return any(_covers(rule.advertise, promised) for rule in self._rules)
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,11 +149,3 @@ def _listed(names: Collection[str]) -> str:
 
 def _same(one: str | None, other: str) -> bool:
     return one is not None and hmac.compare_digest(one.encode(), other.encode())
-
-
-def _matches(allowed: Filter | bool, attributes: Mapping[str, Any]) -> bool:
-    return allowed if isinstance(allowed, bool) else allowed.matches(attributes)
-
-
-def _covers(allowed: Filter | bool, wanted: Filter) -> bool:
-    return allowed if isinstance(allowed, bool) else allowed.covers(wanted) is True

@@ -207,7 +207,7 @@ class Node:
         return self._finish(now_ns)
 
     def unwant(self, name: str, now_ns: int) -> list[NodeEffect]:
-        """Dial somebody no more; a connection that there is stays."""
+        """Stop dialling somebody; an open connection stays open."""
         self._unwant(name)
         return self._finish(now_ns)
 
