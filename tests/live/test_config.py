@@ -56,6 +56,11 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
         ("drain", "drian", ":5: network.drian: unknown key `drian`; did you mean `drain`?"),
         ('"buffer"', '"bufer"', ":3: network.scheme: 'bufer' is not possible here; did you mean `buffer`?"),
         ('"eb"', '"best"', ":2: network: "),
+        (
+            'drain = "2 s"',
+            'forget = "9 min"',
+            ":5: network.forget: subscriptions at a broker that is away are kept for 540 s",
+        ),
         ('["b"]', '["c"]', ":12: broker[0].neighbours[0]: there is no broker 'c'; there are: a, b"),
         ('["b"]', '["a"]', ":12: broker[0].neighbours[0]: a link from 'a' to itself"),
         ('name = "b"', 'name = "a"', ":14: broker[1].name: broker 'a' is given twice"),

@@ -46,8 +46,7 @@ async def kill_some(place: Place, network: Network, kills: int, dice: random.Ran
 
 
 async def kills_under_load(place: Place, kills: int, seed: int, processes: tuple[str, ...]) -> None:
-    # Whoever is away for longer than the timeout is forgotten, and what comes then is for nobody: so long nobody is.
-    network = place.write(*processes, timeout_s=60.0)
+    network = place.write(*processes)
     supervisor = place.start("up", str(network.path))
     await all_up(network)
     got: Counter[Any] = Counter()
@@ -89,6 +88,27 @@ def test_brokers_that_are_killed_under_load_lose_nothing_and_repeat_nothing(plac
 @pytest.mark.parametrize("seed", range(2))
 def test_a_hundred_kills(place: Place, seed: int) -> None:
     run(kills_under_load(place, 50, seed, ("a", "b", "c")), within_s=900.0)
+
+
+def test_what_is_accepted_while_a_broker_is_missed_for_longer_than_the_timeout_arrives(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b", timeout_s=1.5)
+        place.start("up", str(network.path))
+        await all_up(network)
+        got: list[Any] = []
+        async with connect(place.address("a"), name="p") as p, connect(place.address("b"), name="s") as s:
+            await s.subscribe("n >= 0", callback=lambda event: got.append(event.attributes["n"]))
+            await asyncio.sleep(0.7)
+            stopped = pid_of(place, "b")
+            os.kill(stopped, signal.SIGSTOP)
+            for n in range(60):
+                await p.publish({"n": n})
+                await asyncio.sleep(0.1)  # four time-outs
+            os.kill(stopped, signal.SIGCONT)
+            await until(lambda: len(got) >= 60)
+        assert sorted(got) == list(range(60))
+
+    run(work(), within_s=120.0)
 
 
 def test_a_broker_that_is_stopped_for_a_while_is_bypassed_or_waited_for_and_goes_on(place: Place) -> None:

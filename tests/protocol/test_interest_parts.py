@@ -291,7 +291,7 @@ def test_a_crash_between_any_two_writes_leaves_nothing_wrong_for_long(wire: Wire
 
 
 def test_what_a_broker_that_was_forgotten_wanted_is_erased(wire: Wire) -> None:
-    wire.chain("a", "b")
+    wire.chain("a", "b", forget_ns=40 * SECOND)
     wire.client("s", "b")
     subscribed(wire, "s", range(5))
     assert sum(key.startswith("wanted/") for key in wire.disks["a"]) == 5

@@ -80,6 +80,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     silence_client_ns: int = 12 * SECOND
     refresh_ns: int = 10 * SECOND
     timeout_ns: int = 35 * SECOND
+    forget_ns: int = 7 * 86_400 * SECOND
     client_timeout_ns: int = 600 * SECOND
     ready_wait_ns: int = 3 * SECOND
     retry_least_ns: int = 200 * MS
@@ -115,6 +116,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"broker {self.name!r}: silence_ns must be above ping_ns and timeout_ns above twice refresh_ns, or "
                 "every delay looks like a failure"
+            )
+        if self.forget_ns < self.timeout_ns:
+            raise ConfigurationError(
+                f"broker {self.name!r}: forget_ns is {self.forget_ns}, but must be timeout_ns ({self.timeout_ns}) at "
+                "least: what a broker's clients want is kept for longer than its last sign of life"
             )
         if self.window > MAX_CREDIT:
             raise ConfigurationError(f"broker {self.name!r}: window is {self.window}, at most {MAX_CREDIT} is possible")

@@ -221,6 +221,7 @@ class _Play:
             client_timeout_ns=_LONGEST_NS,
             refresh_ns=refresh_ns,
             timeout_ns=max(round(faults.timeout_s * SECOND), 2 * refresh_ns + 1),
+            forget_ns=max(round(faults.timeout_s * SECOND), 2 * refresh_ns + 1),
             ready_wait_ns=retry_ns,
             retry_least_ns=retry_ns,
             retry_most_ns=retry_ns,

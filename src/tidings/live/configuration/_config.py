@@ -94,6 +94,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             silence_ns=round(said.silence_s * _SECOND_NS),
             refresh_ns=round(said.refresh_s * _SECOND_NS),
             timeout_ns=round(said.timeout_s * _SECOND_NS),
+            forget_ns=round(said.forget_s * _SECOND_NS),
             max_lifetime_ns=round(limits.lifetime_s * _SECOND_NS),
             window=limits.window,
             max_frame_bytes=round(limits.frame_kb * 1000),
@@ -207,6 +208,12 @@ def _check_settings(network: Network, place: Place) -> None:
     most_bytes = BrokerSettings(name="any").max_frame_bytes
     if not _FRAME_BYTES_LEAST <= frame_bytes <= most_bytes:
         (place / "limits" / "frame").fail(f"a frame of {frame_bytes} bytes: from {_FRAME_BYTES_LEAST} to {most_bytes}")
+    forget_s, lifetime_s = network.document.network.forget_s, network.document.limits.lifetime_s
+    if forget_s < lifetime_s:
+        (place / "network" / "forget").fail(
+            f"subscriptions at a broker that is away are kept for {forget_s:g} s, but events live for up to "
+            f"{lifetime_s:g} s ([limits] lifetime): make it that long at least"
+        )
     try:
         for name in network.brokers:
             network.settings_of(name)

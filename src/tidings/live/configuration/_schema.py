@@ -92,6 +92,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     silence_s: Seconds = field(name="silence", default=3.0)
     refresh_s: Seconds = field(name="refresh", default=10.0)
     timeout_s: Seconds = field(name="timeout", default=35.0)
+    forget_s: Seconds = field(name="forget", default=7 * 86_400.0)
     broker_token_file: Text | None = None
 
 

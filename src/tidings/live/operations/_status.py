@@ -127,7 +127,7 @@ def _subscribers(machine: "Broker") -> list[dict[str, Any]]:
 
 def _elsewhere(machine: "Broker", broker: str) -> dict[str, Any]:
     """The clients that subscribe at another broker, by its last word; what becomes of their events is not known."""
-    known = machine.gossip.last_known.subscribers(broker)
+    known = machine.subscribers_at(broker)
     unknown = dict.fromkeys(("queued", "under_way", "sent", "dropped", "reported", "on_time_share"))
     found = [
         {"client": client, "connected": False, "subscriptions": count, **unknown}

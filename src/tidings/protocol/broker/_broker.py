@@ -27,7 +27,7 @@ from tidings.protocol.broker._doorway import Doorway
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._registry import Registry
-from tidings.protocol.broker._view import View, view_of
+from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
 from tidings.protocol.links._peers import Outcomes, Peer
 from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
@@ -145,7 +145,7 @@ class Broker(Doorway):
 
     def _come_alive(self) -> None:
         self._is_alive = True
-        self.departures.tidy(self._now_ns)
+        self.departures.begin(self._now_ns)
         self.gossip.begin(self.epoch, self._now_ns)
         self._agenda.set(("refresh",), self._now_ns + self.settings.refresh_ns)
         if not self.is_ready:
@@ -155,7 +155,7 @@ class Broker(Doorway):
             self._on_connected(connection)
         for client in sorted(self.clients):
             self._agenda.set(("ping", "client", client), self._now_ns + self.settings.ping_ns)
-        self.carrier.reroute(self._now_ns)
+        self._reroute()
         self._read_later()
 
     def _read_later(self) -> None:
@@ -205,10 +205,19 @@ class Broker(Doorway):
         """What routing goes by: links and interests as this broker knows them."""
         return view_of(self.gossip, self.settings)
 
-    def _on_rewired(self) -> None:
-        self.gossip.links.replan(self.settings.graph)
-        self.carrier.courses.forget()
+    def subscribers_at(self, broker: str) -> Subscribers:
+        """Who subscribes at another broker, whether or not it answers."""
+        return subscribers_at(self.gossip.interests, broker)
+
+    def _reroute(self) -> None:
+        """The overlay has changed."""
+        self.departures.on_change(self._now_ns)
         self.carrier.reroute(self._now_ns)
+
+    def _on_rewired(self) -> None:
+        self.gossip.replan(self.settings.graph)
+        self.carrier.courses.forget()
+        self._reroute()
 
     def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
         """Ask a client to make another broker its home; whether it is there to be asked."""
@@ -264,7 +273,7 @@ class Broker(Doorway):
         if was_up and peer.kind == "broker":
             self._emit(Heard(peer.name, False))
             self.gossip.tell_links(self._now_ns)
-            self.carrier.reroute(self._now_ns)
+            self._reroute()
 
     def _credit(self) -> int:
         return self._accepting.credit
@@ -286,7 +295,7 @@ class Broker(Doorway):
             self._emit(Heard(peer.name, True))
             self.gossip.tell_links(self._now_ns)
             self.gossip.exchange(peer, self._now_ns)
-            self.carrier.reroute(self._now_ns)
+            self._reroute()
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -304,7 +313,7 @@ class Broker(Doorway):
                 self._on_connected(str(connection))
             case ("refresh",):
                 if self.gossip.forget_old(self._now_ns):
-                    self.carrier.reroute(self._now_ns)
+                    self._reroute()
                 self.gossip.refresh(self._now_ns)
                 self._agenda.set(task, self._now_ns + self.settings.refresh_ns)
             case ("ask",):
@@ -418,7 +427,7 @@ class Broker(Doorway):
 
     def _on_link_state(self, source: Peer, said: wire.LinkState) -> None:
         if self.gossip.on_link_state(said, source, self._now_ns):
-            self.carrier.reroute(self._now_ns)
+            self._reroute()
 
     def _on_interest(self, source: Peer, said: wire.Interest) -> None:
         self.gossip.on_interest(said, source, self._now_ns)

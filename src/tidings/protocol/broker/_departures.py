@@ -6,9 +6,10 @@ Rules:
   there, so from that moment on this broker may forget it, whatever happens to anybody.
 - What it wanted stays here under its new address. An event that still comes for it, because whoever accepted it had
   not learnt of the move, is sent after it; so is what was held for it.
-- The other brokers are told of its subscriptions here for `timeout_ns` more. Until then each of them has learnt what
-  the new home wants, or has forgotten this broker as well: nobody is ever without one of the two.
-- After `timeout_ns` and the longest life of an event nothing can come any more, and the departure is forgotten.
+- The other brokers are told of its subscriptions here until all of them have been within reach for `timeout_ns`
+  without a break. By then each of them has learnt what the new home wants: nobody is ever without one of the two.
+- After that and the longest life of an event nothing can come any more, and the departure is forgotten; so it is after
+  `forget_ns`, when those who were away all the time have forgotten this broker.
 - A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
   erased: who crashes in between knows both, and does twice what the client takes once. A client that comes back takes
   its subscriptions one by one out of its departure.
@@ -80,12 +81,23 @@ class Departures:
         self._count = count
         self._tidy_at = tidy_at
         self._gone: dict[str, _Departure] = {}
+        self._apart_ns = 0  # when somebody was out of reach last
 
     def __len__(self) -> int:
         return len(self._gone)
 
     def __contains__(self, client: str) -> bool:
         return client in self._gone
+
+    def begin(self, now_ns: int) -> None:
+        """A new life: whoever was within reach in the last one has to be heard of again."""
+        self._apart_ns = now_ns
+        self.tidy(now_ns)
+
+    def on_change(self, now_ns: int) -> None:
+        """The overlay has changed: somebody may be out of reach."""
+        if self._gone and not self._gossip.links.is_whole():
+            self._apart_ns = now_ns
 
     def restore(self, kind: str, value: bytes) -> None:
         """A departure that the durable store kept, then what it had subscribed to; `tidy` has to follow."""
@@ -146,9 +158,13 @@ class Departures:
     def tidy(self, now_ns: int) -> None:
         """Tell the others no more of those whose new home they know by now, and forget those for whom nothing comes."""
         settings, local = self._settings, self._gossip.local
+        self.on_change(now_ns)
         has_changed = False
         for gone in list(self._gone.values()):
-            told_until_ns = gone.at_ns + settings.timeout_ns
+            told_until_ns = local.untold.get(gone.owner)
+            if told_until_ns is None:
+                told_until_ns = max(gone.at_ns, self._apart_ns) + settings.timeout_ns
+                told_until_ns = min(told_until_ns, gone.at_ns + settings.forget_ns)
             kept_until_ns = told_until_ns + settings.max_lifetime_ns + settings.seen_grace_ns
             if kept_until_ns <= now_ns:
                 self._forget(gone)

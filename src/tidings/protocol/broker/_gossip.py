@@ -1,8 +1,13 @@
 """What brokers tell each other about themselves: link state and interests, flooded and refreshed.
 
 Both follow one pattern: an origin numbers what it says within its epoch, everybody passes on what is news and drops
-what is not, and what is not repeated in time is forgotten. On a new connection both ends tell all they know: link
-states whole, interests by their version, so that only what differs has to be asked for.
+what is not. On a new connection both ends tell all they know: link states whole, interests by their version, so that
+only what differs has to be asked for.
+
+They differ in how they end. A link state that is not repeated within `timeout_ns` is forgotten: it says who answers
+now. Interests are kept while their broker is away, for `forget_ns`; those of a broker that is not in the planned
+overlay (if there is a plan), because it has left or has just come, for `timeout_ns`. Ages travel along, so that nobody
+brings back what others have forgotten.
 
 A change of the subscriptions travels alone, in a message of at most `interest_bytes`; one that is longer becomes
 several. A whole table is sent to who asks for it, part by part (`_interest_tables`), and to a new neighbour if it fits
@@ -19,7 +24,7 @@ used, and has none, so that it is asked for.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,10 +33,10 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import PART_HEAD_BYTES, BrokerSettings
 from tidings.protocol.broker._interest_tables import TOGETHER, Assembly, Table, Told, portions
 from tidings.protocol.broker._interests import Interests, Learnt, LocalInterests, as_told
-from tidings.protocol.broker._last_known import LastKnown
 from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import (
+    LONGEST_NS,
     Ask,
     Done,
     Entry,
@@ -74,19 +79,19 @@ class Gossip:
             timeout_ns=settings.timeout_ns,
             max_origins=settings.max_origins,
             graph=None if settings.bypasses else settings.graph,
+            members=settings.graph.keys(),
         )
         self.interests = Interests(
-            timeout_ns=settings.timeout_ns if settings.refreshes else None,
             max_origins=settings.max_origins,
             max_entries=settings.max_entries_elsewhere,
         )
-        self.last_known = LastKnown(self.interests)
         self.local = LocalInterests()
         self.told = Told(covering=settings.covering)
         self.asked: dict[str, Assembly] = {}
         """By origin: the table that is lacking, and who was asked for it."""
         self._given_up: set[str] = set()  # origins that nobody is asked for before the next refresh
         self._settings = settings
+        self._members = settings.graph.keys()
         self._send = send
         self._neighbours = neighbours
         self._store = store
@@ -193,7 +198,7 @@ class Gossip:
 
     def on_interest(self, said: Interest, source: Peer, now_ns: int) -> None:
         """Another broker says what its clients want."""
-        if said.origin == self._settings.name:
+        if said.origin == self._settings.name or said.age_ns >= self._patience_ns(said.origin):
             return
         learnt = self._learn(said, now_ns)
         if learnt.verdict == "behind":
@@ -324,17 +329,25 @@ class Gossip:
 
     def forget_old(self, now_ns: int) -> bool:
         """Forget who was not heard of for too long; whether the map has changed."""
-        for origin, names in self.interests.forget_old(now_ns):
-            self.last_known.forget(origin, names)
+        interests = self.interests
+        for origin in [o for o in interests if interests.silence_ns(o, now_ns) >= self._patience_ns(o)]:
+            self.asked.pop(origin, None)
             self._erase(f"interest/{origin}")
-            for name in names:
+            for name in interests.forget(origin):
                 self._erase(_entry_key(origin, name))
         return self.links.forget_old(now_ns)
 
-    def next_expiry_ns(self) -> int | None:
-        """When somebody may have to be forgotten."""
-        times = [at for at in (self.interests.next_expiry_ns, self.links.next_expiry_ns) if at is not None]
-        return min(times, default=None)
+    def replan(self, graph: Mapping[str, frozenset[str]]) -> None:
+        """The overlay is planned anew."""
+        self._members = graph.keys()
+        self.links.replan(graph)
+
+    def _patience_ns(self, origin: str) -> int:
+        """How long what a broker wants is kept after its last word."""
+        if not self._settings.refreshes:
+            return LONGEST_NS + 1
+        is_member = origin in self._members or not self._members
+        return self._settings.forget_ns if is_member else self._settings.timeout_ns
 
     def _keep(self, origin: str, learnt: Learnt, now_ns: int) -> None:
         head = self._head(origin, now_ns)

@@ -1,9 +1,11 @@
-"""Who wants what, at which broker: soft state that every broker keeps of every other (paper D, section 2.4.1).
+"""Who wants what, at which broker: what every broker keeps of every other (after paper D, section 2.4.1).
 
 - A home broker numbers the changes of its clients' subscriptions (`version`, within its epoch) and tells all brokers of
   each; brokers who missed one see the gap and ask the neighbour who told them for everything.
-- The periodic refresh carries the version only, so its cost does not grow with the subscriptions. An origin that is not
-  heard of within `timeout_ns` (its age included) is forgotten, with all that it wanted.
+- The periodic refresh carries the version only, so its cost does not grow with the subscriptions.
+- Interests are hard state: whether a broker answers is the business of link state, and what its clients want is kept
+  while it does not. How long nobody has heard of a broker is known here (`silence_ns`); `_gossip` knows how long is too
+  long.
 - Filters are read when they come in; an `Interest` with one that cannot be read is refused whole.
 - What a change costs does not depend on how many subscriptions there are.
 """
@@ -16,7 +18,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol.broker._interest_tables import Table
 from tidings.protocol.broker._masks import MOST, MaskIndex, each_bit
-from tidings.protocol.wire import Entry, Interest
+from tidings.protocol.wire import LONGEST_NS, Entry, Interest
 
 if TYPE_CHECKING:
     from tidings.matching import MatchingIndex
@@ -141,13 +143,13 @@ def _nothing(attributes: Mapping[str, Any]) -> Token:  # noqa: ARG001
 class _Origin:
     """The subscriptions at one other broker."""
 
-    __slots__ = ("epoch", "expires_ns", "number", "table", "version")
+    __slots__ = ("epoch", "heard_ns", "number", "table", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.number = self.version = -1
         self.table = Table()
-        self.expires_ns = 0
+        self.heard_ns = 0  # when the broker itself last said so
 
 
 class Learnt(NamedTuple):
@@ -162,8 +164,7 @@ class Learnt(NamedTuple):
 class Interests:
     """What the other brokers want."""
 
-    def __init__(self, *, timeout_ns: int | None, max_origins: int, max_entries: int) -> None:
-        self._timeout_ns = timeout_ns
+    def __init__(self, *, max_origins: int, max_entries: int) -> None:
         self._max_origins = max_origins
         self._max_entries = max_entries
         self._origins: dict[str, _Origin] = {}
@@ -214,15 +215,14 @@ class Interests:
             known, learnt = self._apply(said, known)
         assert known is not None
         known.number = max(known.number, said.number)
-        if self._timeout_ns is not None:
-            known.expires_ns = now_ns + max(self._timeout_ns - said.age_ns, 0)
+        known.heard_ns = max(known.heard_ns, now_ns - said.age_ns)
         return learnt
 
     def restore(self, said: Interest, now_ns: int) -> None:
         """Enter what the durable store kept; it has to be refreshed like anything else."""
         known, _ = self._apply(said, None)
         known.number = said.number
-        known.expires_ns = now_ns + (self._timeout_ns or 0)
+        known.heard_ns = now_ns
 
     def restore_entry(self, origin: str, entry: Entry) -> bool:
         """Enter a subscription that the durable store kept; whether its broker is known."""
@@ -232,31 +232,22 @@ class Interests:
             self._change(origin, known, (entry,), ())
         return known is not None
 
-    def forget_old(self, now_ns: int) -> list[tuple[str, list[str]]]:
-        """Drop the origins that were not refreshed in time; which, with the names of what they wanted."""
-        if self._timeout_ns is None:
-            return []
-        old = [origin for origin, known in self._origins.items() if known.expires_ns <= now_ns]
-        found = []
-        for origin in old:
-            known = self._origins.pop(origin)
-            names = list(known.table.entries)
-            self._change(origin, known, (), names)
-            found.append((origin, names))
-        return found
+    def silence_ns(self, origin: str, now_ns: int) -> int:
+        """For how long nobody has heard of a broker."""
+        return max(now_ns - self._origins[origin].heard_ns, 0)
 
-    @property
-    def next_expiry_ns(self) -> int | None:
-        """When something may have to be forgotten."""
-        if self._timeout_ns is None:
-            return None
-        return min((known.expires_ns for known in self._origins.values()), default=None)
+    def forget(self, origin: str) -> list[str]:
+        """Drop an origin; the names of what it wanted."""
+        known = self._origins.pop(origin)
+        names = list(known.table.entries)
+        self._change(origin, known, (), names)
+        return names
 
     def head(self, origin: str, now_ns: int) -> Interest:
         """What is known of one broker by its version only, as another should be told."""
         known = self._origins[origin]
-        age_ns = 0 if self._timeout_ns is None else self._timeout_ns - (known.expires_ns - now_ns)
-        return Interest(origin, known.epoch, known.number, known.version, known.version, max(age_ns, 0))
+        age_ns = min(self.silence_ns(origin, now_ns), LONGEST_NS)
+        return Interest(origin, known.epoch, known.number, known.version, known.version, age_ns)
 
     def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By home broker: the subscriptions there that the event satisfies."""

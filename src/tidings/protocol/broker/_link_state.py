@@ -9,7 +9,7 @@
 - Failed neighbours are bypassed without a rule of their own: they are not on the map, so no path leads through them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tidings.protocol.wire import LinkState
@@ -50,7 +50,13 @@ class LinkStateMap:
     """What a broker knows of the overlay, itself included. `version` rises whenever a link comes or goes."""
 
     def __init__(
-        self, name: str, *, timeout_ns: int = 0, max_origins: int = 1, graph: Mapping[str, frozenset[str]] | None = None
+        self,
+        name: str,
+        *,
+        timeout_ns: int = 0,
+        max_origins: int = 1,
+        graph: Mapping[str, frozenset[str]] | None = None,
+        members: Set[str] = frozenset(),
     ) -> None:
         self.version = 0
         self._name = name
@@ -58,6 +64,7 @@ class LinkStateMap:
         self._max_origins = max_origins
         self._known: dict[str, _Known] = {}
         self._plan = graph  # routes follow the plan, not the state, if there is one
+        self._members = members
         self._neighbours: dict[str, tuple[str, ...]] | None = None
         self._trees: dict[str, dict[str, str]] = {}
         self._ways: dict[tuple[str, str], tuple[str, ...] | None] = {}  # brokers to pass, whatever their figures
@@ -93,12 +100,6 @@ class LinkStateMap:
             del self._known[origin]
         return self._change() if old else False
 
-    @property
-    def next_expiry_ns(self) -> int | None:
-        """When something may have to be forgotten."""
-        times = [known.expires_ns for origin, known in self._known.items() if origin != self._name]
-        return min(times, default=None)
-
     def told(self, now_ns: int) -> list[LinkState]:
         """All of it, as another broker should be told, with the ages that it has by now."""
         return [self.message(origin, now_ns) for origin in sorted(self._known)]
@@ -127,10 +128,16 @@ class LinkStateMap:
         return self._neighbours
 
     def replan(self, graph: Mapping[str, frozenset[str]]) -> None:
-        """The overlay as planned is another one; of no account where routes follow the state."""
+        """The overlay as planned is another one; routes follow it unless they follow the state."""
+        self._members = graph.keys()
         if self._plan is not None:
             self._plan = graph
             self._change()
+
+    def is_whole(self) -> bool:
+        """Whether all brokers of the plan, or all that are known, have been heard of and can be reached."""
+        members = self._members or self._known.keys()
+        return members <= self._known.keys() and members <= self.tree(self._name).keys()
 
     def tree(self, root: str) -> dict[str, str]:
         """The parent of every broker in the tree of this root."""
