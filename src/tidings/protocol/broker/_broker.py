@@ -206,6 +206,7 @@ class Broker(Doorway):
         return view_of(self.gossip, self.settings)
 
     def _on_rewired(self) -> None:
+        self.relocating.rewire(self.settings.neighbours)
         self.gossip.links.replan(self.settings.graph)
         self.carrier.courses.forget()
         self.carrier.reroute(self._now_ns)
