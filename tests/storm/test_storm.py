@@ -47,7 +47,7 @@ class InParts(Broker):
 
 @pytest.mark.parametrize("seed", FIXED)
 def test_tables_that_go_in_parts_keep_every_promise(seed: int) -> None:
-    settings = StormSettings(brokers=5, clients=20, duration_s=45.0, rate_per_s=2.0)
+    settings = StormSettings(brokers=5, clients=20, duration_s=45.0, rate_per_s=2.0, large_subscriptions=50)
     result = run_storm(settings, seed, make_broker=InParts)
     assert result.violations == ()
     assert result.sent["InterestPart"] > 20
@@ -124,6 +124,7 @@ def test_processes_change_nothing() -> None:
         ({"brokers": 0}, "a broker and two clients"),
         ({"duration_s": 5.0}, "half a minute"),
         ({"rate_per_s": 0.0}, "rate"),
+        ({"large_subscriptions": 0}, "large_subscriptions"),
     ],
 )
 def test_storms_that_cannot_be_are_refused(values: dict[str, float], message: str) -> None:
@@ -135,12 +136,14 @@ def test_what_the_storm_has_to_try_is_tried() -> None:
     report = run_storms(StormSettings(), range(12))
     assert report.violations == ()
     assert {name for name, count in report.covered.items() if not count} == set()
-    assert len(report.covered) >= 12
+    assert len(report.covered) >= 15
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fault_can_be_had_by_itself(kind: FaultKind) -> None:
-    settings = StormSettings(brokers=4, clients=8, duration_s=40.0, rate_per_s=4.0, kinds=(kind,))
+    settings = StormSettings(
+        brokers=4, clients=8, duration_s=40.0, rate_per_s=4.0, kinds=(kind,), large_subscriptions=1_500
+    )
     report = run_storms(settings, range(2))
     assert report.violations == ()
     assert report.faults.keys() == {kind}
@@ -194,6 +197,44 @@ def test_calms_and_faults_share_the_time() -> None:
         broken = [fault for fault in plan.faults if fault.kind not in HARMLESS]
         assert all(fault.until_ns <= begin_ns or fault.at_ns >= end_ns for fault in broken)
     assert plan.calms()[-1] == (plan.heal_ns, plan.end_ns)
+
+
+@pytest.mark.parametrize("duration_s", [30.0, 60.0, 300.0])
+def test_a_long_outage_outlasts_every_time_out_and_is_over_before_the_storm_is_judged(duration_s: float) -> None:
+    places = set()
+    for seed in range(60):
+        plan = make_plan(StormSettings(duration_s=duration_s, kinds=("long-outage",)), seed)
+        for fault in plan.faults:
+            assert 12e9 <= fault.until_ns - fault.at_ns <= 25e9
+            assert fault.until_ns <= 0.62 * plan.end_ns + 1
+            places.add(fault.place[:1] + fault.other[:1] + ("" if fault.place == fault.other else "-link"))
+    assert places == {"bb", "bb-link", "cc"}
+
+
+def test_an_overlay_that_is_changed_stays_connected() -> None:
+    kept, added = set(), 0
+    for seed in range(60):
+        plan = make_plan(StormSettings(brokers=5, kinds=("rewire",)), seed)
+        graph = {broker: set(others) for broker, others in plan.graph().items()}
+        for fault in plan.faults:
+            added += fault.other not in graph[fault.place]
+            for one, other in ((fault.place, fault.other), (fault.other, fault.place)):
+                graph[one] ^= {other}
+            reached = {"b0"}
+            for _ in graph:
+                reached |= {other for one in reached for other in graph[one]}
+            assert len(reached) == 5
+            kept.add(fault.stays)
+            if not fault.stays:
+                for one, other in ((fault.place, fault.other), (fault.other, fault.place)):
+                    graph[one] ^= {other}
+    assert kept == {True, False}
+    assert 0 < added < 120
+
+
+def test_every_kind_of_fault_is_planned_by_some_seed() -> None:
+    planned = {fault.kind for seed in range(40) for fault in make_plan(StormSettings(), seed).faults}
+    assert planned == set(KINDS)
 
 
 def test_storms_are_quiet_and_busy_and_as_often_disturbed() -> None:

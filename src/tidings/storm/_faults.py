@@ -3,6 +3,7 @@
 Clients come and go between brokers meanwhile: a connection that is made while one of its ends is cut off is cut too.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -10,7 +11,7 @@ from tidings.protocol import Client
 from tidings.storm._dice import Dice
 from tidings.storm._history import History
 from tidings.storm._network import Network, Process
-from tidings.storm._plan import Fault, Plan
+from tidings.storm._plan import RELOADING_NS, Fault, Plan
 from tidings.storm._sockets import Path
 from tidings.storm._strangers import send_garbage, send_impostor
 
@@ -38,6 +39,12 @@ class Victims(Protocol):
     def overload(self, publisher: str) -> str:
         """A publisher sends far more than its links carry; its home."""
 
+    def rewire(self, one: str, other: str) -> bool:
+        """The operator takes a link out of the plan, or puts it in; whether it is there now."""
+
+    def enlarge(self, fault: Fault) -> None:
+        """A client asks for very much, and takes it back in time unless it stays."""
+
 
 class FaultInjector:
     """Breaks and mends, as planned; what it does is in the history."""
@@ -49,10 +56,14 @@ class FaultInjector:
         self._dice = dice
         self._victims = victims
         self._slowed: dict[Fault, list[Path]] = {}
+        self._slow_for: Counter[Path] = Counter()
         self._skipped: set[Fault] = set()
+        self._away: set[str] = set()  # brokers that nothing but the end of their outage starts again
 
     def schedule(self) -> None:
         """Put all of it on the network's agenda."""
+        for one, other in self._plan.added_links():
+            self._note_pair(one, other, up=False)
         for fault in self._plan.faults:
             self._network.at(fault.at_ns, self._break, fault)
             self._network.at(fault.until_ns, self._mend, fault)
@@ -64,7 +75,9 @@ class FaultInjector:
     def _break(self, fault: Fault) -> None:
         self._history.faults[fault.kind] += 1
         process = self._network.processes.get(fault.place)
-        if process is None:
+        if fault.kind == "rewire":
+            self._rewire(fault)
+        elif process is None:
             for broker in self._plan.brokers:
                 self._crash(broker, power=True)
         elif fault.kind in _DISK:
@@ -95,8 +108,8 @@ class FaultInjector:
 
     def _start(self, broker: str) -> None:
         process = self._network.processes[broker]
-        if process.node is not None:
-            return  # another fault's end has started it
+        if process.node is not None or broker in self._away:
+            return  # another fault's end has started it, or will
         self._note("broker", broker, None, up=True)
         process.power_on()
         if process.boot():
@@ -131,6 +144,29 @@ class FaultInjector:
         if fault not in self._skipped:
             process.power_on()
             self._victims.restart_client(fault.place)
+
+    def _outage(self, fault: Fault, process: Process) -> None:
+        if fault.other != fault.place:
+            self._cut(fault, process)
+        elif fault.place in self._plan.brokers:
+            self._crash(fault.place, power=fault.power)
+            self._away.add(fault.place)
+        elif fault.power:
+            self._break_client(fault, process)
+        else:
+            self._isolate(fault, process)
+
+    def _end_outage(self, fault: Fault, process: Process) -> None:
+        self._network.covered["outlasted"] += fault not in self._skipped
+        if fault.other != fault.place:
+            self._join(fault, process)
+        elif fault.place in self._plan.brokers:
+            self._away.remove(fault.place)
+            self._start(fault.place)
+        elif fault.power:
+            self._mend_client(fault, process)
+        else:
+            self._join_again(fault, process)
 
     def _pause(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         if process.node is not None:
@@ -178,13 +214,26 @@ class FaultInjector:
 
     def _overload(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         home = self._victims.overload(fault.place)
-        slowed = self._slowed[fault] = [path for pair, path in self._network.paths.items() if home in pair]
-        for path in slowed:
-            path.ns_per_byte *= _SLOWER
+        self._slowed[fault] = [path for pair, path in self._network.paths.items() if home in pair]
+        for path in self._slowed[fault]:
+            path.ns_per_byte *= 1.0 if self._slow_for[path] else _SLOWER  # once, however many overload it
+            self._slow_for[path] += 1
 
     def _unload(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         for path in self._slowed.pop(fault):
-            path.ns_per_byte /= _SLOWER
+            self._slow_for[path] -= 1
+            path.ns_per_byte /= 1.0 if self._slow_for[path] else _SLOWER
+
+    # -- what operators and clients change ---------------------------------------------------------------------------
+
+    def _rewire(self, fault: Fault) -> None:
+        self._note_pair(fault.place, fault.other, up=self._victims.rewire(fault.place, fault.other))
+        if not fault.stays:
+            back_ns = round(fault.until_ns - RELOADING_NS)
+            self._network.at(back_ns, self._rewire, fault._replace(stays=True))
+
+    def _enlarge(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._victims.enlarge(fault)
 
     # -- everything else -------------------------------------------------------------------------------------------
 
@@ -209,6 +258,10 @@ class FaultInjector:
         for pair, path in self._network.paths.items():
             if place in pair and pair[0] in self._plan.brokers and pair[1] in self._plan.brokers:
                 self._note("link", *pair, up=not path.cuts)
+
+    def _note_pair(self, one: str, other: str, *, up: bool) -> None:
+        for pair in ((one, other), (other, one)):
+            self._note("link", *pair, up=up)
 
     def _note(self, kind: str, source: str, target: str | None, *, up: bool) -> None:
         self._history.transitions.append((self._network.now_ns, kind, source, target, up))
@@ -244,6 +297,8 @@ _BREAKERS: Final[dict[str, _Step]] = {
     "half-cut": FaultInjector._cut,
     "impostor": FaultInjector._impostor,
     "isolate": FaultInjector._isolate,
+    "large-state": FaultInjector._enlarge,
+    "long-outage": FaultInjector._outage,
     "mute-listener": FaultInjector._mute,
     "overload": FaultInjector._overload,
     "pause": FaultInjector._pause,
@@ -260,6 +315,7 @@ _MENDERS: Final[dict[str, _Step]] = {
     "disk-error": FaultInjector._mend_broker,
     "half-cut": FaultInjector._join,
     "isolate": FaultInjector._join_again,
+    "long-outage": FaultInjector._end_outage,
     "mute-listener": FaultInjector._unmute,
     "overload": FaultInjector._unload,
     "pause": FaultInjector._resume,

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, get_args
 
-__all__ = ["HARMLESS", "KINDS", "PLACES", "WEIGHTS", "FaultKind"]
+__all__ = ["HARMLESS", "KINDS", "PLACES", "SHARES", "WEIGHTS", "FaultKind"]
 
 FaultKind = Literal[
     "blackout",
@@ -19,10 +19,13 @@ FaultKind = Literal[
     "half-cut",
     "impostor",
     "isolate",
+    "large-state",
+    "long-outage",
     "mute-listener",
     "overload",
     "pause",
     "reset",
+    "rewire",
     "store-lost",
 ]
 
@@ -43,10 +46,13 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "half-cut": "link",
     "impostor": "broker",
     "isolate": "broker",
+    "large-state": "client",
+    "long-outage": "anybody",
     "mute-listener": "broker",
     "overload": "publisher",
     "pause": "anybody",
     "reset": "link",
+    "rewire": "all",
     "store-lost": "broker",
 }
 """Where it happens: a link is one between two brokers; the power fails everywhere."""
@@ -56,7 +62,13 @@ WEIGHTS: Final[dict[FaultKind, int]] = dict.fromkeys(KINDS, 2) | {
     "blackout": 0,  # drawn by itself: one burst in two has one
     "clock-jump": 1,
     "store-lost": 1,
+    "large-state": 0,  # these three by SHARES
+    "long-outage": 0,
+    "rewire": 0,
 }
+
+SHARES: Final[dict[FaultKind, float]] = {"large-state": 0.1, "long-outage": 0.2, "rewire": 0.4}
+"""How many storms have one of these; all, where they are asked for by name. They last long or cost much."""
 
 HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor"))
 """Calm is not broken by these: whoever keeps to the rules must not notice."""

@@ -8,7 +8,7 @@ dials the broker that it is told to, and learns from it where the others are.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop
 from typing import Any, Final
 
@@ -100,6 +100,21 @@ class Network(World):
         for other in sorted(neighbours):
             if other > name:
                 process.want(other)
+
+    def rewire(self, process: Process, graph: Mapping[str, frozenset[str]]) -> None:
+        """A broker follows the changed overlay as a live one does: whom it admits, greets and dials."""
+        name, node = process.name, process.node
+        assert node is not None
+        assert isinstance(node.machine, Broker)
+        assert node.admission is not None
+        self.covered["rewired"] += 1
+        node.admission = msgspec.structs.replace(node.admission, neighbours=graph[name])
+        process.call(node.machine.rewire, graph[name], graph)
+        dialled = {other for other in graph[name] if other > name}
+        for other in sorted(node.dials.targets.keys() - dialled):
+            process.unwant(other)
+        for other in sorted(dialled - node.dials.targets.keys()):
+            process.want(other)
 
     def start_client(self, process: Process, client: Client, home: str) -> None:
         """A client comes to life, and dials its home."""

@@ -4,6 +4,9 @@ Faults come in two bursts with a calm in between, and end in time for the networ
 
     0 ---- burst ---- calm ---- burst ---- calm, publishing goes on ---- publishing ends ---- end
 
+A long outage lasts longer than every time-out of the protocol. It begins in the first burst, may take the calm after
+it, and is over when the second burst is.
+
 A blackout takes the power from all brokers at the same moment: what was promised and not yet on a disk is gone
 everywhere. A calm is free of faults but not of nuisance: event loops are busy, bytes arrive in pieces, strangers come,
 and in some storms buffers are so small that congestion is normal. Clients are told to move to other brokers all the
@@ -21,7 +24,7 @@ import numpy as np
 
 from tidings.protocol import Relocation
 from tidings.storm._dice import Dice
-from tidings.storm._kinds import HARMLESS, KINDS, PLACES, WEIGHTS, FaultKind
+from tidings.storm._kinds import HARMLESS, KINDS, PLACES, SHARES, WEIGHTS, FaultKind
 from tidings.storm._settings import StormSettings
 from tidings.storm._sockets import SocketFigures
 
@@ -58,6 +61,14 @@ MOVING = (0.05, 0.85)
 
 LEAST_FULL_NS = 6e9
 """A store stays full for so long at least: events have to expire meanwhile."""
+LONG_S = (12.0, 25.0)
+"""How long an outage is that outlasts every time-out: `timeout_ns` of the storm's brokers is 8 s."""
+RELOADING_NS = 1e9
+"""Within so much time all brokers have read the changed file."""
+LEAST_REWIRED_NS = 2.5e9
+LEAST_LARGE_NS = 4e9
+SMALLEST_LARGE = 0.01
+"""A large state that nobody has asked for by name has this share of `large_subscriptions` at least, log-uniform."""
 SPLITTING = 0.03
 """How often what is sent arrives in two pieces, in storms with faults."""
 UNHEARD_S = (4.0, 6.0)
@@ -81,6 +92,10 @@ class Fault(NamedTuple):
     other: str
     power: bool
     """Whether the power fails, so that nobody is told."""
+    stays: bool = False
+    """Whether what a rewire or a large state has changed stays when it is over."""
+    subscriptions: int = 0
+    """How many subscriptions a large state has."""
 
 
 class Move(NamedTuple):
@@ -162,6 +177,12 @@ class Plan(NamedTuple):
                 found[link.other].add(link.one)
         return {broker: frozenset(others) for broker, others in found.items()}
 
+    def added_links(self) -> list[tuple[str, str]]:
+        """The links that are not there at first: rewires bring them."""
+        planned = self.graph()
+        pairs = {(fault.place, fault.other) for fault in self.faults if fault.kind == "rewire"}
+        return sorted(pair for pair in pairs if pair[1] not in planned[pair[0]])
+
     def calms(self) -> list[tuple[int, int]]:
         """The intervals in which nothing is broken, from first to last."""
         edges: list[tuple[int, int]] = []
@@ -188,7 +209,14 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     ]
     moving = Dice(np.random.default_rng([seed, 3]))
     relocation = moving.one_of(RELOCATIONS) if settings.relocation == "mixed" else settings.relocation
-    faults = tuple(_faults(dice, settings, brokers, links, clients, end_ns)) if settings.faults else ()
+    faults: tuple[Fault, ...] = ()
+    if settings.faults:
+        by_itself = Dice(np.random.default_rng([seed, 6]))
+        outages = _outages(by_itself, settings, brokers, links, clients, end_ns)
+        broken = _apart(sorted(_faults(dice, settings, brokers, links, clients, end_ns) + outages))
+        changes = _rewires(by_itself, settings, brokers, links, end_ns)
+        changes += _large_states(by_itself, settings, clients, end_ns)
+        faults = tuple(sorted(broken + changes))  # changes need not be apart from what breaks
     heal_ns = max((fault.until_ns for fault in faults if fault.kind not in HARMLESS), default=0)
     rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
     return Plan(
@@ -351,7 +379,85 @@ def _faults(
         for _ in range(dice.whole(3)):
             at_ns = round(dice.between(0.02, 0.95) * end_ns)
             found.append(Fault(at_ns, at_ns, kind, dice.one_of(brokers), dice.one_of(clients).name, False))
-    return _apart(sorted(found))
+    return found
+
+
+def _has(dice: Dice, settings: StormSettings, kind: FaultKind) -> bool:
+    """Whether this storm has faults of a kind that is drawn by itself."""
+    return dice.happens(SHARES[kind]) if not settings.kinds else kind in settings.kinds
+
+
+def _outages(
+    dice: Dice,
+    settings: StormSettings,
+    brokers: tuple[str, ...],
+    links: list[LinkPlan],
+    clients: tuple[ClientPlan, ...],
+    end_ns: int,
+) -> list[Fault]:
+    """Somebody, or a link, is away for longer than every time-out."""
+    if not _has(dice, settings, "long-outage"):
+        return []
+    between = [link for link in links if link.one in brokers and link.other in brokers]
+    healed_ns, least_ns = BURSTS[-1][1] * end_ns, LONG_S[0] * SECOND
+    found = []
+    for _ in range(1 + dice.whole(2)):
+        at_ns = dice.between(BURSTS[0][0] * end_ns, min(BURSTS[0][1] * end_ns, healed_ns - least_ns))
+        until_ns = at_ns + dice.between(least_ns, min(LONG_S[1] * SECOND, healed_ns - at_ns))
+        if dice.happens(0.2) and between:
+            place, other = dice.one_of(between)[:2]
+        elif dice.happens(0.25):
+            place = other = dice.one_of(clients).name
+        else:
+            place = other = dice.one_of(brokers)
+        found.append(Fault(round(at_ns), round(until_ns), "long-outage", place, other, dice.happens(0.5)))
+    return found
+
+
+def _rewires(
+    dice: Dice, settings: StormSettings, brokers: tuple[str, ...], links: list[LinkPlan], end_ns: int
+) -> list[Fault]:
+    """In each burst the operator adds a link, or takes one away that the overlay can do without."""
+    if not _has(dice, settings, "rewire"):
+        return []
+    pairs = {(link.one, link.other) for link in links if link.one in brokers and link.other in brokers}
+    found = []
+    for begin, end in BURSTS:
+        able = [
+            (one, other)
+            for place, one in enumerate(brokers)
+            for other in brokers[place + 1 :]
+            if (one, other) not in pairs or _is_connected(brokers, pairs - {(one, other)})
+        ]
+        if able:
+            gone = [pair for pair in able if pair in pairs]
+            pair = dice.one_of(gone if gone and dice.happens(0.5) else able)
+            at_ns = dice.between(begin * end_ns, end * end_ns - LEAST_REWIRED_NS)
+            until_ns = dice.between(at_ns + LEAST_REWIRED_NS, end * end_ns)
+            stays = dice.happens(0.5)
+            found.append(Fault(round(at_ns), round(until_ns), "rewire", *pair, power=False, stays=stays))
+            pairs ^= {pair} if stays else set()
+    return found
+
+
+def _is_connected(brokers: tuple[str, ...], pairs: set[tuple[str, str]]) -> bool:
+    reached = set(brokers[:1])
+    while more := {end for pair in pairs if reached.intersection(pair) for end in pair} - reached:
+        reached |= more
+    return len(reached) == len(brokers)
+
+
+def _large_states(dice: Dice, settings: StormSettings, clients: tuple[ClientPlan, ...], end_ns: int) -> list[Fault]:
+    """A client subscribes to very much, in one of the bursts."""
+    if not _has(dice, settings, "large-state"):
+        return []
+    smaller = 1.0 if "large-state" in settings.kinds else math.exp(math.log(SMALLEST_LARGE) * dice.share())
+    begin, end = dice.one_of(BURSTS)
+    at_ns = dice.between(begin * end_ns, end * end_ns - LEAST_LARGE_NS)
+    until_ns = dice.between(at_ns + LEAST_LARGE_NS, end * end_ns)
+    client, count = dice.one_of(clients).name, max(round(settings.large_subscriptions * smaller), 1)
+    at = (round(at_ns), round(until_ns))
+    return [Fault(*at, "large-state", client, client, power=False, stays=dice.happens(0.5), subscriptions=count)]
 
 
 def _place(

@@ -9,7 +9,8 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappush
 from typing import Any, Final
 
@@ -181,6 +182,16 @@ class Process:
         rest, effects = self.node.call(do, self.clock_ns(), *what, **more)
         self.take(effects)
         return rest
+
+    @contextmanager
+    def one_turn(self) -> Iterator[None]:
+        """What is called meanwhile leaves together."""
+        assert not self._is_stepping
+        self._is_stepping = True
+        yield
+        self._is_stepping = False
+        if not self.is_paused:
+            self.take([])
 
     def want(self, name: str) -> None:
         """Have a connection with a broker from now on."""

@@ -29,7 +29,7 @@ from tidings.storm._garbage import seldom_collected
 from tidings.storm._history import History, Moving, Published, Residence, Subscribed
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
 from tidings.storm._network import Network, Process
-from tidings.storm._plan import ClientPlan, Move, Plan, Publication, SubscriptionPlan, make_plan
+from tidings.storm._plan import RELOADING_NS, ClientPlan, Fault, Move, Plan, Publication, SubscriptionPlan, make_plan
 from tidings.storm._settings import StormSettings
 from tidings.storm._strangers import Stranger
 from tidings.storm._watch import connections_missing, leftovers_in_full_stores, stores_still_full
@@ -50,11 +50,21 @@ _COVERED: Final = (
     "glued_frames",
     "groups_over_one",
     "half_open",
+    "interest_parts",
+    "outlasted",
     "paused",
+    "rewired",
     "split_frames",
     "turns_with_several_frames",
 )
 """What the storm has to try, counted; a test sees to it that it does."""
+_TIGHT_BYTES: Final = 150
+_TIGHT_LARGE_BYTES: Final = 8_192
+_LARGE_FILTERS: Final = tuple(f"level > {1_000 + step}" for step in range(100))
+"""What a large state wants: nothing that is ever published."""
+_LARGE_PORTIONS: Final = 20
+_LARGE_NS: Final = SECOND
+"""Over this time a large state is asked for, or taken back."""
 _OVERLOAD_BYTES: Final = (500, 4_000)
 _OVERLOAD_EVENTS: Final = (30, 80)
 _OVERLOAD_AT_ONCE: Final = 20
@@ -109,7 +119,8 @@ class Storm:
         self._dice = Dice(np.random.default_rng([seed, 4]))
         self._make_broker = make_broker
         self._make_client = make_client
-        self._graph = self.plan.graph()
+        self._graph = self.plan.graph()  # in force: rewires change it
+        self._subscriptions = list(self.plan.subscriptions)
         self._homes = {client.name: client.home for client in self.plan.clients}  # where clients dial first
         self._faults = FaultInjector(self.plan, self.network, self.history, self._dice, self)
         self._sent: Counter[str] = Counter()
@@ -196,7 +207,7 @@ class Storm:
         process.boot()
         self._start_client(client, epoch=1 + process.life)
         now_ns = self.network.now_ns
-        for subscription in self.plan.subscriptions:
+        for subscription in self._subscriptions:
             if subscription.client == name and subscription.from_ns <= now_ns:
                 if subscription.until_ns is None or subscription.until_ns > now_ns:
                     self._subscribe(subscription)
@@ -232,16 +243,22 @@ class Storm:
             seen_grace_ns=30 * SECOND,
             read_at_once=3,
             window=4 if tight else 16,
-            interest_bytes=150 if tight else 65_536,
+            interest_bytes=self._interest_bytes(),
             max_stored=150 if tight else 20_000,
             max_queued=12 if tight else 5_000,
             max_queued_client=6 if tight else 2_000,
+            max_subscriptions=self.settings.large_subscriptions + len(self.plan.subscriptions),
             relocation=self.plan.relocation,
             relocation_events=_TRACED,
             relocation_per_window=_TRACED,
             relocation_window_ns=10 * SECOND,
             relocation_wait_ns=1 * SECOND,
         )
+
+    def _interest_bytes(self) -> int:
+        """A tight storm has tables in parts of two or three subscriptions; a large one would take too many of these."""
+        is_large = any(fault.kind == "large-state" for fault in self.plan.faults)
+        return 65_536 if not self.plan.is_tight else _TIGHT_LARGE_BYTES if is_large else _TIGHT_BYTES
 
     def _client_settings(self, name: str, epoch: int) -> ClientSettings:
         return ClientSettings(
@@ -349,6 +366,53 @@ class Storm:
             )
             process.when_running(self._publish, together)
         return self._home(publisher)
+
+    def rewire(self, one: str, other: str) -> bool:
+        """The operator takes a link out of the plan, or puts it in; each broker reads that when it gets to it."""
+        is_there = other not in self._graph[one]
+        changed = {one: self._graph[one] ^ {other}, other: self._graph[other] ^ {one}}
+        self._graph = {**self._graph, **changed}
+        for broker in self.plan.brokers:
+            when_ns = round(self.network.now_ns + self._dice.between(0, RELOADING_NS))
+            self.network.at(when_ns, self._app, broker, self._reload, broker)
+        return is_there
+
+    def _reload(self, broker: str) -> None:
+        self.network.rewire(self.network.processes[broker], self._graph)
+
+    def enlarge(self, fault: Fault) -> None:
+        """A client asks for very much, portion by portion, and takes it back in time unless it stays."""
+        many = [
+            SubscriptionPlan(
+                client=fault.place,
+                name=f"large-{number:05}",
+                filter=_LARGE_FILTERS[number % len(_LARGE_FILTERS)],
+                max_delay_ns=None,
+                price=1.0,
+                late_ns=0,
+                policy=None,
+                drops=False,
+                from_ns=fault.at_ns + _LARGE_NS * number // fault.subscriptions,
+                until_ns=None
+                if fault.stays
+                else fault.until_ns - _LARGE_NS + _LARGE_NS * number // fault.subscriptions,
+            )
+            for number in range(fault.subscriptions)
+        ]
+        self._subscriptions += many
+        size = -(-fault.subscriptions // _LARGE_PORTIONS)
+        for portion in (many[first : first + size] for first in range(0, fault.subscriptions, size)):
+            last = portion[-1]
+            self.network.at(last.from_ns, self._app, fault.place, self._as_one, (self._subscribe, portion))
+            if last.until_ns is not None:
+                self.network.at(last.until_ns, self._as_one, (self._unsubscribe, portion))
+
+    def _as_one(self, what: tuple[Callable[[SubscriptionPlan], None], list[SubscriptionPlan]]) -> None:
+        """A client does something with many subscriptions in one turn."""
+        do, portion = what
+        with self.network.processes[portion[0].client].one_turn():
+            for plan in portion:
+                do(plan)
 
     def _move(self, plan: Move) -> None:
         source = self._home(plan.client)
@@ -460,6 +524,7 @@ class Storm:
         if process.node is not None:
             self._sent.update(process.node.machine.sent)
             self.network.covered["commits_retried"] += process.node.commits.retried
+            self.network.covered["interest_parts"] += process.node.machine.sent["InterestPart"]
 
 
 def _outcomes(history: History) -> dict[str, int]:

@@ -37,6 +37,8 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     faults: bool = True
     kinds: tuple[FaultKind, ...] = ()
     """Which faults there are; none named: all."""
+    large_subscriptions: int = 10_000
+    """How many subscriptions a `large-state` has where it is asked for by name; at most so many elsewhere."""
     moves: bool = True
     relocation: Literal["mixed", "off", "pop", "grape"] = "mixed"
 
@@ -51,3 +53,7 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0.0 < self.rate_per_s <= 10_000.0:
             raise ConfigurationError(f"rate_per_s is {self.rate_per_s!r}, but must be above 0 and at most 10,000")
+        if not 1 <= self.large_subscriptions <= 50_000:
+            raise ConfigurationError(
+                f"large_subscriptions is {self.large_subscriptions}, but must be from 1 to 50,000, what a network holds"
+            )

@@ -133,12 +133,9 @@ def _transition_rows(_: Plan, history: History) -> list[dict[str, Any]]:
 
 def _topology_rows(plan: Plan, _: History) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"kind": "broker", "source": broker} for broker in plan.brokers]
-    for link in plan.links:
-        if link.one in plan.brokers:
-            rows += [
-                {"kind": "link", "source": link.one, "target": link.other},
-                {"kind": "link", "source": link.other, "target": link.one},
-            ]
+    pairs = [(link.one, link.other) for link in plan.links if link.one in plan.brokers]
+    for one, other in (*pairs, *plan.added_links()):
+        rows += [{"kind": "link", "source": one, "target": other}, {"kind": "link", "source": other, "target": one}]
     return rows
 
 

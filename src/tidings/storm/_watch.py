@@ -23,6 +23,8 @@ def connections_missing(
             peer = None if broker is None else broker.neighbours.get(other)
             if peer is None or not peer.is_up:
                 found.append(f"{name} with {other}")
+        others = set() if broker is None else broker.neighbours.keys() - neighbours
+        found += [f"{name} without {other}, which is no neighbour" for other in sorted(others)]
     for name, client in clients.items():
         home = None if client is None else client.home
         broker = None if home is None else brokers.get(home.name)

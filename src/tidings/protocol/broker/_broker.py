@@ -215,6 +215,7 @@ class Broker(Doorway):
         self.carrier.reroute(self._now_ns)
 
     def _on_rewired(self) -> None:
+        self.relocating.rewire(self.settings.neighbours)
         self.gossip.replan(self.settings.graph)
         self.carrier.courses.forget()
         self._reroute()

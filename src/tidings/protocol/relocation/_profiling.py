@@ -8,7 +8,7 @@ Rules:
 - The publisher's home counts the results. When there are enough, and none is outstanding, it starts the walk: a
   `RelocationRequest` that each broker sends on to the neighbour with the majority, and a `RelocationAnswer` that comes
   back by the same brokers. If one of them is lost there is no move now, and another walk after as many events more.
-- A table is of one publisher at one home: after a move it begins anew.
+- A table is of one publisher at one home, by neighbours: after a move, or with other neighbours, it begins anew.
 
 The algorithms are `tidings.placement`'s; here is who tells whom.
 """
@@ -66,8 +66,8 @@ class Profiling:
         self._settings = settings
         self._tell = tell
         self._ask_to_move = ask_to_move
-        self._places = {name: place for place, name in enumerate(sorted(settings.neighbours))}
         self._names = sorted(settings.neighbours)
+        self._places = {name: place for place, name in enumerate(self._names)}
         self._tables: dict[str, tuple[str, placement.ProfileTable]] = {}
         self._pending: dict[EventId, _Pending] = {}
         self._own: dict[str, _Own] = {}
@@ -127,6 +127,16 @@ class Profiling:
         elif said.publisher in self._own and self._own[said.publisher].is_walking:
             self._own[said.publisher].is_walking = False
             self._ask_to_move(said.publisher, said.target)
+
+    def rewire(self, neighbours: frozenset[str]) -> None:
+        """These are the neighbours from now on: what was counted by those before is given up."""
+        while self._pending:
+            self._drop(next(iter(self._pending)))
+        self._tables.clear()
+        for own in self._own.values():
+            own.traced = 0
+        self._names = sorted(neighbours)
+        self._places = {name: place for place, name in enumerate(self._names)}
 
     def forget(self, publisher: str) -> None:
         """A client is no longer at home here."""

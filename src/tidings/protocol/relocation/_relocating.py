@@ -97,6 +97,10 @@ class Relocating:
         except InputError:
             self._count("trace refused")
 
+    def rewire(self, neighbours: frozenset[str]) -> None:
+        """These are the neighbours from now on."""
+        self._profiling.rewire(neighbours)
+
     def forget(self, client: str) -> None:
         """A client is no longer at home here."""
         self._profiling.forget(client)
