@@ -104,7 +104,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
 class Deliver(msgspec.Struct, frozen=True):
     """An event for the application. `late`: its deadline for this subscription has passed; `held_ns`: how long it was
-    held to restore order."""
+    held to restore order; `error_ns`: by how much the last link may have made its age wrong (None: not known)."""
 
     subscription: str
     event: EventId
@@ -113,6 +113,7 @@ class Deliver(msgspec.Struct, frozen=True):
     age_ns: int
     late: bool
     held_ns: int = 0
+    error_ns: float | None = None
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):

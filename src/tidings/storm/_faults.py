@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tidings.protocol import Client
+from tidings.protocol import Client, EventId
 from tidings.storm._dice import Dice
-from tidings.storm._history import History
+from tidings.storm._history import History, Loss
 from tidings.storm._network import Network, Process
 from tidings.storm._plan import RELOADING_NS, Fault, Plan
 from tidings.storm._sockets import Path
@@ -18,6 +18,7 @@ from tidings.storm._strangers import send_garbage, send_impostor
 __all__ = ["FaultInjector", "Victims"]
 
 _JUMP_NS: Final = (-3600e9, 3600e9)
+_OF_CLIENTS: Final = ("subscription/", "advertisement/", "departed/", "left/")
 _ROOM: Final = (0.6, 1.1)
 """A store that becomes full has room for so much of what it holds: some of that has to go, or there is little left."""
 _SLOWER: Final = 15.0
@@ -104,7 +105,7 @@ class FaultInjector:
             return  # it is down already
         self._victims.end_life(process, power=power)
         self._note("broker", broker, None, up=False)
-        self._history.tail_losses.append((self._network.now_ns, broker))
+        self._history.crashes.append((self._network.now_ns, broker, process.written_ns))
 
     def _start(self, broker: str) -> None:
         process = self._network.processes[broker]
@@ -113,22 +114,21 @@ class FaultInjector:
         self._note("broker", broker, None, up=True)
         process.power_on()
         if process.boot():
-            self._history.clock_jumps.append((self._network.now_ns, broker))
+            self._note_loss(process, is_clock=True)
         self._victims.start_broker(broker)
 
     def _break_broker(self, fault: Fault, process: Process) -> None:
         self._crash(fault.place, power=fault.power)
         if fault.kind == "store-lost":
+            self._note_loss(process, is_clock=False)
             process.disk.lose()
         elif fault.kind == "clock-jump":
             process.wall_ns += round(self._dice.between(*_JUMP_NS))
 
-    def _mend_broker(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+    def _mend_broker(self, fault: Fault, process: Process) -> None:
+        if fault.kind == "clock-jump":
+            self._note_loss(process, is_clock=True)
         self._start(fault.place)
-        if fault.kind == "store-lost":  # until its clients come back, nobody knows what they want
-            self._history.store_losses.append(self._network.now_ns)
-        elif fault.kind == "clock-jump":
-            self._history.clock_jumps.append((self._network.now_ns, fault.place))
 
     def _break_client(self, fault: Fault, process: Process) -> None:
         machine = None if process.node is None else process.node.machine
@@ -254,6 +254,12 @@ class FaultInjector:
     def _impostor(self, fault: Fault, process: Process) -> None:
         send_impostor(self._network, self._dice, process, fault.other)
 
+    def _note_loss(self, process: Process, *, is_clock: bool) -> None:
+        kept = process.disk.kept
+        events = frozenset(_event_of(key) for key in kept if key.startswith("event/"))
+        clients = frozenset(_client_of(key) for key in kept if key.startswith(_OF_CLIENTS))
+        self._history.losses.append(Loss(self._network.now_ns, process.name, is_clock, events, clients))
+
     def _note_links(self, place: str) -> None:
         for pair, path in self._network.paths.items():
             if place in pair and pair[0] in self._plan.brokers and pair[1] in self._plan.brokers:
@@ -265,6 +271,19 @@ class FaultInjector:
 
     def _note(self, kind: str, source: str, target: str | None, *, up: bool) -> None:
         self._history.transitions.append((self._network.now_ns, kind, source, target, up))
+
+
+def _event_of(key: str) -> EventId:
+    _, epoch, sequence, publisher = key.split("/", 3)
+    return publisher, int(epoch), int(sequence)
+
+
+def _client_of(key: str) -> str:
+    kind, _, rest = key.partition("/")
+    if kind == "departed":
+        return rest
+    length, _, rest = rest.partition("/")
+    return rest[: int(length)]
 
 
 def _fill(process: Process, dice: Dice, is_broken: bool) -> None:

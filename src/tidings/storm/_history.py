@@ -8,7 +8,7 @@ import msgspec
 
 from tidings.protocol import Deliver, EventId, Failed, Moved, Note
 
-__all__ = ["Delivery", "History", "Hop", "Moving", "Published", "Residence", "Subscribed"]
+__all__ = ["Delivery", "History", "Hop", "Loss", "Moving", "Published", "Report", "Residence", "Subscribed"]
 
 
 class Published:
@@ -95,6 +95,31 @@ class Residence(NamedTuple):
     connected: tuple[str, ...]
 
 
+class Loss(NamedTuple):
+    """A broker has lost its disk, or its clock has jumped: which events it held then, and which clients it served.
+
+    With another clock the events are older, or younger, than they should be, and the clients are as they were.
+    """
+
+    at_ns: int
+    broker: str
+    is_clock: bool
+    events: frozenset[EventId]
+    clients: frozenset[str]
+
+
+class Report(NamedTuple):
+    """What a client has reported to its home, since both have lived, and what its home shows: on time, late."""
+
+    client: str
+    life: int
+    home: str
+    reported: tuple[int, int]
+    shown: tuple[int, int]
+    is_whole: bool
+    """Whether its home counts nothing else for it: of an earlier life of the client."""
+
+
 class Delivery(NamedTuple):
     """An application got an event, after its client had held it for a while to restore order.
 
@@ -110,6 +135,8 @@ class Delivery(NamedTuple):
     home: str
     held_ns: int
     life: int
+    error_ns: float | None
+    """By how much the age may be wrong, by what is known of the links on the way; None if one was not measured yet."""
 
 
 class Hop:
@@ -134,15 +161,17 @@ class History:
         self.hops: dict[tuple[EventId, str, str], Hop] = {}
         self.transitions: list[tuple[int, str, str, str | None, bool]] = []
         self.local: list[tuple[int, str, EventId]] = []
-        self.tail_losses: list[tuple[int, str]] = []
-        self.store_losses: list[int] = []
-        self.clock_jumps: list[tuple[int, str]] = []
+        self.crashes: list[tuple[int, str, int]] = []  # of which broker, and what it wrote before is on its disk
+        self.losses: list[Loss] = []
+        self.age_errors_ns: dict[tuple[EventId, str], float | None] = {}  # by event and broker
+        self.reports: list[Report] = []
+        self.movers: set[str] = set()
         self.intruders: list[str] = []
         self.unerased: list[str] = []
         self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
         self.unconnected: list[str] = []
         self.still_full: list[str] = []
-        self.dropped: set[EventId] = set()
+        self.dropped: set[tuple[EventId, str]] = set()  # because the queue to this peer was full
         self.drops: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.bounds_broken: list[str] = []
@@ -152,13 +181,14 @@ class History:
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
-    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int) -> None:
+    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int, error_ns: float | None) -> None:
         """An application got an event, while its client was at home at this broker."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
-        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life))
+        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life, error_ns))
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has another home, or stays."""
+        self.movers.add(client)
         target = effect.target if isinstance(effect, Moved) else effect.name
         for move in reversed(self.moves):
             if (move.client, move.target) == (client, target) and move.done_ns is None and move.failed is None:
@@ -168,6 +198,15 @@ class History:
                     move.failed = effect.code
                 return
         self.relocated += isinstance(effect, Moved)
+
+    def note_error(self, note: Note, broker: str, error_ns: float | None) -> None:
+        """An event has come to a broker over a link whose clocks are known up to this error."""
+        if note.kind == "received":
+            before_ns = self.age_errors_ns.get((note.event, note.peer))
+            error_ns = None if before_ns is None or error_ns is None else before_ns + error_ns
+        key = (note.event, broker)
+        known_ns = self.age_errors_ns.get(key, error_ns)
+        self.age_errors_ns[key] = None if known_ns is None or error_ns is None else max(known_ns, error_ns)
 
     def note(self, at_ns: int, broker: str, note: Note) -> None:
         """A broker says what happened to an event."""
@@ -201,7 +240,7 @@ class History:
         elif note.kind in ("expired", "hopeless", "full"):
             self.drops[note.kind] += 1
             if note.kind == "full":
-                self.dropped.add(note.event)
+                self.dropped.add((note.event, note.peer))
             if hop.received_ns is None:
                 hop.outcome = "expired" if note.kind == "expired" else "hopeless"
 

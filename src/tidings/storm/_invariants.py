@@ -4,11 +4,13 @@ Whether an event was owed to a subscription is decided from outside, by the plan
 
 - its publisher was told that it is accepted;
 - whenever its home broker accepted it, the subscription had been confirmed and had stood through a calm of `settle_s`
-  that is still on, or that ended so recently that no soft state has timed out since;
+  at some time before, so that everybody knew of it: whatever has been down since, and for however long;
 - a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
 
-Not owed is what a broker dropped because a queue was full (counted and traced), and what a subscription under `drop`
-discarded because a later event had already been delivered.
+Not owed is what a broker dropped because a queue to the subscriber, or to a broker on the way, was full (counted and
+traced); what a subscription under `drop` discarded because a later event had already been delivered; and what was on a
+disk that was lost, or on one whose broker went on by a clock that had jumped (`Loss`): those events and no others, and
+what was on its way to clients whose subscriptions were on the lost disk.
 """
 
 from bisect import bisect_right
@@ -20,7 +22,7 @@ from typing import Final, NamedTuple
 from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol import EventId, LinkStateMap, View, is_address
-from tidings.storm._history import History, Published, Subscribed
+from tidings.storm._history import Delivery, History, Published, Subscribed
 from tidings.storm._plan import Plan
 from tidings.storm._settings import StormSettings
 
@@ -28,10 +30,13 @@ __all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
 
 SECOND: Final = 10**9
 _MOST_TOLD: Final = 5
-_AFTER_CALM_NS: Final = 3 * SECOND
-"""For so long after a calm nothing that was known in it has timed out (timeout_ns less two refreshes)."""
 _ESTIMATE_NS: Final = SECOND
-"""By so much an event's age may be overestimated along its way."""
+"""By so much an event's age may be overestimated along its way, before all links on it have been measured."""
+_DRIFT: Final = 2e-4
+"""Clocks run apart while an event is held by brokers."""
+_ROUNDING_NS: Final = 10_000
+_REPORTED_NS: Final = 2 * SECOND
+"""What a client got it has reported after so long."""
 
 
 class Evidence(NamedTuple):
@@ -53,14 +58,20 @@ def at_most_once(evidence: Evidence) -> Iterator[str]:
 
 
 def last_hop_once(evidence: Evidence) -> Iterator[str]:
-    """No broker takes an event for its clients twice, unless a crash lost the memory of it, or its clock jumped."""
-    losses: dict[str, list[int]] = defaultdict(list)
-    for at_ns, broker in (*evidence.history.tail_losses, *evidence.history.clock_jumps):
-        losses[broker].append(at_ns)
+    """No broker takes an event for its clients twice, unless it crashed before it had written that it did, or its disk
+    was lost, or its clock jumped."""
+    history = evidence.history
+    unwritten: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by broker: from when to when
+    for at_ns, broker, written_ns in history.crashes:
+        unwritten[broker].append((written_ns, at_ns))
+    for loss in history.losses:
+        unwritten[loss.broker].append((0, loss.at_ns))
     last: dict[tuple[str, EventId], int] = {}
-    for at_ns, broker, event in evidence.history.local:
+    for at_ns, broker, event in history.local:
         before_ns = last.get((broker, event))
-        if before_ns is not None and not any(before_ns <= lost <= at_ns for lost in losses[broker]):
+        if before_ns is not None and not any(
+            begin <= before_ns <= crashed <= at_ns for begin, crashed in unwritten[broker]
+        ):
             yield f"{broker} took {event} for its clients at {_s(before_ns)} and again at {_s(at_ns)}"
         last[broker, event] = at_ns
 
@@ -139,11 +150,15 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
     calms = _Calms(_calms(evidence))
     told = 0
     for published in history.published.values():
-        if published.confirmed_ns is None or published.id in history.dropped:
+        if published.confirmed_ns is None:
             continue
         for key in wanted.match(published.attributes):
             known = history.subscribed[key]
-            if (published.id, *key) not in got and _is_owed(evidence, calms, published, known):
+            if (
+                (published.id, *key) not in got
+                and not _is_dropped(evidence, published, known)
+                and _is_owed(evidence, calms, published, known)
+            ):
                 told += 1
                 if told <= _MOST_TOLD:
                     accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
@@ -153,25 +168,56 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
                     )
 
 
-def on_time_is_marked(evidence: Evidence) -> Iterator[str]:
-    """What is delivered as on time is on time by the true clock, but for the error of the estimate.
-
-    Not while links are overloaded: what crosses one of them before its clocks were compared may have taken seconds.
-    """
+def ages_are_true(evidence: Evidence) -> Iterator[str]:
+    """A delivery's age is right but for the error that is known of the links it came over, and it is late if that says
+    so. Before the first round trip over a link the error is unknown."""
     history = evidence.history
-    overloads = [(fault.at_ns, fault.until_ns) for fault in evidence.plan.faults if fault.kind == "overload"]
+    aged_wrongly = {event for loss in history.losses if loss.is_clock for event in loss.events}
+    told = 0
     for delivery in history.deliveries:
-        if delivery.late:
-            continue
         published = history.published[delivery.event]
         known = history.subscribed[delivery.client, delivery.subscription]
-        if any(published.departed_ns < at_ns <= delivery.at_ns for at_ns, _ in history.clock_jumps) or any(
-            begin < delivery.at_ns and published.departed_ns < end for begin, end in overloads
-        ):
-            continue
         allowed_ns = _allowed_ns(published, known)
-        if allowed_ns is not None and delivery.at_ns - published.departed_ns > allowed_ns + _ESTIMATE_NS:
-            yield f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)} as on time, {_s(allowed_ns)} allowed"
+        true_ns = delivery.at_ns - published.departed_ns
+        if delivery.late != (allowed_ns is not None and delivery.age_ns >= allowed_ns):
+            yield f"{delivery.event} came to {known.key} {_s(delivery.age_ns)} old, late: {delivery.late}"
+        if delivery.error_ns is None or delivery.event in aged_wrongly:
+            continue
+        error_ns = abs(delivery.age_ns - true_ns)
+        if error_ns > delivery.error_ns + _DRIFT * true_ns + _ROUNDING_NS:
+            told += 1
+            if told <= _MOST_TOLD:
+                yield (
+                    f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)}, {_s(true_ns)} old, and was said to "
+                    f"be {_s(delivery.age_ns)}, give or take {_s(round(delivery.error_ns))}"
+                )
+
+
+def reports_are_true(evidence: Evidence) -> Iterator[str]:
+    """What a home counts for a client that has stayed with it is what the client got."""
+    history = evidence.history
+    by_life: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    for delivery in history.deliveries:
+        by_life[delivery.client, delivery.life].append(delivery)
+    started_ns = {place: at_ns for at_ns, kind, place, _, up in history.transitions if kind == "broker" and up}
+    for report in history.reports:
+        if report.client in history.movers:
+            continue
+        from_ns = started_ns.get(report.home, 0)
+        got = [each for each in by_life[report.client, report.life] if each.at_ns - each.held_ns >= from_ns]
+        for place, what in enumerate(("on time", "late")):
+            times_ns = [each.at_ns for each in got if each.late == bool(place)]
+            surely = sum(at_ns <= evidence.plan.end_ns - _REPORTED_NS for at_ns in times_ns)
+            if not surely <= report.reported[place] <= len(times_ns):
+                yield (
+                    f"{report.client} got {surely} to {len(times_ns)} events {what} in its life, and has told "
+                    f"{report.home} of {report.reported[place]}"
+                )
+            if report.is_whole and report.shown[place] != report.reported[place]:
+                yield (
+                    f"{report.home} counts {report.shown[place]} events {what} for {report.client}, which reports "
+                    f"{report.reported[place]}"
+                )
 
 
 def _calms(evidence: Evidence) -> list[tuple[int, int]]:
@@ -204,15 +250,12 @@ class _Calms:
 
 
 def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:
-    if known.confirmed_ns is None or not published.accepted_ns or _is_excused(evidence.history, published):
+    if known.confirmed_ns is None or not published.accepted_ns or _is_lost(evidence.history, published, known):
         return False
     settle_ns = evidence.settings.settle_s * SECOND
     for at_ns in published.accepted_ns:
-        calm = calms.last_before(at_ns)
-        if calm is None:
-            return False
-        stood_ns = min(calm[1], at_ns) - max(calm[0], known.confirmed_ns)
-        if stood_ns < settle_ns or at_ns > calm[1] + _AFTER_CALM_NS:
+        from_ns = max(known.confirmed_ns, _forgotten_ns(evidence.history, published, known, at_ns))
+        if calms.longest_within(from_ns, at_ns) < settle_ns:
             return False
     allowed_ns = _allowed_ns(published, known)
     until_ns = evidence.plan.end_ns
@@ -224,11 +267,33 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
 
 
-def _is_excused(history: History, published: Published) -> bool:
-    """Whether a store that held the event was lost later, or a clock that its age goes by has jumped."""
-    return any(at_ns > published.departed_ns for at_ns in history.store_losses) or any(
-        at_ns > published.departed_ns for at_ns, _ in history.clock_jumps
+def _is_lost(history: History, published: Published, known: Subscribed) -> bool:
+    """Whether the event was on a disk that was lost, or its age is wrong, or nobody knew its subscriber any more."""
+    return any(
+        published.id in loss.events or (not loss.is_clock and known.client in loss.clients)
+        for loss in history.losses
+        if loss.at_ns > published.departed_ns
     )
+
+
+def _forgotten_ns(history: History, published: Published, known: Subscribed, at_ns: int) -> int:
+    """When the subscription was lost with a disk before this time, there or where the event was accepted; 0: never."""
+    return max(
+        (
+            loss.at_ns
+            for loss in history.losses
+            if not loss.is_clock
+            and loss.at_ns <= at_ns
+            and (known.client in loss.clients or loss.broker == published.broker)
+        ),
+        default=0,
+    )
+
+
+def _is_dropped(evidence: Evidence, published: Published, known: Subscribed) -> bool:
+    """Whether a queue to the subscriber, or to a broker on the way, had no room for the event."""
+    dropped, id = evidence.history.dropped, published.id
+    return (id, known.client) in dropped or any((id, broker) in dropped for broker in evidence.plan.brokers)
 
 
 def _allowed_ns(published: Published, known: Subscribed) -> int | None:
@@ -319,7 +384,8 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "within-bounds": within_bounds,
     "converges": converges,
     "nothing-lost": nothing_lost,
-    "on-time-is-marked": on_time_is_marked,
+    "ages-are-true": ages_are_true,
+    "reports-are-true": reports_are_true,
     "one-home": one_home,
     "moves-complete": moves_complete,
     "reconnects": reconnects,

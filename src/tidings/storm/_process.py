@@ -82,6 +82,8 @@ class Process:
         self.is_paused = False
         self.is_mute = False
         """Whether connections are accepted, and nobody looks at them."""
+        self.written_ns = 0
+        """What the node wrote before is on its disk."""
         self.sockets: dict[str, Socket] = {}
         self._world = world
         self._timer_ns: int | None = None
@@ -91,6 +93,7 @@ class Process:
         self._missed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # while it was paused
         self._dialling: set[str] = set()
         self._accepted = 0
+        self._commit_ns = 0  # when the commit under way began
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -127,6 +130,8 @@ class Process:
 
     def kill(self, *, power: bool) -> None:
         """The node is gone, and its connections with it; what its disk keeps is drawn."""
+        if self.node is not None and self.node.commits.is_idle:
+            self.written_ns = self._world.now_ns
         self.node = None
         self.life += 1
         self.disk.crash()
@@ -412,6 +417,8 @@ class Process:
         if self.disk.fails:
             world.at(world.now_ns, self._fail, self.life, effect)
             return
+        if not effect.is_ahead:
+            self._commit_ns = world.now_ns
         takes_ns = self.disk.begin(effect, self.clock_ns())
         world.at(world.now_ns + round(takes_ns), self._committed, self.life)
 
@@ -428,7 +435,10 @@ class Process:
             self._missed.append((self._committed, (life,)))
             return
         assert self.node is not None
+        commit = self.disk.under_way
         if self.disk.finish():
+            if commit is not None and not commit.is_ahead:
+                self.written_ns = self._commit_ns
             self.take(self.node.committed(self.clock_ns()))
         else:
             self._world.covered["commits_refused"] += 1

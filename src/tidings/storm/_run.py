@@ -32,7 +32,7 @@ from tidings.storm._network import Network, Process
 from tidings.storm._plan import RELOADING_NS, ClientPlan, Fault, Move, Plan, Publication, SubscriptionPlan, make_plan
 from tidings.storm._settings import StormSettings
 from tidings.storm._strangers import Stranger
-from tidings.storm._watch import connections_missing, leftovers_in_full_stores, stores_still_full
+from tidings.storm._watch import connections_missing, leftovers_in_full_stores, reports, stores_still_full
 
 __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
 
@@ -135,6 +135,7 @@ class Storm:
         history = self.history
         history.unconnected = self._unconnected()
         history.still_full = stores_still_full(self._brokers())
+        history.reports = reports(self._brokers(), self._clients())
         history.residence = {client.name: self._residence(client.name) for client in self.plan.clients}
         evidence = Evidence(settings=self.settings, plan=self.plan, history=history)
         violations = [(name, text) for name, check in CHECKS.items() for text in check(evidence)]
@@ -433,6 +434,9 @@ class Storm:
     def _brokers(self) -> dict[str, Process]:
         return {name: self.network.processes[name] for name in self.plan.brokers}
 
+    def _clients(self) -> dict[str, Process]:
+        return {client.name: self.network.processes[client.name] for client in self.plan.clients}
+
     def _broker(self, name: str) -> Broker | None:
         node = self.network.processes[name].node
         return node.machine if node is not None and isinstance(node.machine, Broker) else None
@@ -456,8 +460,10 @@ class Storm:
         now_ns, kind = self.network.now_ns, type(effect)
         if kind is Note:
             self.history.note(now_ns, process.name, effect)
+            if effect.kind in ("accepted", "received"):
+                self._note_error(process, effect)
         elif kind is Deliver:
-            self.history.deliver(now_ns, process.name, effect, self._home(process.name), process.life)
+            self._deliver(process, effect)
         elif kind is Confirmed:
             self._confirm(process, effect)
         elif kind is Moved or (kind is Failed and effect.kind == "move"):
@@ -467,6 +473,19 @@ class Storm:
             host = None if socket is None else socket.far_host
             if isinstance(host, Stranger) and not host.may_enter:
                 self.history.intruders.append(f"{process.name} has admitted a stranger as {effect.kind} {effect.peer}")
+
+    def _note_error(self, process: Process, note: Note) -> None:
+        broker = self._broker(process.name)
+        assert broker is not None
+        peer = broker.clients.get(note.event[0]) if note.kind == "accepted" else broker.neighbours.get(note.peer)
+        error_ns = None if peer is None else peer.meter.worst_error_ns(process.clock_ns())
+        self.history.note_error(note, process.name, error_ns)
+
+    def _deliver(self, process: Process, effect: Deliver) -> None:
+        home = self._home(process.name)
+        before_ns = self.history.age_errors_ns.get((effect.event, home))
+        error_ns = None if before_ns is None or effect.error_ns is None else before_ns + effect.error_ns
+        self.history.deliver(self.network.now_ns, process.name, effect, home, process.life, error_ns)
 
     def _confirm(self, process: Process, effect: Confirmed) -> None:
         now_ns = self.network.now_ns
@@ -505,9 +524,9 @@ class Storm:
     def _unconnected(self) -> list[str]:
         brokers = {name: self._broker(name) for name in self.plan.brokers}
         clients = {}
-        for client in self.plan.clients:
-            node = self.network.processes[client.name].node
-            clients[client.name] = node.machine if node is not None and isinstance(node.machine, Client) else None
+        for name, process in self._clients().items():
+            node = process.node
+            clients[name] = node.machine if node is not None and isinstance(node.machine, Client) else None
         return connections_missing(self._graph, brokers, clients)
 
     def _differences(self) -> list[str]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tidings.protocol import Broker, Client
+from tidings.storm._history import Report
 from tidings.storm._process import Process
 
-__all__ = ["connections_missing", "leftovers_in_full_stores", "stores_still_full"]
+__all__ = ["connections_missing", "leftovers_in_full_stores", "reports", "stores_still_full"]
 
 _EVENT: Final = "event/"
 _SECOND: Final = 10**9
@@ -72,3 +73,19 @@ def stores_still_full(brokers: Mapping[str, Process]) -> list[str]:
         for name, process in brokers.items()
         if process.node is not None and process.node.is_full and process.disk.limit_bytes is None
     ]
+
+
+def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process]) -> list[Report]:
+    """What homes count for their clients, and what these have told them."""
+    found = []
+    for name, process in clients.items():
+        client = None if process.node is None else process.node.machine
+        assert isinstance(client, Client)
+        home = None if client.home is None else brokers[client.home.name].node
+        broker = None if home is None else home.machine
+        peer = broker.clients.get(name) if isinstance(broker, Broker) else None
+        if client.home is not None and peer is not None and peer.reported is not None:
+            told, shown = peer.reported, peer.outcomes
+            counted = ((told.on_time, told.late), (shown.on_time, shown.late))
+            found.append(Report(name, process.life, client.home.name, *counted, process.life == 1))
+    return found

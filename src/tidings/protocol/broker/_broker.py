@@ -284,7 +284,6 @@ class Broker(Doorway):
 
     def _on_new_peer(self, peer: Peer) -> None:
         peer.greeted_ns = self._now_ns
-        peer.meter.forget_clock()
         self.carrier.courses.forget()
         self._agenda.set(("ping", peer.kind, peer.name), self._now_ns)
         peer.outbox.hasten(self._now_ns)
@@ -343,7 +342,7 @@ class Broker(Doorway):
             self._forget_client(peer)
             return
         if peer.connection is not None:
-            self._send(peer, self._ping(peer) if peer.is_up else self._greeting(wire.Hello))
+            self._send(peer, self._ping(peer) if peer.is_up else self._hello())
         self._accepting.tell_credit(peer)
         again_ns = settings.ping_ns if peer.kind == "broker" else settings.ping_client_ns
         # Often at first: nothing is known of the link yet, and a single ping may meet a stall.
@@ -355,7 +354,8 @@ class Broker(Doorway):
         rtt_ns = int(min(peer.meter.rtt_ns or 0.0, wire.LONGEST_NS))
         ahead_ns = peer.meter.ahead_ns(self._now_ns)
         yours_ns = None if ahead_ns is None else min(max(self._now_ns + ahead_ns, 0), wire.LATEST_NS)
-        return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns)
+        error_ns = int(min(peer.meter.error_ns(self._now_ns) or 0.0, wire.LONGEST_NS))
+        return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns, error_ns)
 
     def _set_retry(self, peer: Peer) -> None:
         due_ns = peer.outbox.next_due_ns

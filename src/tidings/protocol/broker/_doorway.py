@@ -74,11 +74,15 @@ class Doorway(Machine):
     def _on_connected(self, connection: str) -> None:
         """Greet, and go on greeting until there is an answer."""
         if self._is_alive and connection in self._by_connection and self._by_connection[connection] is None:
-            self._send_over(connection, self._greeting(wire.Hello))
+            self._send_over(connection, self._hello())
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
-    def _greeting(self, kind: type[wire.Hello] | type[wire.Welcome]) -> wire.Hello | wire.Welcome:
-        return kind(wire.VERSION, self.name, "broker", self.epoch, self._credit())
+    def _hello(self) -> wire.Hello:
+        return wire.Hello(wire.VERSION, self.name, "broker", self.epoch, self._credit(), self._now_ns)
+
+    def _welcome(self, said: wire.Hello) -> wire.Welcome:
+        own = (wire.VERSION, self.name, "broker", self.epoch, self._credit())
+        return wire.Welcome(*own, self._now_ns, said.clock_ns)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)
@@ -97,13 +101,13 @@ class Doorway(Machine):
         peer = self._by_connection.get(connection)
         if peer is None or peer.connection != connection:
             if kind is not wire.Error:
-                self._send_over(connection, self._greeting(wire.Hello))
+                self._send_over(connection, self._hello())
             return
         if kind not in _ALLOWED[peer.kind]:
             raise PeerError("not-allowed", f"a {peer.kind} may not send {kind.__name__} to a broker")
         peer.heard_ns = self._now_ns
         if not peer.is_up:
-            self._send_over(connection, self._greeting(wire.Hello))
+            self._send_over(connection, self._hello())
             return
         self._on_message(peer, message)
 
@@ -131,11 +135,15 @@ class Doorway(Machine):
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
         peer.step(PeerStep.GREETED)
-        is_new |= peer.greet(said.epoch)
+        if peer.greet(said.epoch):
+            is_new = True
+            peer.meter.forget_clock()
         peer.heard_ns = self._now_ns
         peer.outbox.credit = said.credit
         if isinstance(said, wire.Hello):
-            self._send_over(connection, self._greeting(wire.Welcome))
+            self._send_over(connection, self._welcome(said))
+        else:
+            peer.meter.read_greeting(said, self._now_ns)
         if is_new:
             self._on_new_peer(peer)
 

@@ -208,11 +208,15 @@ class Client(Machine):
 
     def _on_connected(self, connection: str) -> None:
         if self._by_connection.get(connection) is None and connection in self._by_connection:
-            self._send_over(connection, self._greeting(wire.Hello))
+            self._send_over(connection, self._hello())
             self._agenda.set(("greet", connection), self._now_ns + self.settings.greet_ns)
 
-    def _greeting(self, kind: type[wire.Hello] | type[wire.Welcome]) -> wire.Hello | wire.Welcome:
-        return kind(wire.VERSION, self.name, "client", self.settings.epoch, self._credit())
+    def _hello(self) -> wire.Hello:
+        return wire.Hello(wire.VERSION, self.name, "client", self.settings.epoch, self._credit(), self._now_ns)
+
+    def _welcome(self, said: wire.Hello) -> wire.Welcome:
+        own = (wire.VERSION, self.name, "client", self.settings.epoch, self._credit())
+        return wire.Welcome(*own, self._now_ns, said.clock_ns)
 
     def _credit(self) -> int:
         return 0 if self._is_paused else self.settings.window
@@ -254,7 +258,7 @@ class Client(Machine):
         source = self._by_connection.get(connection)
         if source is None or not source.is_up:
             if not isinstance(message, wire.Error):
-                self._send_over(connection, self._greeting(wire.Hello))
+                self._send_over(connection, self._hello())
             return
         if type(message) not in _ALLOWED:
             raise PeerError("not-allowed", f"a broker may not send {type(message).__name__} to a client")
@@ -287,7 +291,7 @@ class Client(Machine):
         if said.rtt_ns:
             source.meter.note_round_trip(said.rtt_ns)
         if said.yours_ns is not None:
-            source.meter.set_clock(said.sent_ns - said.yours_ns, self._now_ns)
+            source.meter.set_clock(said.sent_ns - said.yours_ns, said.error_ns, self._now_ns)
         self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.tally()))
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:
@@ -329,13 +333,15 @@ class Client(Machine):
         peer.step(PeerStep.GREETED)
         peer.heard_ns = self._now_ns
         peer.outbox.credit = said.credit
-        if isinstance(said, wire.Hello):
-            self._send_over(connection, self._greeting(wire.Welcome))
         is_new = peer.greet(said.epoch)
         if is_new:
             peer.outcomes = Outcomes()
-        if is_new or not was_up:
             peer.meter.forget_clock()
+        if isinstance(said, wire.Hello):
+            self._send_over(connection, self._welcome(said))
+        else:
+            peer.meter.read_greeting(said, self._now_ns)
+        if is_new or not was_up:
             self._moving.greeted(peer, self._now_ns, is_new=is_new)
         if not was_up:
             self._agenda.set(("silence", peer.name), self._now_ns + self.settings.silence_ns)
@@ -380,7 +386,7 @@ class Client(Machine):
         if peer.is_up:
             self._agenda.set(task, peer.heard_ns + self.settings.silence_ns)
         else:
-            self._send(peer, self._greeting(wire.Hello))
+            self._send(peer, self._hello())
             self._agenda.set(task, self._now_ns + self.settings.greet_ns)
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:

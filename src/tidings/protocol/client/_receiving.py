@@ -42,6 +42,8 @@ class Arrival(NamedTuple):
     arrived_ns: int
     outcomes: Outcomes
     """Where it is counted what becomes of it."""
+    error_ns: float | None
+    """By how much the clocks of this client and its broker may be further apart than they are held to be."""
 
 
 class Subscription(NamedTuple):
@@ -106,7 +108,8 @@ class Receiving:
         id = (said.publisher, said.epoch, said.sequence)
         since_ns = min(said.departure_ns, now_ns) if self._settings.synchronised_clocks else left_ns - said.age_ns
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
-        arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns, source.outcomes)
+        error_ns = source.meter.error_ns(now_ns)
+        arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns, source.outcomes, error_ns)
         for name in targets:
             subscription = self._subscriptions.get(name)
             if subscription is None:
@@ -189,4 +192,5 @@ class Receiving:
         else:
             outcomes.on_time += 1
         content, held_ns = arrival.content, now_ns - arrival.arrived_ns
-        self._emit(Deliver(entry.name, arrival.event, content.attributes, content.payload, age_ns, is_late, held_ns))
+        what = (entry.name, arrival.event, content.attributes, content.payload)
+        self._emit(Deliver(*what, age_ns, is_late, held_ns, arrival.error_ns))

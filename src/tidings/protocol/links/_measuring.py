@@ -1,12 +1,12 @@
 """What a link is like, measured while it is used: how far the two clocks are apart, round trips, and slowness.
 
-- Clocks: a ping that is answered with the peer's clock tells how far that one is ahead, if both ways are alike; the
-  answer is wrong by half of the round trip at most. Every frame with events says when it left, so how long it was under
-  way is known, whatever it waited for. That the ways are alike is the one assumption that deadlines make about clocks.
-  Of the readings the best is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT
-  in the meantime. A reading that contradicts it is of a clock that was set, or stood still, and takes its place. After
-  READING_LASTS_NS without a reading, or before the first, half of the least round trip has to do; 0 while that is
-  unknown as well.
+- Clocks: a greeting or a ping that is answered with the peer's clock tells how far that one is ahead, if both ways are
+  alike; the answer is wrong by half of the round trip at most (`error_ns`). Every frame with events says when it left,
+  so how long it was under way is known, whatever it waited for. That the ways are alike is the one assumption that
+  deadlines make about clocks. Of the readings the best is kept, the one with the shortest round trip, given that two
+  clocks may drift apart by DRIFT in the meantime. A reading that contradicts it is of a clock that was set, or stood
+  still, and takes its place. After READING_LASTS_NS without a reading, or before the first, half of the least round
+  trip has to do; 0 while that is unknown as well.
 - Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
 - Least round trip: the smallest seen; larger ones count (gain 1/8) only while nothing waits for the link, because
   pings wait behind what is under way.
@@ -21,7 +21,7 @@
 import math
 from typing import Final
 
-from tidings.protocol.wire import LONGEST_NS
+from tidings.protocol.wire import LONGEST_NS, Welcome
 
 __all__ = ["LinkMeter"]
 
@@ -42,6 +42,7 @@ class LinkMeter:
         "_answer_deviation_ns",
         "_answer_ns",
         "_deviation_ns",
+        "_error_before_ns",
         "_error_ns",
         "_least_ns",
         "_read_ns",
@@ -60,6 +61,7 @@ class LinkMeter:
         self._answer_ns = self._answer_deviation_ns = 0.0
         self._ahead_ns: int | None = None  # the peer's clock less ours, by the best reading
         self._error_ns = 0.0  # by how much that may have been wrong when it was read
+        self._error_before_ns: float | None = None  # by how much the reading before it, then
         self._read_ns = 0
         self.is_loaded = False
         """Whether events wait for the link."""
@@ -87,20 +89,26 @@ class LinkMeter:
         self.rtt_ns += _RTT_GAIN * (took_ns - self.rtt_ns)
 
     def read_clock(self, clock_ns: int, sent_ns: int, now_ns: int) -> None:
-        """A ping that left at `sent_ns` is answered now, and the peer's clock showed this in between."""
-        if sent_ns > now_ns:
-            return
-        ahead_ns, error_ns = clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2
+        """What left at `sent_ns` is answered now, and the peer's clock showed this in between."""
+        if sent_ns <= now_ns:
+            self.set_clock(clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2, now_ns)
+
+    def read_greeting(self, said: Welcome, now_ns: int) -> None:
+        """The same, of a greeting."""
+        if said.clock_ns is not None and said.yours_ns is not None:
+            self.read_clock(said.clock_ns, said.yours_ns, now_ns)
+
+    def set_clock(self, ahead_ns: int, error_ns: float, now_ns: int) -> None:
+        """The peer's clock is so far ahead, give or take an error: kept if it is better, or contradicts what was."""
         known_ns = self.ahead_ns(now_ns)
+        known_error_ns = None
         if known_ns is not None:
             known_error_ns = self._error_ns + DRIFT * (now_ns - self._read_ns)
             if error_ns > known_error_ns and abs(ahead_ns - known_ns) <= error_ns + known_error_ns:
                 return
+        if now_ns != self._read_ns:
+            self._error_before_ns = known_error_ns
         self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, error_ns, now_ns
-
-    def set_clock(self, ahead_ns: int, now_ns: int) -> None:
-        """The peer, who measures, says how far its clock is ahead."""
-        self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, 0.0, now_ns
 
     def forget_clock(self) -> None:
         """The peer may have another clock from now on."""
@@ -109,6 +117,17 @@ class LinkMeter:
     def ahead_ns(self, now_ns: int) -> int | None:
         """How far the peer's clock is ahead of ours; None if that is not known, or not any more."""
         return self._ahead_ns if now_ns - self._read_ns <= READING_LASTS_NS else None
+
+    def error_ns(self, now_ns: int) -> float | None:
+        """By how much the difference of the clocks may be wrong, and so `left_ns`; None before the first reading."""
+        return None if self.ahead_ns(now_ns) is None else self._error_ns + DRIFT * (now_ns - self._read_ns)
+
+    def worst_error_ns(self, now_ns: int) -> float | None:
+        """The same for a frame of this moment, if it is not known whether a reading of this moment came before it."""
+        error_ns = self.error_ns(now_ns)
+        if error_ns is None or now_ns != self._read_ns:
+            return error_ns
+        return None if self._error_before_ns is None else max(error_ns, self._error_before_ns)
 
     def left_ns(self, sent_ns: int | None, now_ns: int) -> int:
         """When a frame left that came now, by our clock; `sent_ns` is what the sender's showed."""

@@ -122,7 +122,6 @@ class Peer:
     """A neighbour or a client."""
 
     __slots__ = (
-        "_reported",
         "connection",
         "credit_told",
         "different",
@@ -136,6 +135,7 @@ class Peer:
         "name",
         "outbox",
         "outcomes",
+        "reported",
         "request",
         "rights",
         "state",
@@ -156,7 +156,7 @@ class Peer:
         self.request = -1
         self.credit_told = 0
         self.outcomes = Outcomes()  # of what it was given, as it reports; of what it has given, on a client's side
-        self._reported: Tally | None = None  # its last report in this life
+        self.reported: Tally | None = None  # its last report in this life
         self.rights: Rights | None = None  # what it may do, if not everything
         self.different = 0  # in how many pings in a row its digest was another one
 
@@ -172,15 +172,15 @@ class Peer:
 
     def report(self, said: Tally) -> Tally:
         """Note what a client reports of itself; what is new of it. An old report, or one that lies, changes nothing."""
-        known = self._reported or Tally()
+        known = self.reported or Tally()
         news = Tally(said.on_time - known.on_time, said.late - known.late, said.discarded - known.discarded)
         count = news.on_time + news.late + news.discarded
         if min(news.on_time, news.late, news.discarded) >= 0 and len(self.outcomes) + count <= self.outbox.given:
-            self._reported = said
+            self.reported = said
             self.outcomes.add(news)
             return news
-        if self._reported is None:
-            self._reported = said  # it was known here before, and then forgotten: counting begins here
+        if self.reported is None:
+            self.reported = said  # it was known here before, and then forgotten: counting begins here
         return Tally()
 
     def greet(self, epoch: int) -> bool:
@@ -190,5 +190,5 @@ class Peer:
         self.epoch = epoch
         self.inbox = Inbox()
         self.request = -1
-        self._reported = None
+        self.reported = None
         return True

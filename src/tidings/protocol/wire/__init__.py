@@ -128,23 +128,29 @@ __all__ = [
 
 
 class Hello(WireMessage, frozen=True, tag=1):
-    """Who speaks, in which version, and how many unacknowledged events it takes."""
+    """Who speaks, in which version, how many unacknowledged events it takes, and what its clock shows."""
 
     version: int
     name: Name
     kind: Annotated[str, Meta(pattern="^(broker|client)$")]
     epoch: Count
     credit: Window
+    clock_ns: ClockReading | None = None
 
 
 class Welcome(WireMessage, frozen=True, tag=2):
-    """The answer to a `Hello`, with the same fields."""
+    """The answer to a `Hello`, with the same fields, and with what the clock of that one showed.
+
+    It comes before any event does, so that both know from the first event on how far their clocks are apart.
+    """
 
     version: int
     name: Name
     kind: Annotated[str, Meta(pattern="^(broker|client)$")]
     epoch: Count
     credit: Window
+    clock_ns: ClockReading | None = None
+    yours_ns: ClockReading | None = None
 
 
 class Error(WireMessage, frozen=True, tag=3):
@@ -358,14 +364,15 @@ class Ping(WireMessage, frozen=True, tag=16):
     """Is anybody there? `sent_ns` is the sender's clock, and comes back.
 
     Clients are pinged and do not ping, so they are told what the sender has measured: the round trip (0: unknown), and
-    what the receiver's clock showed at `sent_ns`. `digest` stands for all that the sender knows of links and
-    interests; a neighbour whose own differs for long tells it everything.
+    what the receiver's clock showed at `sent_ns`, give or take `error_ns`. `digest` stands for all that the sender
+    knows of links and interests; a neighbour whose own differs for long tells it everything.
     """
 
     sent_ns: int
     rtt_ns: Duration
     digest: Count
     yours_ns: ClockReading | None = None
+    error_ns: Duration = 0
 
 
 class Pong(WireMessage, frozen=True, tag=17):
