@@ -305,7 +305,10 @@ def test_is_found(machines: dict[str, Any], check: str, first_seed: int) -> None
 
 
 class Bug(NamedTuple):
-    """What only storms with faults of one kind find: the promise that it breaks, and the first seed that shows it."""
+    """What storms of one kind of fault find: the promise that it breaks, and the first seed that shows it.
+
+    Storms without faults found none of them (run by hand, two seeds each).
+    """
 
     check: str
     first_seed: int
