@@ -107,3 +107,26 @@ def test_an_operator_asks_a_client_to_move(row: Any) -> None:
     assert not row.call("a", "ask_to_move", "p", "b"), "it is not here"
     assert not row.call("c", "ask_to_move", "p", "x"), "there is no such broker"
     assert not row.call("c", "ask_to_move", "p", "c"), "it is there"
+
+
+def test_publishers_are_traced_over_links_that_were_not_there_at_first() -> None:
+    before, after = graph_of([("a", "b"), ("b", "c"), ("c", "d")]), graph_of([("a", "b"), ("b", "c"), ("a", "d")])
+    net = Wire()
+    for name in NAMES:
+        broker = net.broker(name, *before[name], graph=before, relocation="pop", relocation_events=2)
+        net.add(broker, links=tuple(sorted(other for other in before[name] if other < name)))
+    net.pass_time(4 * SECOND)
+    net.client("p", "a")
+    net.client("s", "d")
+    net.call("p", "advertise", "all", "TRUE")
+    net.call("s", "subscribe", "all", "x >= 0")
+    net.pass_time(2 * SECOND)
+    net.call("p", "publish", {"x": 0})
+    rewire(net, before, after)
+    net.pass_time(3 * SECOND)
+    for step in range(1, 5):
+        net.call("p", "publish", {"x": step})
+        net.pass_time(SECOND)
+    net.pass_time(3 * SECOND)
+    assert [effect.event[2] for effect in net.delivered("s")] == list(range(5))
+    assert [name for name in NAMES if "p" in net.machines[name].clients] == ["d"], "the walk went over the new link"

@@ -231,7 +231,7 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         rate_per_s=rate_per_s,
         end_ns=end_ns,
         heal_ns=heal_ns,
-        figures=_figures(dice) if settings.faults else SocketFigures(),
+        figures=_figures(dice, faults) if settings.faults else SocketFigures(),
         busy_ms=dice.one_of(BUSY_MS) if settings.faults else BUSY_MS[0],
         is_tight=dice.happens(0.2) if settings.faults else False,
     )
@@ -335,8 +335,10 @@ def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
     return Publication(at_ns, publisher, attributes, lifetime_ns, dice.whole(400))
 
 
-def _figures(dice: Dice) -> SocketFigures:
+def _figures(dice: Dice, faults: tuple[Fault, ...]) -> SocketFigures:
     buffers = dice.one_of(BUFFERS)
+    if buffers is BUFFERS[-1] and any(fault.kind == "large-state" for fault in faults):
+        buffers = BUFFERS[-2]  # 2 KB in a round trip: no protocol could tell a large table in time
     unheard_ns = round(dice.between(*UNHEARD_S) * SECOND)
     return SocketFigures(
         buffer_bytes=buffers.buffer_bytes,
