@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
+from tidings.errors import TidingsError
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.node import Node
+from tidings.protocol.node import Node, Opened
 from tidings.protocol.node._commits import Commits
+from tidings.protocol.node._effects import Commit
 from tidings.storm import Storm, StormSettings, run_storm
+from tidings.storm._kinds import FaultKind
 
 SETTINGS = StormSettings()
 WITHIN = 100
@@ -126,6 +130,61 @@ class ReadsOneFrame(Node):
     def turn(self, now_ns: int) -> list[Any]:
         self._came = [(session, frames[:1]) for session, frames in self._came]
         return super().turn(now_ns)
+
+
+class TrustsItsDisk(Node):
+    """Takes the record of every event for what was written."""
+
+    @staticmethod
+    def read(stored: Mapping[str, bytes]) -> Opened:  # type: ignore[override]
+        events = {key: record[4:] for key, record in stored.items() if key.startswith("event/")}
+        found = Node.read({key: record for key, record in stored.items() if key not in events})
+        return msgspec.structs.replace(found, kept=found.kept | events)
+
+
+class DropsWhatIsDamaged(Node):
+    """Goes on without damaged records, and without a word."""
+
+    @staticmethod
+    def read(stored: Mapping[str, bytes]) -> Opened:  # type: ignore[override]
+        return msgspec.structs.replace(Node.read(stored), damaged=())
+
+
+class _WritesInAnyOrder(Commits):
+    """The last word on a key is written where the first one was."""
+
+    def next(self, now_ns: int, *, hurry: bool = False) -> Commit | None:
+        commit = super().next(now_ns, hurry=hurry)
+        return commit and Commit(dict(sorted(commit.writes.items(), reverse=True)), is_ahead=commit.is_ahead)
+
+
+class KnowsWhatItDoesNotHave(Node):
+    """Writes that an event was delivered before it writes the event."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.commits = _WritesInAnyOrder()
+
+
+@pytest.mark.parametrize(
+    ("node_type", "kind", "check", "first_seed"),
+    [
+        pytest.param(TrustsItsDisk, "bit-flip", "no-mismatch", 5, id="unchecked-bits"),
+        pytest.param(DropsWhatIsDamaged, "bit-flip", "damage-found", 0, id="silent-damage"),
+        pytest.param(TrustsItsDisk, "torn-write", "damage-found", 2, id="unchecked-halves"),
+        pytest.param(KnowsWhatItDoesNotHave, "torn-write", "nothing-lost", 18, id="written-in-any-order"),
+    ],
+)
+def test_damage_is_found(node_type: type[Node], kind: FaultKind, check: str, first_seed: int) -> None:
+    settings = StormSettings(kinds=(kind,))
+    for seed in range(first_seed, WITHIN):
+        try:
+            broken = {name for name, _ in run_storm(settings, seed, node_type=node_type).violations}
+        except (msgspec.MsgspecError, ValueError, TidingsError):
+            continue  # it could not even start
+        if check in broken:
+            return
+    pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ __all__ = ["FaultInjector", "Victims"]
 _JUMP_NS: Final = (-3600e9, 3600e9)
 _ROOM: Final = (0.6, 1.1)
 """A store that becomes full has room for so much of what it holds: some of that has to go, or there is little left."""
+_FLIPS: Final = 4
+"""So many records of a store have a bit flipped at most."""
+_LOOK_NS: Final = 3_000_000
+"""So often it is looked whether a disk writes."""
 _SLOWER: Final = 15.0
 """By so much links around an overloaded broker are slower."""
 
@@ -99,16 +103,30 @@ class FaultInjector:
             return  # another fault's end has started it
         self._note("broker", broker, None, up=True)
         process.power_on()
-        if process.boot():
-            self._history.clock_jumps.append((self._network.now_ns, broker))
         self._victims.start_broker(broker)
 
     def _break_broker(self, fault: Fault, process: Process) -> None:
         self._crash(fault.place, power=fault.power)
         if fault.kind == "store-lost":
+            for key in process.disk.kept:
+                self._history.found_damage(key)
             process.disk.lose()
         elif fault.kind == "clock-jump":
             process.wall_ns += round(self._dice.between(*_JUMP_NS))
+
+    def _flip(self, fault: Fault, process: Process) -> None:
+        self._crash(fault.place, power=fault.power)
+        for _ in range(1 + self._dice.whole(_FLIPS)):
+            process.disk.flip()
+
+    def _tear(self, fault: Fault, process: Process) -> None:
+        """Crash in the middle of the next commit."""
+        if process.disk.under_way is not None and process.node is not None:
+            process.disk.tears = True
+            self._crash(fault.place, power=fault.power)
+            process.disk.tears = False
+        elif self._network.now_ns + _LOOK_NS < fault.until_ns:
+            self._network.at(self._network.now_ns + _LOOK_NS, self._tear, fault, process)
 
     def _mend_broker(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         self._start(fault.place)
@@ -234,6 +252,7 @@ _DISK: Final[dict[str, Callable[[Process, Dice, bool], None]]] = {
     "disk-error": _damage,
 }
 _BREAKERS: Final[dict[str, _Step]] = {
+    "bit-flip": FaultInjector._flip,
     "client-away": FaultInjector._isolate,
     "client-restart": FaultInjector._break_client,
     "client-slow": FaultInjector._slow,
@@ -249,8 +268,10 @@ _BREAKERS: Final[dict[str, _Step]] = {
     "pause": FaultInjector._pause,
     "reset": FaultInjector._cut,
     "store-lost": FaultInjector._break_broker,
+    "torn-write": FaultInjector._tear,
 }
 _MENDERS: Final[dict[str, _Step]] = {
+    "bit-flip": FaultInjector._mend_broker,
     "client-away": FaultInjector._join_again,
     "client-restart": FaultInjector._mend_client,
     "client-slow": FaultInjector._quick,
@@ -265,4 +286,5 @@ _MENDERS: Final[dict[str, _Step]] = {
     "pause": FaultInjector._resume,
     "reset": FaultInjector._join,
     "store-lost": FaultInjector._mend_broker,
+    "torn-write": FaultInjector._mend_broker,
 }

@@ -22,18 +22,23 @@ class Published:
         "departed_ns",
         "id",
         "lifetime_ns",
-        "size_bytes",
+        "payload",
     )
 
-    def __init__(self, id: EventId, broker: str, departed_ns: int, lifetime_ns: int | None, size_bytes: int) -> None:
+    def __init__(self, id: EventId, broker: str, departed_ns: int, lifetime_ns: int | None, payload: bytes) -> None:
         self.id = id
         self.broker = broker
         self.departed_ns = departed_ns
         self.lifetime_ns = lifetime_ns
-        self.size_bytes = size_bytes
+        self.payload = payload
         self.attributes: dict[str, int | float | str | bool] = {}
         self.accepted_ns: list[int] = []
         self.confirmed_ns: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """How long its payload is."""
+        return len(self.payload)
 
 
 class Subscribed:
@@ -138,6 +143,11 @@ class History:
         self.store_losses: list[int] = []
         self.clock_jumps: list[tuple[int, str]] = []
         self.intruders: list[str] = []
+        self.corrupted: list[str] = []
+        self.damaged: set[EventId] = set()  # of which a sound record was damaged on some disk
+        self.lapsed: set[tuple[str, str]] = set()  # subscriptions of which the same is true, until they stand again
+        self.damage_reported = 0
+        self.damage_missed: list[str] = []
         self.unerased: list[str] = []
         self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
         self.unconnected: list[str] = []
@@ -155,7 +165,30 @@ class History:
     def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int) -> None:
         """An application got an event, while its client was at home at this broker."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
+        known = self.published.get(effect.event)
+        if known is None or (effect.payload, dict(effect.attributes)) != (known.payload, known.attributes):
+            self.corrupted.append(f"{effect.event} came to {client}/{effect.subscription} as nobody published it")
         self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life))
+
+    def found_damage(self, key: str) -> None:
+        """A record that was sound, and durable, is damaged or lost: what it was about is not owed to anybody."""
+        kind, _, rest = key.partition("/")
+        if kind == "event":
+            epoch, sequence, publisher = rest.split("/", 2)
+            self.damaged.add((publisher, int(epoch), int(sequence)))
+        elif kind in ("subscription", "left"):
+            length, _, names = rest.partition("/")
+            self._lapse(names[: int(length)], names[int(length) + 1 :])
+        elif kind == "departed":
+            for client, name in self.subscribed:
+                if client == rest:
+                    self._lapse(client, name)
+
+    def _lapse(self, client: str, name: str) -> None:
+        known = self.subscribed.get((client, name))
+        if known is not None and known.confirmed_ns is not None:
+            known.confirmed_ns = None
+            self.lapsed.add(known.key)
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has another home, or stays."""

@@ -7,8 +7,9 @@ Whether an event was owed to a subscription is decided from outside, by the plan
   that is still on, or that ended so recently that no soft state has timed out since;
 - a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
 
-Not owed is what a broker dropped because a queue was full (counted and traced), and what a subscription under `drop`
-discarded because a later event had already been delivered.
+Not owed is what a broker dropped because a queue was full (counted and traced), an event of which a disk has damaged a
+record, to a subscription of which a disk has damaged the record what was published before it stands again, and what a
+subscription under `drop` discarded because a later event had already been delivered.
 """
 
 from bisect import bisect_right
@@ -66,7 +67,8 @@ def last_hop_once(evidence: Evidence) -> Iterator[str]:
 
 
 def no_mismatch(evidence: Evidence) -> Iterator[str]:
-    """Nobody gets what does not match."""
+    """Nobody gets what does not match, or was not published so."""
+    yield from evidence.history.corrupted[:_MOST_TOLD]
     filters: dict[str, Filter] = {}
     history = evidence.history
     for delivery in history.deliveries:
@@ -126,6 +128,11 @@ def nobody_else(evidence: Evidence) -> Iterator[str]:
     yield from evidence.history.intruders[:_MOST_TOLD]
 
 
+def damage_found(evidence: Evidence) -> Iterator[str]:
+    """Every damaged record is found when its broker starts, and nothing else is taken for one."""
+    yield from evidence.history.damage_missed[:_MOST_TOLD]
+
+
 def nothing_lost(evidence: Evidence) -> Iterator[str]:
     """With buffering, an accepted event reaches every subscription that it is owed to."""
     if "buffer" not in evidence.settings.scheme:
@@ -139,7 +146,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
     calms = _Calms(_calms(evidence))
     told = 0
     for published in history.published.values():
-        if published.confirmed_ns is None or published.id in history.dropped:
+        if published.confirmed_ns is None or published.id in history.dropped or published.id in history.damaged:
             continue
         for key in wanted.match(published.attributes):
             known = history.subscribed[key]
@@ -325,5 +332,6 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "reconnects": reconnects,
     "store-recovers": store_recovers,
     "nobody-else": nobody_else,
+    "damage-found": damage_found,
 }
 """Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""

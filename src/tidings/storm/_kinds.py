@@ -5,6 +5,7 @@ from typing import Final, Literal, get_args
 __all__ = ["HARMLESS", "KINDS", "PLACES", "WEIGHTS", "FaultKind"]
 
 FaultKind = Literal[
+    "bit-flip",
     "blackout",
     "client-away",
     "client-restart",
@@ -24,11 +25,13 @@ FaultKind = Literal[
     "pause",
     "reset",
     "store-lost",
+    "torn-write",
 ]
 
 KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
 PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "link", "anybody"]]] = {
+    "bit-flip": "broker",
     "blackout": "all",
     "client-away": "client",
     "client-restart": "client",
@@ -48,6 +51,7 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "pause": "anybody",
     "reset": "link",
     "store-lost": "broker",
+    "torn-write": "broker",
 }
 """Where it happens: a link is one between two brokers; the power fails everywhere."""
 

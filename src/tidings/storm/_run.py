@@ -21,7 +21,7 @@ from tidings.protocol import (
     Note,
     RequestError,
 )
-from tidings.protocol.node import Admitted, ConnectionLimits, Node
+from tidings.protocol.node import Admitted, ConnectionLimits, Node, Report
 from tidings.scheduling import strategy
 from tidings.storm._dice import Dice
 from tidings.storm._faults import FaultInjector
@@ -179,8 +179,20 @@ class Storm:
     def start_broker(self, name: str) -> None:
         """A broker starts, for the first time or from what its disk has kept."""
         process = self.network.processes[name]
-        broker = self._make_broker(self._broker_settings(name), dict(process.disk.kept))
-        self.network.start_broker(process, broker, self.plan.brokers)
+        history, damaged = self.history, dict(process.disk.damaged)
+        found = self.network.read(process)
+        if process.boot(found.noted_ns):
+            history.clock_jumps.append((self.network.now_ns, name))
+        for key, was_sound in damaged.items():
+            if was_sound:
+                history.found_damage(key)
+        broker = self._make_broker(self._broker_settings(name), found.kept)
+        reported = history.damage_reported
+        self.network.start_broker(process, broker, self.plan.brokers, found)
+        reported = history.damage_reported - reported
+        if reported != len(damaged):
+            history.damage_missed.append(f"{name} reported {reported} of {len(damaged)}: {', '.join(damaged)}")
+        self.network.covered["damaged_records"] += len(damaged)
 
     def end_life(self, process: Process, *, power: bool) -> None:
         """A process is gone; what it has counted is kept."""
@@ -316,7 +328,7 @@ class Storm:
         process = self.network.processes[plan.publisher]
         machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
-        payload = bytes(plan.payload_bytes)
+        payload = self._payload(plan)
         # What is published leaves after the call: nobody hears of the event before it is known here.
         sequence, effects = process.node.call(  # type: ignore[union-attr]
             machine.publish,
@@ -327,10 +339,15 @@ class Storm:
             waits=waits,
         )
         id = (plan.publisher, machine.settings.epoch, sequence)
-        known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, len(payload))
+        known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, payload)
         known.attributes = plan.attributes
         self.history.published[id] = known
         process.take(effects)
+
+    def _payload(self, plan: Publication) -> bytes:
+        """Bytes that no other event has."""
+        text = f"{plan.publisher} {len(self.history.published)} "
+        return (text * (plan.payload_bytes // len(text) + 1)).encode()[: plan.payload_bytes]
 
     def overload(self, publisher: str) -> str:
         """A publisher sends far more than its links carry; its home."""
@@ -398,6 +415,9 @@ class Storm:
             self._confirm(process, effect)
         elif kind is Moved or (kind is Failed and effect.kind == "move"):
             self.history.moved(now_ns, process.name, effect)
+        elif kind is Report:
+            if effect.event == "store damaged":
+                self.history.damage_reported += effect.facts["records"]
         elif kind is Admitted:
             socket = process.sockets.get(effect.connection)  # none, if it is gone again already
             host = None if socket is None else socket.far_host
@@ -426,6 +446,11 @@ class Storm:
                         history.bounds_broken.append(
                             f"{process.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}"
                         )
+        for key in sorted(history.lapsed):
+            home = self._broker(self._home(key[0]))
+            if home is not None and key[1] in home.gossip.local.of(key[0]):
+                history.lapsed.discard(key)
+                history.subscribed[key].confirmed_ns = now_ns
         erase_ns = round(self.settings.erase_s * SECOND)
         history.unerased += leftovers_in_full_stores(self._brokers(), now_ns, erase_ns, self._full_since)
         for begin, end in self._calms:
