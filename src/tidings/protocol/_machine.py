@@ -48,8 +48,9 @@ class Machine(ABC):
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
         self._congested: set[str] = set()  # connections that take no more for now
 
-    def mend(self, damaged: Sequence[str]) -> None:  # noqa: B027
-        """These records of its store are lost; called before it comes to life."""
+    def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
+        """These records of its store are lost; called before it comes to life, and before they are erased."""
+        return []
 
     @abstractmethod
     def start(self, now_ns: int) -> list[Effect]:

@@ -103,3 +103,9 @@ def test_who_has_lost_a_part_of_what_others_want_is_not_ready_before_it_is_told(
     node, _ = lived(stored | {damaged: b"torn"}, SECOND)
     assert isinstance(node.machine, Broker)
     assert not node.machine.is_ready
+    left = stored | {damaged: b"torn"}
+    lived(left, SECOND)
+    again, effects = lived(left, 2 * SECOND)  # the first life ended before it was told anything
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+    assert not again.machine.is_ready  # type: ignore[attr-defined]
+    assert not again.machine.gossip.interests.is_known("b")  # type: ignore[attr-defined]

@@ -121,10 +121,11 @@ class Broker(Doorway):
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def mend(self, damaged: Sequence[str]) -> None:
+    def mend(self, damaged: Sequence[str]) -> list[Effect]:
         """Go on without these records.
 
         Where one was about what others want, the broker asks for it again, and is not ready before it has been told.
+        That is durable before the damaged record is erased: a life that ends early must not hide it from the next.
         All else needs nothing: clients repeat what they have asked for when they hear of the new life, the epoch is
         taken from the clock, and a copy of an event that has been forgotten is recognised by whoever gets it.
         """
@@ -134,9 +135,12 @@ class Broker(Doorway):
         if len(told) < len(damaged) and any(key.partition("/")[0] not in _KINDS for key in damaged):
             origins.update(key.partition("/")[2] for key in kept if key.startswith(_TOLD[0]))  # anything may be missing
         for origin in sorted(origins):
-            kept.pop(_READY, None)
+            if kept.pop(_READY, None) is not None:
+                self._journal.erase(_READY)
             head = f"{_TOLD[0]}{origin}"
             kept[head] = gossip.withdrawn(origin, kept.get(head))
+            self._journal.store(head, kept[head])
+        return self._finish()
 
     def start(self, now_ns: int) -> list[Effect]:
         """Read the durable store, and make the new epoch durable before anything is said."""

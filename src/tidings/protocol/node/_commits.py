@@ -88,6 +88,10 @@ class Commits:
         """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
         self._waiting.put(key, value, ahead=ahead)
 
+    def is_written(self, key: str) -> bool:
+        """Whether something was said of a key that is in no commit yet."""
+        return key in self._waiting.values
+
     def sync(self, token: int) -> None:
         """Make everything written so far durable."""
         self._tokens.append(token)

@@ -198,10 +198,10 @@ class Node:
         if found.format != FORMAT:
             self.commits.write(FORMAT_KEY, str(FORMAT).encode())
         if found.damaged:
+            self._carry_out(self.machine.mend(found.damaged))
             for key in found.damaged:
-                if key != FORMAT_KEY:
+                if key != FORMAT_KEY and not self.commits.is_written(key):
                     self.commits.write(key, None)
-            self.machine.mend(found.damaged)
             self._report(
                 "error",
                 "store damaged",
