@@ -9,8 +9,8 @@ groups, as group commit makes them, and each commit is on disk before the next b
   costs.
 
 `load` is how long it takes to read a store of 100,000 events, as at a restart. The store is the live broker's own
-(`tidings.live.storage`, checksums included); SQLite's is the best of several layouts that were tried (a table with row
-numbers, statements of 256 rows).
+(`tidings.live.storage`; the node seals and checks values, whatever the store); SQLite's is the best of several layouts
+that were tried (a table with row numbers, statements of 256 rows).
 """
 
 import queue
@@ -39,11 +39,11 @@ Writes = Mapping[str, bytes | None]
 class AnyStore(Protocol):
     """What both are: `prepare` is for the event loop's thread, `finish` for the one that waits for the disk."""
 
-    def prepare(self, writes: Writes, clock_ns: int) -> Any: ...
+    def prepare(self, writes: Writes) -> Any: ...
 
     def finish(self, prepared: Any) -> None: ...
 
-    def load(self) -> tuple[dict[str, bytes], int]: ...
+    def load(self) -> dict[str, bytes]: ...
 
     def close(self) -> None: ...
 
@@ -58,9 +58,9 @@ class Sqlite:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
 
-    def prepare(self, writes: Writes, clock_ns: int) -> Writes:
+    def prepare(self, writes: Writes) -> Writes:
         """Writing rows is most of the work here, so all of it is left to the other thread."""
-        return {**writes, "!clock": str(clock_ns).encode()}
+        return writes
 
     def finish(self, prepared: Writes) -> None:
         """Many rows per statement: each statement gives the interpreter's lock away, and has to get it back."""
@@ -81,9 +81,9 @@ class Sqlite:
             execute(f"DELETE FROM kept WHERE key IN ({', '.join('?' * len(keys))})", keys)
         execute("COMMIT")
 
-    def load(self) -> tuple[dict[str, bytes], int]:
+    def load(self) -> dict[str, bytes]:
         """Everything."""
-        return dict(self._connection.execute("SELECT key, value FROM kept")), 0
+        return dict(self._connection.execute("SELECT key, value FROM kept"))
 
     def close(self) -> None:
         """Close it."""
@@ -131,9 +131,9 @@ def _rate(make: Callable[[Path], AnyStore], directory: Path, group: int, *, is_b
     thread = threading.Thread(target=finish)
     thread.start()
     used_s, began_s = time.process_time(), time.perf_counter()
-    for number, writes in enumerate(groups):
+    for writes in groups:
         idle.clear()
-        work.put(store.prepare(writes, number))
+        work.put(store.prepare(writes))
         while not idle.is_set():
             if is_busy:
                 sum(range(100))
@@ -152,11 +152,11 @@ def _load_ms(make: Callable[[Path], AnyStore], directory: Path) -> float:
     store = make(directory)
     for first in range(0, LOADED, 10_000):
         writes = {f"event/1/{n}/publisher": VALUE for n in range(first, first + 10_000)}
-        store.finish(store.prepare(writes, first))
+        store.finish(store.prepare(writes))
     store.close()
     began_s = time.perf_counter()
     store = make(directory)
-    kept, _ = store.load()
+    kept = store.load()
     took_s = time.perf_counter() - began_s
     store.close()
     assert len(kept) >= LOADED

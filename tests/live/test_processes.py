@@ -19,6 +19,7 @@ from tidings.live import Network, connect
 from tidings.live.operations._asking import ask_network
 from tidings.live.storage._store import Store
 from tidings.protocol.broker._custody import Custody
+from tidings.protocol.node import sealed
 
 
 def pid_of(place: Place, broker: str) -> int:
@@ -185,7 +186,7 @@ def test_a_damaged_store_ends_the_broker_with_a_clear_error(place: Place) -> Non
     network = place.write("a")
     folder = network.store_of("a")
     store = Store.open(folder)
-    store.commit({f"event/{n}": bytes(100) for n in range(2_000)}, 1)
+    store.commit({f"event/{n}": bytes(100) for n in range(2_000)})
     store.close()
     file = folder / "data.mdb"
     file.write_bytes(file.read_bytes()[:8_192])
@@ -200,7 +201,7 @@ def filled_store(network: Network, name: str, count: int) -> None:
     """A store with events for a client that is away, as the broker itself would have left it."""
     now_ns = time.time_ns()
     store = Store.open(network.store_of(name))
-    writes: dict[str, bytes | None] = {"ready": b""}
+    writes = {"ready": b""}
     terms = ((600 * 10**9, 1.0),)
     for number in range(count):
         custody = Custody(
@@ -215,7 +216,7 @@ def filled_store(network: Network, name: str, count: int) -> None:
         )
         custody.take_on_local({"s": {"all": terms}})
         writes[f"event/1/{number}/p"] = custody.record()
-    store.commit(writes, now_ns)
+    store.commit({key: sealed(key, value) for key, value in writes.items()})
     store.close()
 
 

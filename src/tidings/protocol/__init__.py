@@ -31,7 +31,7 @@ from tidings.protocol._effects import (
     Store,
     Sync,
 )
-from tidings.protocol._errors import PeerError, RequestError
+from tidings.protocol._errors import FormatError, PeerError, RequestError
 from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
@@ -77,6 +77,7 @@ __all__ = [
     "Erase",
     "EventId",
     "Failed",
+    "FormatError",
     "Heard",
     "LinkStateMap",
     "Machine",

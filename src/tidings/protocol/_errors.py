@@ -2,7 +2,7 @@
 
 from tidings.errors import InputError, TidingsError
 
-__all__ = ["DeniedError", "PeerError", "RequestError"]
+__all__ = ["DeniedError", "FormatError", "PeerError", "RequestError"]
 
 
 class PeerError(TidingsError):
@@ -27,3 +27,7 @@ class RequestError(InputError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class FormatError(InputError):
+    """Raised when a durable store is of a later version than this one."""

@@ -7,7 +7,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidings.protocol._agenda import Agenda
@@ -47,6 +47,10 @@ class Machine(ABC):
         self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
         self._congested: set[str] = set()  # connections that take no more for now
+
+    def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
+        """These records of its store are lost; called before it comes to life, and before they are erased."""
+        return []
 
     @abstractmethod
     def start(self, now_ns: int) -> list[Effect]:

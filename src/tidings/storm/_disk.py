@@ -3,7 +3,9 @@
 - A commit takes effect when its time is up. A crash before that loses it or keeps it; of erasures that may go ahead of
   other writes it keeps a first part, for they may be several transactions.
 - With a `limit_bytes`, a commit that does not fit is refused. Erasures always fit.
-- Each commit notes the clock, as a live store does: the next life's clock does not begin before it.
+- Torn, a crash leaves a first part of the commit under way, and of the record after it half, or zeroes in its place.
+- A bit of what is kept may flip (`flip`). Which records are damaged is known here, and nowhere else.
+- It keeps the bytes that a node commits, and hands them back.
 """
 
 from collections.abc import Mapping
@@ -23,22 +25,22 @@ _KEPT: Final = 0.4
 class Disk:
     """The durable store of one process; `kept` is what it holds."""
 
-    __slots__ = ("_dice", "clock_ns", "fails", "is_slow", "kept", "limit_bytes", "size_bytes", "under_way")
+    __slots__ = ("_dice", "damaged", "fails", "is_slow", "kept", "limit_bytes", "size_bytes", "tears", "under_way")
 
     def __init__(self, dice: Dice) -> None:
         self.kept: dict[str, bytes] = {}
         self.size_bytes = 0
-        self.clock_ns = 0
+        self.damaged: dict[str, bool] = {}
+        """The keys of damaged records, and whether what was there before was sound."""
         self.limit_bytes: int | None = None
-        self.is_slow = self.fails = False
+        self.is_slow = self.fails = self.tears = False
         self.under_way: Commit | None = None
         self._dice = dice
 
-    def begin(self, commit: Commit, clock_ns: int) -> float:
+    def begin(self, commit: Commit) -> float:
         """Start a commit; how long it takes."""
         assert self.under_way is None
         self.under_way = commit
-        self.clock_ns = max(self.clock_ns, clock_ns)
         return self._dice.between(*(_SLOW_NS if self.is_slow else _COMMIT_NS))
 
     def finish(self) -> bool:
@@ -55,7 +57,9 @@ class Disk:
         commit, self.under_way = self.under_way, None
         if commit is None:
             return
-        if commit.is_ahead:
+        if self.tears and not commit.is_ahead:
+            self._tear(commit)
+        elif commit.is_ahead:
             self.write(dict(list(commit.writes.items())[: self._dice.whole(len(commit.writes) + 1)]))
         elif self._dice.happens(_KEPT) and (self.limit_bytes is None or self._grown(commit.writes) <= self.limit_bytes):
             self.write(commit.writes)
@@ -64,14 +68,41 @@ class Disk:
         """Everything on it is gone."""
         self.kept.clear()
         self.size_bytes = 0
-        self.clock_ns = 0
+        self.damaged.clear()
         self.under_way = None
+
+    def _tear(self, commit: Commit) -> None:
+        """Some of the writes are there, one is half there, the others are not."""
+        writes = list(commit.writes.items())
+        whole = self._dice.whole(len(writes) + 1)
+        self.write(dict(writes[:whole]))
+        if whole < len(writes) and (record := writes[whole][1]) is not None:
+            key = writes[whole][0]
+            was_sound = key in self.kept and key not in self.damaged
+            cut = 1 + self._dice.whole(len(record) - 1)
+            torn = record[:cut] + (bytes(len(record) - cut) if self._dice.happens(0.5) else b"")
+            if torn != record:  # what ends with zeroes may be whole all the same
+                self.write({key: torn})
+                self.damaged[key] = was_sound
+
+    def flip(self) -> str | None:
+        """One bit of what is kept is another one; which record has it, if there is one."""
+        keys = [key for key in sorted(self.kept) if key not in self.damaged]
+        if not keys:
+            return None
+        key = self._dice.one_of(keys)
+        record = bytearray(self.kept[key])
+        record[self._dice.whole(len(record))] ^= 1 << self._dice.whole(8)
+        self.write({key: bytes(record)})
+        self.damaged[key] = True
+        return key
 
     def write(self, writes: Mapping[str, bytes | None]) -> None:
         """Store values, or erase them (None), durably."""
         self.size_bytes = self._grown(writes)
         kept = self.kept
         for key, value in writes.items():
+            self.damaged.pop(key, None)
             if value is None:
                 kept.pop(key, None)
             else:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tidings.protocol import Client, EventId
+from tidings.protocol import Client
 from tidings.storm._dice import Dice
-from tidings.storm._history import History, Loss
+from tidings.storm._history import History
 from tidings.storm._network import Network, Process
 from tidings.storm._plan import RELOADING_NS, Fault, Plan
 from tidings.storm._sockets import Path
@@ -18,9 +18,12 @@ from tidings.storm._strangers import send_garbage, send_impostor
 __all__ = ["FaultInjector", "Victims"]
 
 _JUMP_NS: Final = (-3600e9, 3600e9)
-_OF_CLIENTS: Final = ("subscription/", "advertisement/", "departed/", "left/")
 _ROOM: Final = (0.6, 1.1)
 """A store that becomes full has room for so much of what it holds: some of that has to go, or there is little left."""
+_FLIPS: Final = 4
+"""So many records of a store have a bit flipped at most."""
+_LOOK_NS: Final = 3_000_000
+"""So often it is looked whether a disk writes."""
 _SLOWER: Final = 15.0
 """By so much links around an overloaded broker are slower."""
 
@@ -113,21 +116,31 @@ class FaultInjector:
             return  # another fault's end has started it, or will
         self._note("broker", broker, None, up=True)
         process.power_on()
-        if process.boot():
-            self._note_loss(process, is_clock=True)
         self._victims.start_broker(broker)
 
     def _break_broker(self, fault: Fault, process: Process) -> None:
         self._crash(fault.place, power=fault.power)
         if fault.kind == "store-lost":
-            self._note_loss(process, is_clock=False)
+            self._history.lose(self._network.now_ns, fault.place, "disk", process.disk.kept)
             process.disk.lose()
         elif fault.kind == "clock-jump":
             process.wall_ns += round(self._dice.between(*_JUMP_NS))
 
-    def _mend_broker(self, fault: Fault, process: Process) -> None:
-        if fault.kind == "clock-jump":
-            self._note_loss(process, is_clock=True)
+    def _flip(self, fault: Fault, process: Process) -> None:
+        self._crash(fault.place, power=fault.power)
+        for _ in range(1 + self._dice.whole(_FLIPS)):
+            process.disk.flip()
+
+    def _tear(self, fault: Fault, process: Process) -> None:
+        """Crash in the middle of the next commit."""
+        if process.disk.under_way is not None and process.node is not None:
+            process.disk.tears = True
+            self._crash(fault.place, power=fault.power)
+            process.disk.tears = False
+        elif self._network.now_ns + _LOOK_NS < fault.until_ns:
+            self._network.at(self._network.now_ns + _LOOK_NS, self._tear, fault, process)
+
+    def _mend_broker(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         self._start(fault.place)
 
     def _break_client(self, fault: Fault, process: Process) -> None:
@@ -254,12 +267,6 @@ class FaultInjector:
     def _impostor(self, fault: Fault, process: Process) -> None:
         send_impostor(self._network, self._dice, process, fault.other)
 
-    def _note_loss(self, process: Process, *, is_clock: bool) -> None:
-        kept = process.disk.kept
-        events = frozenset(_event_of(key) for key in kept if key.startswith("event/"))
-        clients = frozenset(_client_of(key) for key in kept if key.startswith(_OF_CLIENTS))
-        self._history.losses.append(Loss(self._network.now_ns, process.name, is_clock, events, clients))
-
     def _note_links(self, place: str) -> None:
         for pair, path in self._network.paths.items():
             if place in pair and pair[0] in self._plan.brokers and pair[1] in self._plan.brokers:
@@ -271,19 +278,6 @@ class FaultInjector:
 
     def _note(self, kind: str, source: str, target: str | None, *, up: bool) -> None:
         self._history.transitions.append((self._network.now_ns, kind, source, target, up))
-
-
-def _event_of(key: str) -> EventId:
-    _, epoch, sequence, publisher = key.split("/", 3)
-    return publisher, int(epoch), int(sequence)
-
-
-def _client_of(key: str) -> str:
-    kind, _, rest = key.partition("/")
-    if kind == "departed":
-        return rest
-    length, _, rest = rest.partition("/")
-    return rest[: int(length)]
 
 
 def _fill(process: Process, dice: Dice, is_broken: bool) -> None:
@@ -306,6 +300,7 @@ _DISK: Final[dict[str, Callable[[Process, Dice, bool], None]]] = {
     "disk-error": _damage,
 }
 _BREAKERS: Final[dict[str, _Step]] = {
+    "bit-flip": FaultInjector._flip,
     "client-away": FaultInjector._isolate,
     "client-restart": FaultInjector._break_client,
     "client-slow": FaultInjector._slow,
@@ -323,8 +318,10 @@ _BREAKERS: Final[dict[str, _Step]] = {
     "pause": FaultInjector._pause,
     "reset": FaultInjector._cut,
     "store-lost": FaultInjector._break_broker,
+    "torn-write": FaultInjector._tear,
 }
 _MENDERS: Final[dict[str, _Step]] = {
+    "bit-flip": FaultInjector._mend_broker,
     "client-away": FaultInjector._join_again,
     "client-restart": FaultInjector._mend_client,
     "client-slow": FaultInjector._quick,
@@ -340,4 +337,5 @@ _MENDERS: Final[dict[str, _Step]] = {
     "pause": FaultInjector._resume,
     "reset": FaultInjector._join,
     "store-lost": FaultInjector._mend_broker,
+    "torn-write": FaultInjector._mend_broker,
 }

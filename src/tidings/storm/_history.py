@@ -2,13 +2,16 @@
 
 import hashlib
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from tidings.protocol import Deliver, EventId, Failed, Moved, Note
 
 __all__ = ["Delivery", "History", "Hop", "Loss", "Moving", "Published", "Report", "Residence", "Subscribed"]
+
+_OF_CLIENTS: Final = ("subscription/", "departed/", "left/")
 
 
 class Published:
@@ -22,18 +25,23 @@ class Published:
         "departed_ns",
         "id",
         "lifetime_ns",
-        "size_bytes",
+        "payload",
     )
 
-    def __init__(self, id: EventId, broker: str, departed_ns: int, lifetime_ns: int | None, size_bytes: int) -> None:
+    def __init__(self, id: EventId, broker: str, departed_ns: int, lifetime_ns: int | None, payload: bytes) -> None:
         self.id = id
         self.broker = broker
         self.departed_ns = departed_ns
         self.lifetime_ns = lifetime_ns
-        self.size_bytes = size_bytes
+        self.payload = payload
         self.attributes: dict[str, int | float | str | bool] = {}
         self.accepted_ns: list[int] = []
         self.confirmed_ns: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """How long its payload is."""
+        return len(self.payload)
 
 
 class Subscribed:
@@ -96,16 +104,18 @@ class Residence(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A broker has lost its disk, or its clock has jumped: which events it held then, and which clients it served.
+    """A broker has lost its disk, or some records on it, or its clock has jumped: which events these were, and the
+    clients whose subscriptions; whether it may have forgotten what it gave to its clients.
 
-    With another clock the events are older, or younger, than they should be, and the clients are as they were.
+    With another clock events are older, or younger, than they should be, and nobody's subscriptions are lost.
     """
 
     at_ns: int
     broker: str
-    is_clock: bool
+    what: Literal["disk", "clock", "records"]
     events: frozenset[EventId]
     clients: frozenset[str]
+    forgets: bool
 
 
 class Report(NamedTuple):
@@ -167,6 +177,9 @@ class History:
         self.reports: list[Report] = []
         self.movers: set[str] = set()
         self.intruders: list[str] = []
+        self.corrupted: list[str] = []
+        self.damage_reported = 0
+        self.damage_missed: list[str] = []
         self.unerased: list[str] = []
         self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
         self.unconnected: list[str] = []
@@ -184,7 +197,18 @@ class History:
     def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int, error_ns: float | None) -> None:
         """An application got an event, while its client was at home at this broker."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
+        known = self.published.get(effect.event)
+        if known is None or (effect.payload, dict(effect.attributes)) != (known.payload, known.attributes):
+            self.corrupted.append(f"{effect.event} came to {client}/{effect.subscription} as nobody published it")
         self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life, error_ns))
+
+    def lose(self, at_ns: int, broker: str, what: Literal["disk", "clock", "records"], keys: Iterable[str]) -> None:
+        """A broker has lost sound records, or its clock has jumped while it kept them."""
+        keys = list(keys)
+        events = frozenset(_event_of(key) for key in keys if key.startswith("event/"))
+        clients = frozenset(_client_of(key) for key in keys if key.startswith(_OF_CLIENTS))
+        forgets = what != "records" or any(key.startswith("seen/") for key in keys)
+        self.losses.append(Loss(at_ns, broker, what, events, frozenset() if what == "clock" else clients, forgets))
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has another home, or stays."""
@@ -251,3 +275,16 @@ class History:
         moves = [(move.at_ns, move.client, move.target, move.done_ns, move.failed) for move in self.moves]
         rows = (published, self.deliveries, hops, self.transitions, self.local, moves)
         return hashlib.sha256(msgspec.msgpack.encode(rows)).hexdigest()
+
+
+def _event_of(key: str) -> EventId:
+    _, epoch, sequence, publisher = key.split("/", 3)
+    return publisher, int(epoch), int(sequence)
+
+
+def _client_of(key: str) -> str:
+    kind, _, rest = key.partition("/")
+    if kind == "departed":
+        return rest
+    length, _, rest = rest.partition("/")
+    return rest[: int(length)]

@@ -9,8 +9,8 @@ Whether an event was owed to a subscription is decided from outside, by the plan
 
 Not owed is what a broker dropped because a queue to the subscriber, or to a broker on the way, was full (counted and
 traced); what a subscription under `drop` discarded because a later event had already been delivered; and what was on a
-disk that was lost, or on one whose broker went on by a clock that had jumped (`Loss`): those events and no others, and
-what was on its way to clients whose subscriptions were on the lost disk.
+disk that was lost, in a record that was damaged, or on a disk whose broker went on by a clock that had jumped (`Loss`):
+those events and no others, and what was on its way to clients whose subscriptions were lost or damaged.
 """
 
 from bisect import bisect_right
@@ -65,7 +65,8 @@ def last_hop_once(evidence: Evidence) -> Iterator[str]:
     for at_ns, broker, written_ns in history.crashes:
         unwritten[broker].append((written_ns, at_ns))
     for loss in history.losses:
-        unwritten[loss.broker].append((0, loss.at_ns))
+        if loss.forgets:
+            unwritten[loss.broker].append((0, loss.at_ns))
     last: dict[tuple[str, EventId], int] = {}
     for at_ns, broker, event in history.local:
         before_ns = last.get((broker, event))
@@ -77,7 +78,8 @@ def last_hop_once(evidence: Evidence) -> Iterator[str]:
 
 
 def no_mismatch(evidence: Evidence) -> Iterator[str]:
-    """Nobody gets what does not match."""
+    """Nobody gets what does not match, or was not published so."""
+    yield from evidence.history.corrupted[:_MOST_TOLD]
     filters: dict[str, Filter] = {}
     history = evidence.history
     for delivery in history.deliveries:
@@ -137,6 +139,11 @@ def nobody_else(evidence: Evidence) -> Iterator[str]:
     yield from evidence.history.intruders[:_MOST_TOLD]
 
 
+def damage_found(evidence: Evidence) -> Iterator[str]:
+    """Every damaged record is found when its broker starts, and nothing else is taken for one."""
+    yield from evidence.history.damage_missed[:_MOST_TOLD]
+
+
 def nothing_lost(evidence: Evidence) -> Iterator[str]:
     """With buffering, an accepted event reaches every subscription that it is owed to."""
     if "buffer" not in evidence.settings.scheme:
@@ -172,7 +179,7 @@ def ages_are_true(evidence: Evidence) -> Iterator[str]:
     """A delivery's age is right but for the error that is known of the links it came over, and it is late if that says
     so. Before the first round trip over a link the error is unknown."""
     history = evidence.history
-    aged_wrongly = {event for loss in history.losses if loss.is_clock for event in loss.events}
+    aged_wrongly = {event for loss in history.losses if loss.what == "clock" for event in loss.events}
     told = 0
     for delivery in history.deliveries:
         published = history.published[delivery.event]
@@ -270,7 +277,7 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
 def _is_lost(history: History, published: Published, known: Subscribed) -> bool:
     """Whether the event was on a disk that was lost, or its age is wrong, or nobody knew its subscriber any more."""
     return any(
-        published.id in loss.events or (not loss.is_clock and known.client in loss.clients)
+        published.id in loss.events or known.client in loss.clients
         for loss in history.losses
         if loss.at_ns > published.departed_ns
     )
@@ -278,13 +285,12 @@ def _is_lost(history: History, published: Published, known: Subscribed) -> bool:
 
 def _forgotten_ns(history: History, published: Published, known: Subscribed, at_ns: int) -> int:
     """When the subscription was lost with a disk before this time, there or where the event was accepted; 0: never."""
+    lost = (loss for loss in history.losses if loss.at_ns <= at_ns)
     return max(
         (
             loss.at_ns
-            for loss in history.losses
-            if not loss.is_clock
-            and loss.at_ns <= at_ns
-            and (known.client in loss.clients or loss.broker == published.broker)
+            for loss in lost
+            if known.client in loss.clients or (loss.what == "disk" and loss.broker == published.broker)
         ),
         default=0,
     )
@@ -391,5 +397,6 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "reconnects": reconnects,
     "store-recovers": store_recovers,
     "nobody-else": nobody_else,
+    "damage-found": damage_found,
 }
 """Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""

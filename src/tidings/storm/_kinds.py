@@ -5,6 +5,7 @@ from typing import Final, Literal, get_args
 __all__ = ["HARMLESS", "KINDS", "PLACES", "SHARES", "WEIGHTS", "FaultKind"]
 
 FaultKind = Literal[
+    "bit-flip",
     "blackout",
     "client-away",
     "client-restart",
@@ -27,11 +28,13 @@ FaultKind = Literal[
     "reset",
     "rewire",
     "store-lost",
+    "torn-write",
 ]
 
 KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
 PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "link", "anybody"]]] = {
+    "bit-flip": "broker",
     "blackout": "all",
     "client-away": "client",
     "client-restart": "client",
@@ -54,6 +57,7 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "reset": "link",
     "rewire": "all",
     "store-lost": "broker",
+    "torn-write": "broker",
 }
 """Where it happens: a link is one between two brokers; the power fails everywhere."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tidings.protocol import Broker, BrokerSettings, Client, Machine
-from tidings.protocol.node import Admission, ConnectionLimits, Directory, Node, Preamble, Token
+from tidings.protocol.node import Admission, ConnectionLimits, Directory, Node, Opened, Preamble, Token
 from tidings.storm._dice import Dice
 from tidings.storm._process import Busyness, Process, World
 from tidings.storm._sockets import Path, SocketFigures
@@ -84,7 +84,13 @@ class Network(World):
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
-    def start_broker(self, process: Process, broker: Broker, brokers: Iterable[str]) -> None:
+    def read(self, process: Process) -> Opened:
+        """What a disk holds, as a node reads it."""
+        return self._node_type.read(process.disk.kept)
+
+    def start_broker(
+        self, process: Process, broker: Broker, brokers: Iterable[str], found: Opened | None = None
+    ) -> None:
         """A broker comes to life, and dials the neighbours that sort after it."""
         name, neighbours = broker.settings.name, broker.settings.neighbours
         admission = Admission(
@@ -94,7 +100,7 @@ class Network(World):
             broker_token=BROKER_TOKEN,
             tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN)),
         )
-        node = self._node(broker, Preamble("broker", name, BROKER_TOKEN), admission=admission)
+        node = self._node(broker, Preamble("broker", name, BROKER_TOKEN), admission=admission, found=found)
         node.directory = msgspec.msgpack.encode(Directory(name, {each: each for each in brokers}))
         process.start(node)
         for other in sorted(neighbours):

@@ -244,9 +244,10 @@ class _Play:
 
     def _start(self, name: str) -> None:
         process = self._network.processes[name]
-        broker = _CountingBroker(self._broker_settings(name), dict(process.disk.kept))
+        found = self._network.read(process)
+        broker = _CountingBroker(self._broker_settings(name), found.kept)
         broker.between = self._between
-        self._network.start_broker(process, broker, self._graph)
+        self._network.start_broker(process, broker, self._graph, found)
 
     # -- what happens --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 - **Pauses.** A paused process takes no turns, and hears of no timer and no commit; its kernel goes on accepting
   connections and bytes as far as there is room. What happened meanwhile it hears of when it goes on.
 - **Clocks.** A clock runs at its own rate, off by up to 100 ppm, from its own origin. In a new life it shows the wall
-  clock, which may have jumped, but nothing before the last time that the store has noted.
+  clock, which may have jumped; the rest is the node's (`clock_offset_ns`).
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from heapq import heappush
 from typing import Any, Final
 
 from tidings.protocol import SetTimer
-from tidings.protocol.node import Commit, Dial, Node, Read, Shut, Write
+from tidings.protocol.node import Commit, Dial, Node, Read, Shut, Write, clock_offset_ns
 from tidings.storm._dice import Dice
 from tidings.storm._disk import Disk
 from tidings.storm._sockets import Path, Socket, Timeline, connect
@@ -118,15 +118,11 @@ class Process:
         self._timer_ns = None
         self.take(node.start(self.clock_ns()))
 
-    def boot(self) -> bool:
-        """The clock of a new life: the wall clock's time, or what the store knows to have been, if that is later.
-
-        Then it has stood still while the process was gone: whether that is so.
-        """
-        passed_ns = int(self._world.now_ns * self.rate)
-        is_behind = passed_ns + self.wall_ns < self.disk.clock_ns
-        self.offset_ns = self.disk.clock_ns - passed_ns if is_behind else self.wall_ns
-        return is_behind
+    def boot(self, noted_ns: int = 0) -> bool:
+        """The clock of a new life, whose store has noted this time; whether it goes on as the last one did."""
+        before_ns, steady_ns = self.offset_ns, int(self._world.now_ns * self.rate)
+        self.offset_ns = clock_offset_ns(wall_ns=steady_ns + self.wall_ns, steady_ns=steady_ns, noted_ns=noted_ns)
+        return self.offset_ns == before_ns
 
     def kill(self, *, power: bool) -> None:
         """The node is gone, and its connections with it; what its disk keeps is drawn."""
@@ -419,7 +415,7 @@ class Process:
             return
         if not effect.is_ahead:
             self._commit_ns = world.now_ns
-        takes_ns = self.disk.begin(effect, self.clock_ns())
+        takes_ns = self.disk.begin(effect)
         world.at(world.now_ns + round(takes_ns), self._committed, self.life)
 
     def _fail(self, life: int, effect: Commit) -> None:

@@ -21,7 +21,7 @@ from tidings.protocol import (
     Note,
     RequestError,
 )
-from tidings.protocol.node import Admitted, ConnectionLimits, Node
+from tidings.protocol.node import Admitted, ConnectionLimits, Node, Report
 from tidings.scheduling import strategy
 from tidings.storm._dice import Dice
 from tidings.storm._faults import FaultInjector
@@ -191,8 +191,20 @@ class Storm:
     def start_broker(self, name: str) -> None:
         """A broker starts, for the first time or from what its disk has kept."""
         process = self.network.processes[name]
-        broker = self._make_broker(self._broker_settings(name), dict(process.disk.kept))
-        self.network.start_broker(process, broker, self.plan.brokers)
+        history, damaged = self.history, dict(process.disk.damaged)
+        found = self.network.read(process)
+        if not process.boot(found.noted_ns):
+            history.lose(self.network.now_ns, name, "clock", process.disk.kept)
+        if damaged:
+            sound = [key for key, was_sound in damaged.items() if was_sound]
+            history.lose(self.network.now_ns, name, "records", sound)
+        broker = self._make_broker(self._broker_settings(name), found.kept)
+        reported = history.damage_reported
+        self.network.start_broker(process, broker, self.plan.brokers, found)
+        reported = history.damage_reported - reported
+        if reported != len(damaged):
+            history.damage_missed.append(f"{name} reported {reported} of {len(damaged)}: {', '.join(damaged)}")
+        self.network.covered["damaged_records"] += len(damaged)
 
     def end_life(self, process: Process, *, power: bool) -> None:
         """A process is gone; what it has counted is kept."""
@@ -334,7 +346,7 @@ class Storm:
         process = self.network.processes[plan.publisher]
         machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
-        payload = bytes(plan.payload_bytes)
+        payload = self._payload(plan)
         # What is published leaves after the call: nobody hears of the event before it is known here.
         sequence, effects = process.node.call(  # type: ignore[union-attr]
             machine.publish,
@@ -345,10 +357,15 @@ class Storm:
             waits=waits,
         )
         id = (plan.publisher, machine.settings.epoch, sequence)
-        known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, len(payload))
+        known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, payload)
         known.attributes = plan.attributes
         self.history.published[id] = known
         process.take(effects)
+
+    def _payload(self, plan: Publication) -> bytes:
+        """Bytes that no other event has."""
+        text = f"{plan.publisher} {len(self.history.published)} "
+        return (text * (plan.payload_bytes // len(text) + 1)).encode()[: plan.payload_bytes]
 
     def overload(self, publisher: str) -> str:
         """A publisher sends far more than its links carry; its home."""
@@ -468,6 +485,9 @@ class Storm:
             self._confirm(process, effect)
         elif kind is Moved or (kind is Failed and effect.kind == "move"):
             self.history.moved(now_ns, process.name, effect)
+        elif kind is Report:
+            if effect.event == "store damaged":
+                self.history.damage_reported += effect.facts["records"]
         elif kind is Admitted:
             socket = process.sockets.get(effect.connection)  # none, if it is gone again already
             host = None if socket is None else socket.far_host
@@ -483,8 +503,11 @@ class Storm:
 
     def _deliver(self, process: Process, effect: Deliver) -> None:
         home = self._home(process.name)
-        before_ns = self.history.age_errors_ns.get((effect.event, home))
-        error_ns = None if before_ns is None or effect.error_ns is None else before_ns + effect.error_ns
+        # What a client holds that has moved since may have come from its home before, or from both.
+        homes = self.plan.brokers if process.name in self.history.movers else (home,)
+        before = [self.history.age_errors_ns.get((effect.event, each), 0.0 if each != home else None) for each in homes]
+        errors = [*before, effect.error_ns]
+        error_ns = None if None in errors else max(e or 0.0 for e in before) + (effect.error_ns or 0.0)
         self.history.deliver(self.network.now_ns, process.name, effect, home, process.life, error_ns)
 
     def _confirm(self, process: Process, effect: Confirmed) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tidings.protocol.node._commits import LAZY_NS, RETRY_NS, Commits
 from tidings.protocol.node._effects import Commit
+from tidings.protocol.node._records import opened, sealed
 
 MS = 10**6
 
@@ -17,6 +18,12 @@ class Disk:
     def __init__(self, room: int) -> None:
         self.room = room
         self.kept: dict[str, bytes] = {}
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        found = opened(self.kept)
+        assert not found.damaged
+        return found.kept
 
     def take(self, commit: Commit) -> bool:
         after = dict(self.kept)
@@ -32,7 +39,8 @@ class Disk:
 
 
 def _size(kept: dict[str, bytes]) -> int:
-    return sum(map(len, kept.values()))
+    """How much the values take, without the time and without seals."""
+    return sum(map(len, opened(kept).kept.values()))
 
 
 def settle(commits: Commits, disk: Disk, now_ns: int, *, hurry: bool = False) -> list[int]:
@@ -53,7 +61,7 @@ def test_writes_collect_while_a_commit_is_under_way_and_the_last_word_counts() -
     commits.sync(1)
     first = commits.next(0)
     assert first is not None
-    assert first.writes == {"a": b"1"}
+    assert first.writes == {"a": sealed("a", b"1"), "clock/0": sealed("clock/0", b"0")}
     commits.write("a", None)
     commits.write("b", b"2")
     commits.write("b", b"3")
@@ -61,13 +69,28 @@ def test_writes_collect_while_a_commit_is_under_way_and_the_last_word_counts() -
     assert commits.next(0) is None
     assert disk.take(first)
     assert commits.done(0) == [1]
-    second = commits.next(0)
+    second = commits.next(5)
     assert second is not None
-    assert second.writes == {"a": None, "b": b"3"}
+    assert second.writes == {"a": None, "b": sealed("b", b"3"), "clock/1": sealed("clock/1", b"5")}
+    assert list(second.writes) == ["a", "b", "clock/1"]
     assert disk.take(second)
     assert commits.done(0) == [2]
-    assert disk.kept == {"b": b"3"}
+    assert disk.values == {"b": b"3"}
     assert commits.is_idle
+
+
+def test_what_is_said_last_is_written_last() -> None:
+    commits = Commits()
+    for key, value in (("seen", b"1"), ("event/1", b"1"), ("event/2", b"2"), ("seen", b"2")):
+        commits.write(key, value)
+    commits.sync(1)
+    first = commits.next(0)
+    assert first is not None
+    assert list(first.writes) == ["event/1", "event/2", "seen", "clock/0"]
+    commits.write("event/1", b"3")
+    commits.refused(0)
+    settle(commits, disk := Disk(1_000), 0)
+    assert list(disk.kept)[:3] == ["event/2", "seen", "event/1"]
 
 
 def test_what_nobody_waits_for_is_committed_later() -> None:
@@ -104,7 +127,7 @@ def test_erasures_that_may_go_ahead_make_room_for_what_waits() -> None:
     assert settle(commits, disk, 2) == [], "it is tried again when its time has come, not with every write"
     assert settle(commits, disk, 1 + RETRY_NS) == [2]
     assert not commits.is_full
-    assert disk.kept.keys() == {"new", *(f"old/{number}" for number in range(5, 10))}
+    assert disk.values.keys() == {"new", *(f"old/{number}" for number in range(5, 10))}
 
 
 def test_erasures_that_depend_on_what_waits_are_not_made_before_it() -> None:
@@ -117,7 +140,7 @@ def test_erasures_that_depend_on_what_waits_are_not_made_before_it() -> None:
     commits.sync(2)
     assert settle(commits, disk, 1) == []
     assert settle(commits, disk, 1 + RETRY_NS) == []
-    assert disk.kept.keys() == {"registered"}
+    assert disk.values.keys() == {"registered"}
 
 
 Step = tuple[str, int, int]
@@ -140,7 +163,7 @@ def test_whatever_is_confirmed_is_durable_and_with_room_everything_is(steps: Ite
         for each in confirmed:
             for key, value in at_sync[each].items():
                 if wanted[key] == value:  # nothing was said of it since
-                    assert disk.kept.get(key) == value
+                    assert disk.values.get(key) == value
 
     for kind, which, size in steps:
         key = f"k{which}"
@@ -165,4 +188,4 @@ def test_whatever_is_confirmed_is_durable_and_with_room_everything_is(steps: Ite
         now_ns += LAZY_NS + RETRY_NS
         check(settle(commits, disk, now_ns, hurry=True))
     assert commits.is_idle
-    assert disk.kept == {key: value for key, value in wanted.items() if value is not None}
+    assert disk.values == {key: value for key, value in wanted.items() if value is not None}

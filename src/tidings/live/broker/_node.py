@@ -38,7 +38,7 @@ from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
-from tidings.protocol import Broker, BrokerSettings, Heard
+from tidings.protocol import Broker, BrokerSettings, FormatError, Heard
 from tidings.protocol.node import (
     Admission,
     Admitted,
@@ -153,13 +153,19 @@ class BrokerNode:
     def _begin(self, settings: BrokerSettings) -> None:
         began_s = time.monotonic()
         try:
-            kept, clock_ns = self.store.load()
+            found = Node.read(self.store.load())
+        except FormatError as error:
+            self.store.close()
+            raise StoreError(
+                f"store {self.store.directory} cannot be read: {error}. Run the version that wrote it, or move the "
+                "directory away to begin anew"
+            ) from None
         except StoreError:
             self.store.close()
             raise
         read_s = time.monotonic() - began_s
-        machine = Broker(settings, kept)
-        clock = Clock(clock_ns)
+        machine = Broker(settings, found.kept)
+        clock = Clock(found.noted_ns)
         node = Node(
             machine,
             preamble=Preamble("broker", self.name, self.network.broker_token),
@@ -167,6 +173,7 @@ class BrokerNode:
             chance=random.random,
             admission=self._admission(),
             answer=self._answer,
+            found=found,
         )
         node.directory = self._known()
         self.driver = Driver(
@@ -178,7 +185,6 @@ class BrokerNode:
         )
         self.committer = Committer(
             self.store,
-            clock,
             on_committed=lambda: self.driver.tell(node.committed),
             on_refused=lambda error: self.driver.tell(node.refused, str(error)),
             on_failure=self._fail,
@@ -187,11 +193,11 @@ class BrokerNode:
         if self.network.document.trace is not None:
             from tidings.live.traces._tracing import TraceWriter
 
-            self.driver.tracer = TraceWriter(self, clock_ns)
+            self.driver.tracer = TraceWriter(self, found.noted_ns)
         self.driver.start()
         self.log.info(
             "started",
-            kept=len(kept),
+            kept=len(found.kept),
             held=len(machine.carrier.holdings),
             read_s=round(read_s, 3),
             restored_s=round(time.monotonic() - began_s - read_s, 3),

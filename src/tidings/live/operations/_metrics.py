@@ -86,6 +86,9 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily("tidings_store_commits", "Group commits.", value=float(store["commits"]))
     yield CounterMetricFamily("tidings_store_commit_seconds", "Time spent in them.", value=store["commit_s"])
     yield GaugeMetricFamily("tidings_store_bytes", "Size of the durable store.", value=float(store["bytes"]))
+    yield GaugeMetricFamily(
+        "tidings_store_damaged_records", "Records that were damaged at the start.", value=float(store["damaged"])
+    )
     yield GaugeMetricFamily("tidings_store_full", "1 while the store has no room.", value=float(store["full"]))
     links = GaugeMetricFamily("tidings_link_up", "1 if the neighbour is heard.", labels=["neighbour"])
     for name in facts["absent"]:

@@ -88,6 +88,7 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
             "commits": node.committer.commits,
             "commit_s": round(node.committer.commit_s, 6),
             "full": node.driver.node.is_full,
+            "damaged": sum(node.driver.node.damaged.values()),
         },
     }
 

@@ -13,7 +13,6 @@ from functools import partial
 
 from tidings.live._errors import StoreError, StoreFullError
 from tidings.live.storage._store import Store
-from tidings.live.transport._clock import Clock
 from tidings.protocol.node import Commit
 
 __all__ = ["Committer"]
@@ -25,7 +24,6 @@ class Committer:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
         *,
         on_committed: Callable[[], None],
         on_refused: Callable[[StoreFullError], None],
@@ -34,7 +32,6 @@ class Committer:
         self.commits = 0
         self.commit_s = 0.0
         self._store = store
-        self._clock = clock
         self._on_committed = on_committed
         self._on_refused = on_refused
         self._on_failure = on_failure
@@ -47,12 +44,11 @@ class Committer:
     def commit(self, commit: Commit) -> None:
         """Make this durable, then say so; not before the step that wanted it has been carried out."""
         self._began_s = time.monotonic()
-        now_ns = self._clock.now_ns()
         if commit.is_ahead:
-            self._work.put(partial(self._store.make_room, list(commit.writes), now_ns))
+            self._work.put(partial(self._store.make_room, list(commit.writes)))
             return
         try:
-            prepared = self._store.prepare(commit.writes, now_ns)
+            prepared = self._store.prepare(commit.writes)
         except StoreError as error:
             self._loop.call_soon(self._failed, error)
         else:

@@ -9,10 +9,12 @@ Rules:
 - The bound is for what is kept: a commit after which the store keeps no more than before is not refused for it. LMDB
   never writes over what it keeps, so even an erasure takes free pages, one for each that it changes; for them the file
   may become twice as long as the bound.
-- Every value carries a checksum over itself and its key, and the number of entries must be the one that the store has
-  noted. A damaged store is an error at the start, never a shorter list of events.
+- Values are kept as they are given: the node seals them, and checks what it is handed back (`protocol.node`). That the
+  tree itself is whole is checked here: the number of entries must be the one that the store has noted. A damaged tree
+  is an error at the start, never a shorter list of events.
 - Only one process may have a store open; a lock file keeps others out and is free again when the process is gone.
-- Each commit notes the time, so that the clock of the next life goes on from there.
+- In format 1 this module made the checksums. For keys that are not too long they are what the node makes now; what has
+  a long key, and the time that was noted, are sealed when they are read, and replaced when they are written.
 """
 
 import contextlib
@@ -22,15 +24,17 @@ import fcntl
 import hashlib
 import os
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import lmdb
 import msgspec
 
 from tidings.live._errors import StoreError, StoreFullError
+from tidings.protocol import FormatError
+from tidings.protocol.node import opened, sealed
 
 __all__ = ["DEFAULT_MAX_BYTES", "Prepared", "Store"]
 
@@ -38,11 +42,17 @@ DEFAULT_MAX_BYTES: Final = 8 << 30
 """The bound of what a store keeps, reserved as addresses and not as disk."""
 
 _FILE: Final = "data.mdb"
-_CLOCK: Final = b"!clock"
+_OLD_CLOCK: Final = b"!clock"
+"""The time in format 1; now what is written when a transaction has to write something."""
+_CLOCK: Final = "clock/0"
 _PLAIN: Final = ord("=")
 _MOST_KEY_BYTES: Final = 480
 """LMDB's keys hold 511 bytes; a longer one is stored under its digest, and travels with its value."""
-_CRC_BYTES: Final = 4
+_LONG_KEY: Final = b"%"
+_OLD_LONG_KEY: Final = b"#"
+_UNREAD: Final = "unread/"
+"""What is stored under a digest, and does not say its name, is handed back under the digest."""
+_OLD_CRC_BYTES: Final = 4
 _SPARE_BYTES: Final = 1 << 20
 _LONG: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
 
@@ -100,34 +110,29 @@ class Store:
                 raise
         return store
 
-    def load(self) -> tuple[dict[str, bytes], int]:
-        """Everything that is kept, and the last time that the store knows of; StoreError if anything is damaged."""
+    def load(self) -> dict[str, bytes]:
+        """Everything that is kept, as it was committed; StoreError if the tree is damaged."""
         kept: dict[str, bytes] = {}
-        clock_ns = 0
         try:
             with self._environment.begin() as transaction:
                 noted = transaction.stat()["entries"]
                 found = 0
-                crc32 = zlib.crc32
                 for key, data in transaction.cursor():
                     found += 1
-                    value = data[_CRC_BYTES:]
-                    if crc32(value, crc32(key)).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:
-                        raise _damaged(self.directory, f"the checksum of entry {key[:80]!r} is wrong")
                     if key[0] == _PLAIN:
-                        kept[key[1:].decode()] = value
-                    elif key == _CLOCK:
-                        clock_ns = int(value)
-                    else:
-                        name, value = _LONG.decode(value)
-                        kept[name] = value
-        except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
+                        kept[key[1:].decode()] = data
+                    elif key != _OLD_CLOCK:
+                        name, record = _read_long(key, data)
+                        kept[name] = record
+                    elif data:
+                        kept[_CLOCK] = sealed(_CLOCK, data[_OLD_CRC_BYTES:]) if _is_sound(key, data) else b""
+        except (lmdb.Error, ValueError) as error:
             raise _damaged(self.directory, str(error)) from None
         if found != noted:
             raise _damaged(self.directory, f"{noted} entries were written and {found} are there")
-        return kept, clock_ns
+        return kept
 
-    def prepare(self, writes: Mapping[str, bytes | None], clock_ns: int) -> "Prepared":
+    def prepare(self, writes: Mapping[str, bytes | None]) -> "Prepared":
         """Put values into a transaction, and erase those that are None; nothing is durable, and nothing seen, yet.
 
         Every call of LMDB lets other threads run, and a thread that has let go of the interpreter while the event loop
@@ -140,10 +145,17 @@ class Store:
                 pages = _pages(transaction)
                 put, delete = transaction.put, transaction.delete
                 for name, value in writes.items():
+                    key = _key(name)
+                    if key[0] != _PLAIN:
+                        delete(_OLD_LONG_KEY + key[1:])
                     if value is None:
-                        delete(_key(name))
-                for key, data in _records(writes, clock_ns):
-                    put(key, data)
+                        delete(key)
+                for name, value in writes.items():
+                    if value is not None:
+                        key = _key(name)
+                        put(key, value if key[0] == _PLAIN else msgspec.msgpack.encode((name, value)))
+                if not writes:
+                    put(_OLD_CLOCK, b"")
                 if max(pages, self._max_pages) < _pages(transaction):
                     raise self._full()
             except BaseException:
@@ -156,11 +168,11 @@ class Store:
         with self._failing(prepared.size_bytes):
             prepared.transaction.commit()
 
-    def commit(self, writes: Mapping[str, bytes | None], clock_ns: int) -> None:
+    def commit(self, writes: Mapping[str, bytes | None]) -> None:
         """Both at once."""
-        self.finish(self.prepare(writes, clock_ns))
+        self.finish(self.prepare(writes))
 
-    def make_room(self, names: Sequence[str], clock_ns: int) -> None:
+    def make_room(self, names: Sequence[str]) -> None:
         """Forget values, although there may be no room for anything else; the next commit can have whatever is free.
 
         Each transaction needs a free page for every page that it changes, so they are forgotten in portions that fit.
@@ -170,14 +182,14 @@ class Store:
         while begin < len(names):
             some = names[begin : begin + portion]
             try:
-                self.commit(dict.fromkeys(some), clock_ns)
+                self.commit(dict.fromkeys(some))
             except StoreFullError:
                 if len(some) == 1:
                     raise
                 portion = len(some) // 8 or 1
             else:
                 begin, portion = begin + len(some), portion * 2
-        self.commit({}, clock_ns)  # a page that one commit frees can be used from the next but one on
+        self.commit({})  # a page that one commit frees can be used from the next but one on
 
     @contextlib.contextmanager
     def _failing(self, size_bytes: int) -> Iterator[None]:
@@ -234,10 +246,11 @@ class Store:
         if child == 0:
             faulthandler.disable()
             try:
-                self.load()
+                os._exit(1 if opened(self.load()).damaged else 0)
+            except FormatError:
+                os._exit(0)  # whoever reads it next says so
             except BaseException:
                 os._exit(1)
-            os._exit(0)
         if os.waitpid(child, 0)[1] != 0:
             raise _damaged(self.directory, "it was cut off")
 
@@ -248,21 +261,30 @@ def _pages(transaction: lmdb.Transaction) -> int:
     return int(known["branch_pages"] + known["leaf_pages"] + known["overflow_pages"])
 
 
-def _records(writes: Mapping[str, bytes | None], clock_ns: int) -> Iterator[tuple[bytes, bytes]]:
-    crc32 = zlib.crc32
-    for name, value in writes.items():
-        if value is not None:
-            key = _key(name)
-            if key.startswith(b"#"):
-                value = msgspec.msgpack.encode((name, value))
-            yield key, crc32(value, crc32(key)).to_bytes(_CRC_BYTES, "big") + value
-    clock = str(clock_ns).encode()
-    yield _CLOCK, crc32(clock, crc32(_CLOCK)).to_bytes(_CRC_BYTES, "big") + clock
-
-
 def _key(name: str) -> bytes:
     key = name.encode()
-    return b"=" + key if len(key) <= _MOST_KEY_BYTES else b"#" + hashlib.sha256(key).digest()
+    if len(key) > _MOST_KEY_BYTES:
+        return _LONG_KEY + hashlib.sha256(key).digest()
+    if name.startswith(_UNREAD):
+        with contextlib.suppress(ValueError):
+            return bytes.fromhex(name[len(_UNREAD) :])
+    return b"=" + key
+
+
+def _is_sound(key: bytes, data: bytes) -> bool:
+    """Whether a record of format 1 is as it was written."""
+    return crc32(data[_OLD_CRC_BYTES:], crc32(key)).to_bytes(_OLD_CRC_BYTES, "big") == data[:_OLD_CRC_BYTES]
+
+
+def _read_long(key: bytes, data: bytes) -> tuple[str, bytes]:
+    """What is stored under the digest of its name; what cannot be read is handed back as nothing, which is damaged."""
+    is_old = key.startswith(_OLD_LONG_KEY)
+    if not is_old or _is_sound(key, data):
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            name, value = _LONG.decode(data[_OLD_CRC_BYTES:] if is_old else data)
+            if _key(name)[1:] == key[1:]:
+                return name, sealed(name, value) if is_old else value
+    return _UNREAD + key.hex(), b""
 
 
 def _is_full(error: lmdb.Error) -> bool:

@@ -1,11 +1,12 @@
 """The clock of one machine: nanoseconds since 1970 when it starts, never backwards, on over a restart.
 
 It follows the steady clock of the system from then on, so no correction of the wall clock makes an event younger or
-older. `not_before_ns` is the last time that the life before is known to have seen (the durable store keeps it): if the
-wall clock was set back in between, the new life begins there.
+older. `noted_ns` is the last time that the life before is known to have seen; what follows from it the node decides.
 """
 
 import time
+
+from tidings.protocol.node import clock_offset_ns
 
 __all__ = ["Clock"]
 
@@ -15,8 +16,8 @@ class Clock:
 
     __slots__ = ("_offset_ns",)
 
-    def __init__(self, not_before_ns: int = 0) -> None:
-        self._offset_ns = max(time.time_ns(), not_before_ns) - time.monotonic_ns()
+    def __init__(self, noted_ns: int = 0) -> None:
+        self._offset_ns = clock_offset_ns(wall_ns=time.time_ns(), steady_ns=time.monotonic_ns(), noted_ns=noted_ns)
 
     def now_ns(self) -> int:
         """The time now."""

@@ -11,12 +11,13 @@ store, or because a neighbour has told it everything, or because nobody has answ
 events are not acknowledged, and publishers send them again.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from tidings.protocol import wire
 from tidings.protocol._effects import Acknowledged, Effect, Heard
 from tidings.protocol._errors import PeerError
+from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
@@ -37,7 +38,14 @@ _EPOCH: Final = "epoch"
 _READY: Final = "ready"
 _EVENT: Final = "event/"
 _SEEN: Final = "seen/"
-_EPOCHS_APART_NS: Final = 1_000_000
+_TOLD: Final = ("interest/", "wanted/")
+_KINDS: Final = frozenset(
+    (
+        *("advertisement", "clock", "departed", "epoch", "event", "format"),
+        *("interest", "left", "ready", "seen", "subscription", "wanted"),
+    )
+)
+"""Of the keys in a store; any other is one of these with a flipped bit."""
 _WAITS: Final = 10
 """While it is being told what others want, a broker that is not ready waits for `ready_wait_ns` so many times."""
 _HASTY_PING_NS: Final = 25_000_000
@@ -113,11 +121,32 @@ class Broker(Doorway):
 
     # -- life ----------------------------------------------------------------------------------------------------
 
+    def mend(self, damaged: Sequence[str]) -> list[Effect]:
+        """Go on without these records.
+
+        Where one was about what others want, the broker asks for it again, and is not ready before it has been told.
+        That is durable before the damaged record is erased: a life that ends early must not hide it from the next.
+        All else needs nothing: clients repeat what they have asked for when they hear of the new life, the epoch is
+        taken from the clock, and a copy of an event that has been forgotten is recognised by whoever gets it.
+        """
+        kept, gossip = self._kept, self.gossip
+        told = [key for key in damaged if key.startswith(_TOLD)]
+        origins = {origin for key in told if (origin := gossip.origin_of(key)) is not None}
+        if len(told) < len(damaged) and any(key.partition("/")[0] not in _KINDS for key in damaged):
+            origins.update(key.partition("/")[2] for key in kept if key.startswith(_TOLD[0]))  # anything may be missing
+        for origin in sorted(origins):
+            if kept.pop(_READY, None) is not None:
+                self._journal.erase(_READY)
+            head = f"{_TOLD[0]}{origin}"
+            kept[head] = gossip.withdrawn(origin, kept.get(head))
+            self._journal.store(head, kept[head])
+        return self._finish()
+
     def start(self, now_ns: int) -> list[Effect]:
         """Read the durable store, and make the new epoch durable before anything is said."""
         self._now_ns = now_ns
-        # By the clock if the store was lost: a life that is over must never come later than this one.
-        self.epoch = max(int(self._kept.get(_EPOCH, b"0")) + 1, now_ns // _EPOCHS_APART_NS)
+        stored = self._kept.get(_EPOCH)
+        self.epoch = next_epoch(None if stored is None else int(stored), now_ns)
         self._journal.store(_EPOCH, str(self.epoch).encode())
         self.is_ready = _READY in self._kept or not self.settings.neighbours
         self._restore(self._kept)

@@ -37,6 +37,7 @@ from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import (
     LONGEST_NS,
+    MAX_NAME,
     Ask,
     Done,
     Entry,
@@ -326,6 +327,22 @@ class Gossip:
             origin, entry = _STORED_ENTRY.decode(value)
             if not self.interests.restore_entry(origin, entry):
                 self._erase(_entry_key(origin, entry.name))
+
+    @staticmethod
+    def origin_of(key: str) -> str | None:
+        """The broker that a record of the durable store is about, if it is about what others want."""
+        kind, _, rest = key.partition("/")
+        if kind == "wanted":
+            length, _, rest = rest.partition("/")
+            rest = rest[: int(length)] if length.isdecimal() else ""
+        return rest if kind in ("interest", "wanted") and 0 < len(rest) <= MAX_NAME else None
+
+    @staticmethod
+    def withdrawn(origin: str, stored: bytes | None) -> bytes:
+        """The version of a table of which something is missing: none, so that it is asked for again."""
+        if stored is None:
+            return encode(Interest(origin, 0, 0, 0, 0, 0))
+        return encode(msgspec.structs.replace(_STORED.decode(stored), version=0, base=0))
 
     def forget_old(self, now_ns: int) -> bool:
         """Forget who was not heard of for too long; whether the map has changed."""

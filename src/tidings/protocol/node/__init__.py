@@ -1,5 +1,6 @@
 """A node: a machine with everything between it and its sockets, disk and clock, and no I/O."""
 
+from tidings.protocol._lives import clock_offset_ns, next_epoch
 from tidings.protocol.node._admission import Admission, Answer, Preamble, Rights, Rule, Token, read_answer
 from tidings.protocol.node._effects import (
     Admitted,
@@ -15,6 +16,7 @@ from tidings.protocol.node._effects import (
 )
 from tidings.protocol.node._framing import FramingError, Splitter, joined, prefixed
 from tidings.protocol.node._node import GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
+from tidings.protocol.node._records import Opened, opened, sealed
 
 __all__ = [
     "GRACE_NS",
@@ -29,6 +31,7 @@ __all__ = [
     "FramingError",
     "Node",
     "NodeEffect",
+    "Opened",
     "Parted",
     "Preamble",
     "Read",
@@ -40,7 +43,11 @@ __all__ = [
     "Token",
     "Unreached",
     "Write",
+    "clock_offset_ns",
     "joined",
+    "next_epoch",
+    "opened",
     "prefixed",
     "read_answer",
+    "sealed",
 ]

@@ -3,6 +3,10 @@
 The last word on a key counts: a value that was stored and erased in between is not written. Nobody waits for erasures,
 so what nobody has asked a sync for is committed after LAZY_NS.
 
+A commit keeps the order in which its last words were said, and ends with the time: on a disk that does not keep its
+word, and writes a first part of a commit only, what was said later is never there without what was said before. Values
+are sealed (`_records`) when the commit begins.
+
 When the store has no room for a commit:
 
 - Nothing is confirmed, so nothing is promised. What is written meanwhile joins the commit, the last word on a key as
@@ -15,6 +19,7 @@ When the store has no room for a commit:
 from typing import Final
 
 from tidings.protocol.node._effects import Commit
+from tidings.protocol.node._records import CLOCKS, sealed
 
 __all__ = ["CALM_NS", "LAZY_NS", "RETRY_NS", "Commits"]
 
@@ -33,13 +38,18 @@ class _Writes:
         self.ahead: set[str] = set()
 
     def put(self, key: str, value: bytes | None, *, ahead: bool) -> None:
-        self.values[key] = value
+        values = self.values
+        if key in values:
+            del values[key]  # what is said last is written last
+        values[key] = value
         if ahead:
             self.ahead.add(key)
         elif self.ahead:
             self.ahead.discard(key)
 
     def join(self, later: "_Writes") -> None:
+        for key in later.values:
+            self.values.pop(key, None)
         self.values |= later.values
         self.ahead = (self.ahead - later.values.keys()) | later.ahead
 
@@ -62,6 +72,7 @@ class Commits:
         self._tokens: list[int] = []  # syncs that wait for what waits
         self._committing = _Writes()
         self._covered: list[int] = []  # syncs that the commit under way is for
+        self._begun = 0
 
     @property
     def waiting(self) -> int:
@@ -76,6 +87,10 @@ class Commits:
     def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
         """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
         self._waiting.put(key, value, ahead=ahead)
+
+    def is_written(self, key: str) -> bool:
+        """Whether something was said of a key that is in no commit yet."""
+        return key in self._waiting.values
 
     def sync(self, token: int) -> None:
         """Make everything written so far durable."""
@@ -98,7 +113,13 @@ class Commits:
             return Commit(dict.fromkeys(sorted(self._erasing)), is_ahead=True)
         self._committing, self._waiting = self._waiting, _Writes()
         self._covered, self._tokens = self._tokens, []
-        return Commit(self._committing.values)
+        if not self._committing.values:
+            return Commit({})
+        writes = {key: None if it is None else sealed(key, it) for key, it in self._committing.values.items()}
+        clock = CLOCKS[self._begun % len(CLOCKS)]
+        self._begun += 1
+        writes[clock] = sealed(clock, str(now_ns).encode())
+        return Commit(writes)
 
     def done(self, now_ns: int) -> list[int]:
         """The commit under way is durable; the syncs that it was for."""

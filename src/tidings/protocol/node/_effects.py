@@ -47,6 +47,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 class Commit(msgspec.Struct, frozen=True):
     """Write these values (None: erase) to the durable store in one transaction, and sync it.
 
+    Values are sealed: the store keeps them as they are, and hands them back to `opened` when the next life begins.
     Where `is_ahead`, all are erasures that may go ahead of other writes, to make room: in as many transactions as fit.
     """
 

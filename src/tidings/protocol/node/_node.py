@@ -11,11 +11,12 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
   the deadline decides. What it says besides events is short, but a peer that sends and never reads could make it pile
   up: at `max_unread_bytes` of that the connection is closed.
 - **Rates.** Whoever sends faster than it may is not read from for a while.
-- **Commits** are grouped (`_commits`).
+- **Commits** are grouped (`_commits`), and their records are sealed (`_records`). What the life before has left, and
+  does not check out, is reported once and erased.
 - **Draining.** A node that drains dials nobody, and its machine takes no more events.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, Literal
 
@@ -30,6 +31,7 @@ from tidings.protocol.node._commits import CALM_NS, Commits
 from tidings.protocol.node._dials import Dials, Target
 from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
 from tidings.protocol.node._framing import FramingError, Splitter, prefixed
+from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
 
 __all__ = ["GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
 
@@ -37,6 +39,8 @@ GRACE_NS: Final = 5_000_000_000
 """How long a connection may take to be opened and admitted."""
 STEP_BYTES: Final = 4 << 20
 """So much may wait for one step of the machine: a turn in which very many connections have much to say has several."""
+_MOST_NAMED: Final = 10
+"""So many damaged keys are reported by name."""
 _ASK_NS: Final = 500_000_000
 """How long to wait before asking again where a broker is."""
 
@@ -128,6 +132,7 @@ class Node:
 
     `preamble` is what it says when it dials; `admission` whom it lets in (None: nobody); `answer` gives the answer to a
     question of somebody who does not stay. Where `is_refusal_final`, whoever refuses this node is dialled no more.
+    `found` is what `read` has made of its store; a node without one has no store.
     """
 
     def __init__(
@@ -140,8 +145,12 @@ class Node:
         admission: Admission | None = None,
         answer: Callable[[Preamble], Answer] = lambda _: Answer(),
         is_refusal_final: bool = False,
+        found: Opened | None = None,
     ) -> None:
         self.machine = machine
+        self.damaged: Mapping[str, int] = {} if found is None else kinds_of(found.damaged)
+        """How many records of the life before were damaged, by the kind of their keys."""
+        self._found = found
         self.commits = Commits()
         self.dials = Dials(chance)
         self.admission = admission
@@ -173,10 +182,36 @@ class Node:
 
     # -- coming to life, and the application -----------------------------------------------------------------------
 
+    read = staticmethod(opened)
+    """What a store holds, for the machine and the node of a new life."""
+
     def start(self, now_ns: int) -> list[NodeEffect]:
         """The machine comes to life."""
+        if self._found is not None:
+            self._begin(self._found)
+            self._found = None
         self._carry_out(self.machine.start(now_ns))
         return self._finish(now_ns)
+
+    def _begin(self, found: Opened) -> None:
+        """Go on from a store: what is damaged in it is not there."""
+        if found.format != FORMAT:
+            self.commits.write(FORMAT_KEY, str(FORMAT).encode())
+        if found.damaged:
+            self._carry_out(self.machine.mend(found.damaged))
+            for key in found.damaged:
+                if key != FORMAT_KEY and not self.commits.is_written(key):
+                    self.commits.write(key, None)
+            self._report(
+                "error",
+                "store damaged",
+                records=len(found.damaged),
+                kinds=dict(self.damaged),
+                first=list(found.damaged[:_MOST_NAMED]),
+                meaning="these records are lost: an event among them is not delivered from here, a client whose "
+                "subscription is among them has to come back, anything else is learnt again",
+                remedy="check the disk",
+            )
 
     def call(self, do: Callable[..., Any], now_ns: int, *what: Any, **more: Any) -> tuple[Any, list[NodeEffect]]:
         """Call the machine with the time: what it returns besides effects, and the effects."""
