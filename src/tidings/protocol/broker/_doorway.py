@@ -24,6 +24,8 @@ from tidings.protocol.links._peers import Peer
 
 __all__ = ["Doorway"]
 
+_HELLOS: Final = 4
+"""A peer that speaks and does not count as there is greeted at most so often between two pings."""
 _ALLOWED: Final = {kind: ALLOWED["broker", kind] for kind in ("broker", "client")}
 
 
@@ -100,14 +102,15 @@ class Doorway(Machine):
             return
         peer = self._by_connection.get(connection)
         if peer is None or peer.connection != connection:
-            if kind is not wire.Error:
-                self._send_over(connection, self._hello())
-            return
+            return  # it is greeted again and again until it answers, or has been replaced
         if kind not in _ALLOWED[peer.kind]:
             raise PeerError("not-allowed", f"a {peer.kind} may not send {kind.__name__} to a broker")
         peer.heard_ns = self._now_ns
         if not peer.is_up:
-            self._send_over(connection, self._hello())
+            # Not once for each of the frames that have piled up: their answers would pile up as well.
+            if self._now_ns - peer.hello_ns >= self.settings.ping_ns // _HELLOS:
+                peer.hello_ns = self._now_ns
+                self._send_over(connection, self._hello())
             return
         self._on_message(peer, message)
 

@@ -128,6 +128,7 @@ class Peer:
         "epoch",
         "greeted_ns",
         "heard_ns",
+        "hello_ns",
         "inbox",
         "is_up",
         "kind",
@@ -150,6 +151,7 @@ class Peer:
         self.is_up = False  # they have greeted each other and still hear each other
         self.epoch = -1
         self.greeted_ns = 0  # since when they hear each other
+        self.hello_ns = 0  # when it was greeted last because it spoke
         self.heard_ns = 0
         self.meter = outbox.meter
         self.inbox = Inbox()

@@ -16,6 +16,7 @@ Rules:
 - What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -444,16 +445,26 @@ def decode(frame: bytes) -> Message:
     try:
         message: Message = _DECODER.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        _require_version(frame)
         raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
     if (type(message) is Hello or type(message) is Welcome) and message.version != VERSION:
-        raise PeerError(
-            "version", f"{message.name!r} speaks version {message.version} of the protocol, this is {VERSION}: upgrade"
-        )
+        _require_version(frame)
     if type(message) is Transfer and len(message.targets) != len(message.events):
         raise PeerError(
             "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
         )
     return message
+
+
+def _require_version(frame: bytes) -> None:
+    """PeerError if this greets in another version, whatever else it says."""
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        match msgspec.msgpack.decode(frame):
+            case [1 | 2, int(version), str(name), *_] if version != VERSION:
+                raise PeerError(
+                    "version",
+                    f"{name[:MAX_NAME]!r} speaks version {version} of the protocol, this is {VERSION}: upgrade",
+                )
 
 
 def encode_transfer(
