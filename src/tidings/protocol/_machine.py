@@ -119,11 +119,16 @@ class Machine(ABC):
                 self._refuse(connection, error)
         return self._finish()
 
-    def receive_many(self, came: Iterable[tuple[str, Iterable[bytes]]], now_ns: int) -> list[Effect]:
-        """Frames that came in together, by connection and in order; what they cause leaves together."""
+    def receive_many(self, came: Iterable[tuple[str, Sequence[bytes]]], now_ns: int) -> list[Effect]:
+        """Frames that came in together, by connection and in order; what they cause leaves together.
+
+        No frames: a part of a long one has come. Whoever sends it is there, however long the rest takes.
+        """
         self._now_ns = now_ns
         known, on_frame = self._by_connection, self._on_frame
         for connection, frames in came:
+            if not frames and (peer := known.get(connection)) is not None and peer.is_up:
+                peer.heard_ns = now_ns
             for frame in frames:
                 if connection not in known:
                     break

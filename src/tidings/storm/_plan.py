@@ -338,7 +338,8 @@ def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
 def _figures(dice: Dice, faults: tuple[Fault, ...]) -> SocketFigures:
     buffers = dice.one_of(BUFFERS)
     if buffers is BUFFERS[-1] and any(fault.kind == "large-state" for fault in faults):
-        buffers = BUFFERS[-2]  # 2 KB in a round trip: no protocol could tell a large table in time
+        # With 2 KB in a round trip a large table takes longer than routing may take to be right (`converge_s`).
+        buffers = BUFFERS[-2]
     unheard_ns = round(dice.between(*UNHEARD_S) * SECOND)
     return SocketFigures(
         buffer_bytes=buffers.buffer_bytes,

@@ -216,6 +216,20 @@ def test_bytes_may_come_in_any_pieces() -> None:
     assert [(each.peer, each.kind) for each in wire.of("a", Admitted)] == [("x", "client")]
 
 
+@pytest.mark.parametrize("sends", [True, False])
+def test_whoever_sends_a_long_frame_piece_by_piece_is_there(sends: bool) -> None:
+    wire = Wire()
+    network(wire)
+    b = wire.nodes["b"]
+    (ours,) = [mine for mine, theirs in wire.ends.items() if mine[0] == "b" and theirs[0] == "a"]
+    del wire.ends[wire.ends[ours]]  # nothing else arrives
+    for _ in range(10):
+        if sends:
+            b.received(ours[1], bytes([0, 8, 0, 0]))  # the head of a frame of 512 kB, and then some of it
+        wire.run(1.0)
+    assert b.machine.neighbours["a"].is_up is sends  # type: ignore[attr-defined]
+
+
 # -- dialling ----------------------------------------------------------------------------------------------------------
 
 

@@ -303,7 +303,7 @@ class Node:
         except FramingError as error:
             self._shut(session, str(error))
             return True
-        if frames:
+        if frames or session.is_admitted:
             self._came.append((session, frames))
             self._came_bytes += len(data)
         return self._came_bytes >= STEP_BYTES
@@ -345,7 +345,7 @@ class Node:
             yield session.name, frames
             if session.bucket is not None:
                 # Of frames with events each event counts, and of others each frame.
-                wait_ns = session.bucket.take(max(machine.events_in - events, len(frames)), now_ns)
+                wait_ns = session.bucket.take(max(machine.events_in - events, len(frames)), now_ns) if frames else 0
                 if wait_ns > 0:
                     self._effects.append(Read(session.name, False))
                     self._agenda.set(("read", session.name), now_ns + wait_ns)
