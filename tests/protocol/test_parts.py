@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._seen import BLOCK, Seen
-from tidings.protocol.broker._courses import terms_of
-from tidings.protocol.broker._custody import Custody, decode_record
+from tidings.protocol.broker._courses import read_course, terms_of
+from tidings.protocol.broker._held import Held, read_record
 from tidings.protocol.links._measuring import LinkMeter
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
-from tidings.protocol.wire import MAX_TERMS, Entry, encode_plain
+from tidings.protocol.wire import MAX_TERMS, Entry, Event, encode_plain
 
 SECOND = 10**9
 MS = 10**6
@@ -143,27 +143,36 @@ def test_a_block_of_what_was_seen_is_known_again() -> None:
     assert seen.value((("q",), 0)) is None
 
 
-def custody(sequence: int, since_ns: int = 0) -> Custody:
+def event(sequence: int, since_ns: int = 0) -> Held:
     id = ("p", 1, sequence)
-    return Custody(
+    return Held(
         id, root="a", departure_ns=7, since_ns=since_ns, lifetime_ns=SECOND, size_bytes=1_000, hops=2, content=b"c"
-    )
+    ).alone()
 
 
-def test_custody_survives_its_record() -> None:
-    before = custody(3)
+def test_an_event_survives_its_record() -> None:
+    before = event(3)
     before.take_on({"b": ((SECOND, 1.0),)})
     before.take_on_local({"c": {"s": ((2 * SECOND, 0.0),)}})
-    after = decode_record(before.record())
-    assert after.record() == before.record()
+    after = read_record(before.record(), read_course)
     assert after.expires_ns == before.expires_ns == 2 * SECOND
+    assert (after.course.targets, after.course.local) == (before.targets, before.local)
+    assert after.record() == before.record()
+
+
+def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
+    held = event(3)
+    held.take_on({"b": ((SECOND, 1.0),)})
+    facts = ("p", 1, 3, "a", 7)
+    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c"))
+    assert held.encode(5) == held.encode_once(5) == encode_plain(Event(*facts, 5, SECOND, 1_000, 2, b"c"))
 
 
 def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> None:
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b"), max_queued=3))
     peer = Peer("b", "broker", broker._outbox(3))
     parcels = [
-        Parcel(custody(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
+        Parcel(event(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
         for n, (delay_s, price) in enumerate([(1, 3.0), (5, 9.0), (9, 1.0), (9, 2.0)])
     ]
     dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue(parcel, 0)]
@@ -177,7 +186,7 @@ def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> 
 def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_twice() -> None:
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", broker._outbox(3))
-    parcel = Parcel(custody(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
+    parcel = Parcel(event(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
     peer.outbox.send(parcel, encode_plain({}), b"", 0)
     assert len(list(peer.outbox.frames(1, 0))) == 1
     waits, now_ns = [], 0

@@ -13,8 +13,8 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._registry import Registry
-from tidings.protocol.broker._straight import Published
 from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.relocation._relocating import Relocating
 
@@ -86,6 +86,7 @@ class Accepting:
     def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
         """A client publishes events."""
         carrier, registry = self._carrier, self._registry
+        own = self._settings.name
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
         rights, needs_advertisement = source.rights, registry.checks(name)
         relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
@@ -116,7 +117,8 @@ class Accepting:
                 self._note("accepted", id, "", number, (), event, since_ns)
             trace = self._relocating.tag(id, now_ns) if relocates else None
             if trace is not None or not course.is_nobodys:
-                carrier.publish(Published(id, event, lifetime_ns, since_ns, course, is_noted), trace, now_ns)
+                facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes)
+                carrier.publish(Held(id, own, *facts, 0, event.content, course, is_noted), trace, now_ns)
             taken.append(number)
         self._take(source, taken, now_ns)
 

@@ -22,14 +22,12 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Course, Courses, latest_ns, merged
-from tidings.protocol.broker._custody import Custody
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._groups import custody_of
+from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._holdings import Holdings
 from tidings.protocol.broker._link_state import Path
 from tidings.protocol.broker._memory import Memory
-from tidings.protocol.broker._shelves import Shelf, Stored
-from tidings.protocol.broker._straight import Published, Straight
+from tidings.protocol.broker._straight import Straight
 from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Ack, Event, Publication, Term, Trace, decode_content
@@ -55,7 +53,7 @@ class Carrier:
         count: Callable[..., None],
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
-        traced: Callable[[Custody, Trace, str, int, int], None],
+        traced: Callable[[Held, Trace, str, int, int], None],
     ) -> None:
         self.holdings = Holdings(settings, store=store, erase=erase, wake_by=self._wake_by)
         self.memory = Memory(settings, store=store, erase=erase, count=count, wake_by=self._wake_by)
@@ -78,13 +76,12 @@ class Carrier:
         """How many events have left, in whatever frames; those that were sent again count once."""
         self._leaving: list[Peer] = []
         self._straight = Straight(
-            settings.name,
             leaving=lambda peer: self._leaving.append(peer),
             keep=self._keep_for,
             is_seen=self.memory.has,
             remember=self.memory.remember,
             note=note,
-            left=self.holdings.group if settings.buffers else None,
+            left=self.holdings.hold_together if settings.buffers else None,
         )
         self._wakes_ns: int | None = None
 
@@ -109,58 +106,60 @@ class Carrier:
             return min(said.departure_ns, now_ns)
         return left_ns - said.age_ns
 
-    def publish(self, published: Published, trace: Trace | None, now_ns: int) -> None:
+    def publish(self, held: Held, trace: Trace | None, now_ns: int) -> None:
         """A client's event: straight on, if everybody is there and still wants it."""
-        if self.holdings.shelves.unread:
-            self._read_first(published.id, now_ns)
-        course = published.course
-        if course.ways is not None and trace is None and published.since_ns + course.soonest_ns > now_ns:
-            self._straight.add(published)
+        if self.holdings.unread:
+            self._read_first(held.id, now_ns)
+        course = held.course
+        if course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns:
+            self._straight.add(held)
         else:
-            self._keep(published, now_ns, trace)
+            self._keep(held, now_ns, trace)
 
-    def _keep(self, published: Published, now_ns: int, trace: Trace | None = None) -> None:
+    def _keep(self, held: Held, now_ns: int, trace: Trace | None = None) -> None:
         """Answer for a client's event."""
-        custody = custody_of(published, self._settings.name)
-        custody.trace = trace
-        clients = self._take_on(custody, published.course.targets, published.course, now_ns)
+        course = held.course
+        held.alone()
+        held.trace = trace
+        clients = self._take_on(held, course.targets, course, now_ns)
         if trace is not None:
-            self._traced(custody, trace, "", clients, now_ns)
+            self._traced(held, trace, "", clients, now_ns)
 
-    def _keep_for(self, published: Published, peers: frozenset[Peer] | None, now_ns: int) -> None:
+    def _keep_for(self, held: Held, peers: frozenset[Peer] | None, now_ns: int) -> None:
         """Answer for the part of a client's event that these peers are to have; the others have got theirs."""
         if peers is None:
-            self._keep(published, now_ns)
+            self._keep(held, now_ns)
             return
-        course, custody = published.course, custody_of(published, self._settings.name)
+        course = held.course
+        held.alone()
         local = {peer.name: course.local[peer.name] for peer in peers if peer.kind == "client"}
-        custody.take_on_local(local)
+        held.take_on_local(local)
         hops = {peer.name for peer in peers if peer.kind == "broker"}
-        new = custody.take_on({home: course.targets[home] for home, hop in course.hops.items() if hop in hops})
-        self.holdings.hold(custody)
+        new = held.take_on({home: course.targets[home] for home, hop in course.hops.items() if hop in hops})
+        self.holdings.hold(held)
         if new:
-            self._route(custody, new, now_ns)
+            self._route(held, new, now_ns)
         for client in sorted(local):
-            self._hand_to_client(custody, client, now_ns)
+            self._hand_to_client(held, client, now_ns)
 
     def transfer(
         self, source: Peer, said: Event, targets: Mapping[str, tuple[Term, ...]], left_ns: int, now_ns: int
     ) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
-        if self.holdings.shelves.unread:
+        if self.holdings.unread:
             self._read_first(id, now_ns)
         course: Course | None = None
         lifetime_ns = self.lifetime_ns(said)
         if self._settings.name in targets and not self.memory.has(id):
             course = self._course_here(said.content, lifetime_ns)
         self._note("received", id, source.name)
-        custody = self.holdings.get(id) or self._arrived(id, said, lifetime_ns, left_ns, now_ns)
-        custody.hops = max(custody.hops, said.hops)
-        custody.trace = said.trace
-        clients = self._take_on(custody, targets, course, now_ns)
+        held = self.holdings.get(id) or self._arrived(id, said, lifetime_ns, left_ns, now_ns)
+        held.hops = max(held.hops, said.hops)
+        held.trace = said.trace
+        clients = self._take_on(held, targets, course, now_ns)
         if said.trace is not None:
-            self._traced(custody, said.trace, source.name, clients, now_ns)
+            self._traced(held, said.trace, source.name, clients, now_ns)
 
     def send_straight(self, now_ns: int) -> None:
         """Let the events of this step leave that go straight on; what has to be stored of them is."""
@@ -192,47 +191,46 @@ class Carrier:
     @property
     def is_reading(self) -> bool:
         """Whether there are events that the durable store kept and that are not read yet."""
-        return bool(self.holdings.shelves.unread)
+        return bool(self.holdings.unread)
 
     def read_on(self, now_ns: int, most: int | None = None) -> None:
         """Read some more of the events that the durable store kept, or all; those for which there is a way go on."""
         awaited: dict[int, bool] = {}
-        for stored in self._entered(self.holdings.read(most, now_ns)):
-            shelf = stored.shelf
-            is_awaited = awaited.get(id(shelf))
+        for held in self._entered(self.holdings.read(most, now_ns)):
+            course = held.course
+            is_awaited = awaited.get(id(course))
             if is_awaited is None:
-                is_awaited = awaited[id(shelf)] = self._is_awaited(shelf)
+                is_awaited = awaited[id(course)] = self._is_awaited(course)
             if is_awaited:
-                self._go_on(stored, now_ns)
+                self._go_on(held, now_ns)
 
     def _read_first(self, id: EventId, now_ns: int) -> None:
         """An event comes that the durable store may have kept."""
-        for stored in self._entered(self.holdings.read_one(id, now_ns)):
-            self._go_on(stored, now_ns)
+        for held in self._entered(self.holdings.read_one(id, now_ns)):
+            self._go_on(held, now_ns)
 
-    def _entered(self, read: list[Stored]) -> list[Stored]:
+    def _entered(self, read: list[Held]) -> list[Held]:
         """Events of the store are held: clients here have had them, or are to have them, once."""
-        for stored in read:
-            if stored.shelf.local and not self.memory.has(stored.id):
-                self.memory.remember(stored.id, max(stored.expires_ns, stored.ends_ns))
+        for held in read:
+            if held.course.local and not self.memory.has(held.id):
+                self.memory.remember(held.id, max(held.expires_ns, held.since_ns + held.lifetime_ns))
         self._set_expiry()
         return read
 
-    def _is_awaited(self, shelf: Shelf) -> bool:
-        """Whether somebody is there for events of a shelf."""
-        return self._may_go(shelf) or any(
-            client in self._clients and self._clients[client].is_up for client in shelf.local
+    def _is_awaited(self, course: Course) -> bool:
+        """Whether somebody is there for events of a course."""
+        return self._may_go(course) or any(
+            client in self._clients and self._clients[client].is_up for client in course.local
         )
 
-    def _go_on(self, stored: Stored, now_ns: int) -> None:
+    def _go_on(self, held: Held, now_ns: int) -> None:
         """Let an event of the store have what it has missed, by being read so late."""
-        custody = self.holdings.get(stored.id)
-        assert custody is not None
-        for client in [client for client in custody.local if client in self._clients and self._clients[client].is_up]:
-            self._hand_to_client(custody, client, now_ns)
-        unrouted = custody.unrouted()
+        self.holdings.get(held.id)
+        for client in [client for client in held.local if client in self._clients and self._clients[client].is_up]:
+            self._hand_to_client(held, client, now_ns)
+        unrouted = held.unrouted()
         if unrouted:
-            self._route(custody, unrouted, now_ns)
+            self._route(held, unrouted, now_ns)
 
     def acknowledged(self, peer: Peer, said: Ack, now_ns: int) -> None:
         """A peer has taken events on."""
@@ -266,69 +264,67 @@ class Carrier:
         """The overlay has changed: whatever waits finds its way anew."""
         for peer in self._neighbours.values():
             for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
-                self._note("withdrawn", parcel.custody.id, peer.name)
+                self._note("withdrawn", parcel.held.id, peer.name)
                 self._unlink(parcel)
-        for custody in self.holdings.each(self._may_go):
-            unrouted = custody.unrouted()
+        for held in self.holdings.each(self._may_go):
+            unrouted = held.unrouted()
             if unrouted:
-                self._route(custody, unrouted, now_ns)
+                self._route(held, unrouted, now_ns)
 
-    def _may_go(self, shelf: Shelf) -> bool:
+    def _may_go(self, course: Course) -> bool:
         """Whether there may be a way for events of a shelf: a neighbour is there, or they are for a client by name."""
-        if not shelf.targets:
+        if not course.targets:
             return False
         own, are_up = self._settings.name, any(peer.is_up for peer in self._neighbours.values())
-        return are_up or not self._buffers or any(is_address(to) and broker_of(to) == own for to in shelf.targets)
+        return are_up or not self._buffers or any(is_address(to) and broker_of(to) == own for to in course.targets)
 
-    def _waiting_for(self, client: str) -> list[Custody]:
+    def _waiting_for(self, client: str) -> list[Held]:
         """What a client has not acknowledged."""
-        return [
-            custody for custody in self.holdings.each(lambda shelf: client in shelf.local) if client in custody.local
-        ]
+        return [held for held in self.holdings.each(lambda course: client in course.local) if client in held.local]
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """After a restart: what clients have not acknowledged goes to them again."""
-        for custody in self._waiting_for(client):
+        for held in self._waiting_for(client):
             # What is handed over may push another one of them out of a full queue, before its turn.
-            if client in custody.local and client not in custody.handed:
-                self._hand_to_client(custody, client, now_ns)
+            if client in held.local and client not in held.handed:
+                self._hand_to_client(held, client, now_ns)
 
     def forget_client(self, client: str, now_ns: int) -> None:
         """A client is gone for good: nothing is kept for it."""
         self.read_on(now_ns)
-        for custody in self._waiting_for(client):
-            parcel = custody.handed.pop(client, None)
+        for held in self._waiting_for(client):
+            parcel = held.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
-            del custody.local[client]
-            self.holdings.settle(custody)
+            del held.local[client]
+            self.holdings.settle(held)
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
         """A client is at home elsewhere now: what waits for it goes after it, to that address."""
         self.read_on(now_ns)
-        for custody in self._waiting_for(client):
-            parcel = custody.handed.pop(client, None)
+        for held in self._waiting_for(client):
+            parcel = held.handed.pop(client, None)
             if parcel is not None:
                 parcel.peer.outbox.give_up(parcel)
             worth: dict[int, float] = {}
-            for terms in custody.local.pop(client).values():
+            for terms in held.local.pop(client).values():
                 for allowed_ns, price in terms:
                     worth[allowed_ns] = worth.get(allowed_ns, 0.0) + price
-            new = custody.take_on({target: merged(worth)})
-            self.holdings.hold(custody)
-            self.holdings.keep(custody)
-            self._route(custody, new, now_ns)
+            new = held.take_on({target: merged(worth)})
+            self.holdings.hold(held)
+            self.holdings.keep(held)
+            self._route(held, new, now_ns)
 
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
-        for custody in self.holdings.expired(now_ns):
+        for held in self.holdings.expired(now_ns):
             self._count("expired")
-            for parcel in dict.fromkeys([*custody.parcels.values(), *custody.handed.values()]):
-                self._note("expired", custody.id, parcel.peer.name)
+            for parcel in dict.fromkeys([*held.parcels.values(), *held.handed.values()]):
+                self._note("expired", held.id, parcel.peer.name)
                 parcel.peer.outbox.give_up(parcel)
-            custody.targets.clear()
-            custody.local.clear()
-            self.holdings.settle(custody)
+            held.targets.clear()
+            held.local.clear()
+            self.holdings.settle(held)
         self.memory.forget_old(now_ns)
         self._set_expiry()
 
@@ -343,9 +339,9 @@ class Carrier:
             self._wakes_ns = at_ns
             self._expire_at(at_ns)
 
-    def _arrived(self, id: EventId, said: Event, lifetime_ns: int, left_ns: int, now_ns: int) -> Custody:
+    def _arrived(self, id: EventId, said: Event, lifetime_ns: int, left_ns: int, now_ns: int) -> Held:
         """An event that was not known here."""
-        return Custody(
+        return Held(
             id,
             root=said.root,
             departure_ns=said.departure_ns,
@@ -354,38 +350,36 @@ class Carrier:
             size_bytes=said.size_bytes,
             hops=said.hops + 1,
             content=said.content,
-        )
+        ).alone()
 
-    def _take_on(
-        self, custody: Custody, targets: Mapping[str, tuple[Term, ...]], course: Course | None, now_ns: int
-    ) -> int:
+    def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course | None, now_ns: int) -> int:
         """Answer for these targets, the course being who wants the event here; how many clients here get it now."""
-        wanted = {target: terms for target, terms in targets.items() if custody.since_ns + latest_ns(terms) > now_ns}
+        wanted = {target: terms for target, terms in targets.items() if held.since_ns + latest_ns(terms) > now_ns}
         here = wanted.pop(self._settings.name, None)
         clients: list[str] = []
-        if here is not None and course is not None and not self.memory.has(custody.id):
-            clients = self._take_on_local(custody, course, wanted)
-        new = custody.take_on(wanted)
+        if here is not None and course is not None and not self.memory.has(held.id):
+            clients = self._take_on_local(held, course, wanted)
+        new = held.take_on(wanted)
         if not new and not clients:
             return 0
-        self.holdings.hold(custody)
-        self.holdings.keep(custody)
+        self.holdings.hold(held)
+        self.holdings.keep(held)
         if clients:
-            self.memory.remember(custody.id, max(custody.since_ns + max(custody.lifetime_ns, 0), custody.expires_ns))
+            self.memory.remember(held.id, max(held.since_ns + max(held.lifetime_ns, 0), held.expires_ns))
         if new:
-            self._route(custody, new, now_ns)
+            self._route(held, new, now_ns)
         for client in clients:
-            self._hand_to_client(custody, client, now_ns)
+            self._hand_to_client(held, client, now_ns)
         return len(clients)
 
-    def _take_on_local(self, custody: Custody, course: Course, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
+    def _take_on_local(self, held: Held, course: Course, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
         """The clients here that want the event; for those who have moved, their address is among the wanted."""
-        since_ns, untold = custody.since_ns, self._local.untold
+        since_ns, untold = held.since_ns, self._local.untold
         wanted |= {moved: terms for moved, terms in course.moved.items() if since_ns <= untold.get(moved, since_ns)}
         if not course.local:
             return []
-        custody.take_on_local(course.local)
-        self._note("local", custody.id)
+        held.take_on_local(course.local)
+        self._note("local", held.id)
         return list(course.local)
 
     def _course_here(self, content: bytes, lifetime_ns: int) -> Course:
@@ -396,65 +390,65 @@ class Carrier:
         except EventError as error:
             raise PeerError("content", str(error)) from None
 
-    def _resolve(self, custody: Custody, target: str, now_ns: int) -> list[str]:
+    def _resolve(self, held: Held, target: str, now_ns: int) -> list[str]:
         """An event for one client of this broker by name: it is handed over, or goes on to where the client is now."""
         client = split_address(target)[1]
-        del custody.targets[target]
+        del held.targets[target]
         new: list[str] = []
         try:
-            course = self._course_here(custody.content, custody.lifetime_ns)
+            course = self._course_here(held.content, held.lifetime_ns)
         except PeerError as error:
             self._count(error.code)
             return new
-        if client in course.local and client not in custody.local:
-            custody.take_on_local({client: course.local[client]})
-            custody.addressed[client] = target
-            self._hand_to_client(custody, client, now_ns)
+        if client in course.local and client not in held.local:
+            held.take_on_local({client: course.local[client]})
+            held.addressed[client] = target
+            self._hand_to_client(held, client, now_ns)
         for moved, terms in course.moved.items():
             if split_address(moved)[1] == client:
-                new += custody.take_on({moved: terms})
+                new += held.take_on({moved: terms})
         self._count("sent after a client")
-        self.holdings.hold(custody)
+        self.holdings.hold(held)
         return new
 
-    def _route(self, custody: Custody, targets: Iterable[str], now_ns: int) -> None:
+    def _route(self, held: Held, targets: Iterable[str], now_ns: int) -> None:
         """Send each target's part to the next broker on its way."""
         ways: dict[str, dict[str, Path]] = {}
         own = self._settings.name
         for target in [target for target in targets if is_address(target) and broker_of(target) == own]:
-            targets = [*(other for other in targets if other != target), *self._resolve(custody, target, now_ns)]
+            targets = [*(other for other in targets if other != target), *self._resolve(held, target, now_ns)]
         for target in targets:
             home = broker_of(target)
-            path = self._links.path(custody.root, home) if custody.hops <= self._settings.max_hops else None
+            path = self._links.path(held.root, home) if held.hops <= self._settings.max_hops else None
             peer = None if path is None else self._neighbours.get(path.next_hop)
             if path is not None and peer is not None and peer.is_up:
                 ways.setdefault(path.next_hop, {})[target] = path
             elif not self._buffers:
                 self._count("no route")
-                del custody.targets[target]
+                del held.targets[target]
         for hop in sorted(ways):
             paths = ways[hop]
-            targets = {target: custody.targets[target] for target in paths}
-            parcel = Parcel(custody, self._neighbours[hop], targets, paths)
-            custody.parcels.update(dict.fromkeys(paths, parcel))
+            targets = {target: held.targets[target] for target in paths}
+            parcel = Parcel(held, self._neighbours[hop], targets, paths)
+            held.parcels.update(dict.fromkeys(paths, parcel))
             self._offer(parcel, now_ns)
-        self.holdings.settle(custody)
+        self.holdings.settle(held)
 
-    def _hand_to_client(self, custody: Custody, client: str, now_ns: int) -> None:
+    def _hand_to_client(self, held: Held, client: str, now_ns: int) -> None:
         peer = self._clients.get(client)
         if peer is None or not (peer.is_up or self._buffers):
             self._count("client away")
-            del custody.local[client]
-            self.holdings.settle(custody)
+            del held.local[client]
+            self.holdings.settle(held)
             return
-        parcel = Parcel(custody, peer, custody.local[client], {})
-        custody.handed[client] = parcel
+        parcel = Parcel(held, peer, held.local[client], {})
+        held.handed[client] = parcel
         self._offer(parcel, now_ns)
 
     def _offer(self, parcel: Parcel, now_ns: int) -> None:
         peer = parcel.peer
         outbox = peer.outbox
-        self._note("enqueued", parcel.custody.id, peer.name)
+        self._note("enqueued", parcel.held.id, peer.name)
         if peer.is_up and not outbox.queued and outbox.is_open:
             self._dispatch(parcel, now_ns)
             return
@@ -465,34 +459,34 @@ class Carrier:
             self._retry_at(peer, now_ns + self._settings.probe_ns)
 
     def _dispatch(self, parcel: Parcel, now_ns: int) -> None:
-        peer, custody = parcel.peer, parcel.custody
+        peer, held = parcel.peer, parcel.held
         targets = self.courses.targets_of(parcel.targets, is_client=peer.kind == "client")
         if not peer.outbox.leaving:
             self._leaving.append(peer)
-        peer.outbox.send(parcel, targets, custody.encoded(now_ns), now_ns)
-        self._note("sent", custody.id, peer.name, parcel.number, tuple(parcel.targets))
+        peer.outbox.send(parcel, targets, held.encode_once(now_ns), now_ns)
+        self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
         if not self._buffers:
             self._release(parcel)
 
     def _lose(self, parcel: Parcel, reason: Reason) -> None:
         """The queue has let an event go: it is too late for it, or there were too many."""
         self._count(reason)
-        self._note(reason, parcel.custody.id, parcel.peer.name)
+        self._note(reason, parcel.held.id, parcel.peer.name)
         self._release(parcel)
 
     def _release(self, parcel: Parcel) -> None:
         """This broker no longer answers for what the parcel is for."""
-        custody = parcel.custody
+        held = parcel.held
         for target in self._unlink(parcel):
-            (custody.local if parcel.peer.kind == "client" else custody.targets).pop(target, None)
-        self.holdings.settle(custody)
+            (held.local if parcel.peer.kind == "client" else held.targets).pop(target, None)
+        self.holdings.settle(held)
 
     def _unlink(self, parcel: Parcel) -> list[str]:
         """Nothing is on its way any more to where this parcel, and no later one, was to go."""
         if parcel.peer.kind == "client":
-            on_their_way, places = parcel.custody.handed, [parcel.peer.name]
+            on_their_way, places = parcel.held.handed, [parcel.peer.name]
         else:
-            on_their_way, places = parcel.custody.parcels, list(parcel.targets)
+            on_their_way, places = parcel.held.parcels, list(parcel.targets)
         ended = [place for place in places if on_their_way.get(place) is parcel]
         for place in ended:
             del on_their_way[place]

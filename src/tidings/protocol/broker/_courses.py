@@ -9,6 +9,7 @@ when a subscription, a route or a client comes or goes.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from tidings.protocol._addresses import broker_of, is_address
@@ -18,9 +19,11 @@ from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, encode_plain
 
-__all__ = ["Course", "Courses", "Way", "latest_ns", "merged", "terms_of"]
+__all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
 
 _MOST: Final = 4_096
+_TARGETS: Final = msgspec.msgpack.Decoder(dict[str, tuple[Term, ...]])
+_LOCAL: Final = msgspec.msgpack.Decoder(dict[str, dict[str, tuple[Term, ...]]])
 Way = tuple[Peer, Outbox, bytes]
 """Who is next, with its outbox, and for whom the event goes there, as a transfer says it."""
 
@@ -73,6 +76,18 @@ class Course(NamedTuple):
     encoded: tuple[Raw, Raw]
     outboxes: frozenset[int]
     is_nobodys: bool
+
+
+NO_COURSE: Final = Course({}, {}, {}, LONGEST_NS, 0, None, {}, (Raw(b"\x80"), Raw(b"\x80")), frozenset(), True)
+"""Of an event that goes its own way: nobody's."""
+
+
+def read_course(targets: bytes, local: bytes) -> Course:
+    """The course of events that the durable store kept, as records say it: they do not go straight."""
+    elsewhere, here = _TARGETS.decode(targets), _LOCAL.decode(local)
+    terms = [*elsewhere.values(), *(terms for wanted in here.values() for terms in wanted.values())]
+    last_ns = max(map(latest_ns, terms), default=0)
+    return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False)
 
 
 class Courses:

@@ -1,33 +1,94 @@
-"""The events that a broker answers for, in whichever form, and when they expire.
+"""All events that a broker holds, and when they expire.
 
-An event is held as one of three, and becomes a custody of its own when something happens to it alone:
+Each is held in one of three ways, and by itself (`Held.alone`) as soon as something happens to it alone:
 
-- `Custody`: by itself, with who has not acknowledged it;
-- `Group`: together with others of its course that have left for everybody whom they are for (`_groups`);
-- `Stored`: as the durable store kept it when the broker started; besides, some are not even read yet (`_shelves`).
+- *By itself*, with its own account of whom it is owed to.
+- *In a group*: together with others of its course that have left for everybody whom they are for. They are stored one
+  by one, so that each can be erased by itself; but who still has to acknowledge them is one account for all: when it
+  is empty, all of them are done. A group is undone when its first event expires, when somebody has acknowledged only a
+  part of it, or when routes or clients change. Each event then has a parcel for every peer that has not acknowledged.
+- *As the store kept it.* A broker that starts again may hold very many events, and others wait for it meanwhile. It
+  reads `read_at_once` of them when it starts, and so many again every `read_pause_ns` while it serves. One that is not
+  read yet counts as held. It goes on, if there is a route or a client for it, when it is read; if it comes again before
+  that, it is read first. What is read shares a course with all events for the same receivers, and is held by itself
+  when a client or a route comes for that course, when the event itself comes again, or when it expires.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
-from tidings.protocol.broker._custody import Custody, RawRecord, event_key
-from tidings.protocol.broker._groups import Group, custody_of
-from tidings.protocol.broker._shelves import Shelf, Shelves, Stored
-from tidings.protocol.broker._straight import Published
-from tidings.protocol.links._lots import Lot
+from tidings.protocol._states import TransferState
+from tidings.protocol.broker._courses import NO_COURSE, Course, read_course
+from tidings.protocol.broker._held import Held, event_key, read_record
+from tidings.protocol.links._outbox import Lot, Parcel
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import encode_plain
 
-__all__ = ["Holdings"]
+__all__ = ["Group", "Holdings"]
 
 _SPARE: Final = 64
 
 
+class Group:
+    """Events under way together; `pending` are the peers that have not acknowledged, with their lots."""
+
+    __slots__ = ("_holdings", "expires_ns", "id", "members", "pending")
+
+    def __init__(self, holdings: "Holdings", members: list[Held]) -> None:
+        self._holdings = holdings
+        self.members = members
+        self.pending: dict[Peer, Lot] = {}
+        self.id: EventId = members[0].id
+        self.expires_ns = min(held.since_ns for held in members) + members[0].course.latest_ns
+
+    def ended(self, peer: Peer) -> None:
+        """A peer has acknowledged all of them."""
+        del self.pending[peer]
+        if not self.pending:
+            self._holdings.let_go(self.members)
+
+    def undo(self) -> None:
+        """Hold each of them by itself, with parcels in place of the lots."""
+        pending = list(self.pending.values())
+        self.pending.clear()
+        homes = self._part(pending)
+        for lot in pending:
+            is_client, name = lot.peer.kind == "client", lot.peer.name
+            theirs = [home for home, hop in homes.items() if hop == name]
+            parcels = []
+            for number, held in enumerate(self.members, lot.first):
+                targets = held.local[name] if is_client else {home: held.targets[home] for home in theirs}
+                parcel = Parcel(held, lot.peer, targets, {})
+                parcel.state, parcel.number, parcel.tries = TransferState.UNDER_WAY, number, 1
+                parcel.sent_ns, parcel.due_ns = lot.sent_ns, lot.due_ns
+                if is_client:
+                    held.handed[name] = parcel
+                else:
+                    held.parcels.update(dict.fromkeys(theirs, parcel))
+                parcels.append(parcel)
+            lot.peer.outbox.replace(lot, parcels)
+        for held in self.members:
+            if self._holdings.held.get(held.id) is held:
+                self._holdings.hold(held)
+
+    def _part(self, pending: list[Lot]) -> dict[str, str]:
+        """Each of them is owed to those whose lots are pending; the home brokers among them, with the next hop."""
+        course = self.members[0].course
+        clients = [lot.peer.name for lot in pending if lot.peer.kind == "client"]
+        hops = {lot.peer.name for lot in pending if lot.peer.kind == "broker"}
+        homes = {home: hop for home, hop in course.hops.items() if hop in hops}
+        for held in self.members:
+            held.alone()
+            held.take_on_local({client: course.local[client] for client in clients})
+            held.take_on({home: course.targets[home] for home in homes})
+        return homes
+
+
 class Holdings:
-    """All of them; `wake_by` is told when the first of them expires."""
+    """All events of one broker; `wake_by` is told when the first of them expires."""
 
     def __init__(
         self,
@@ -37,122 +98,123 @@ class Holdings:
         erase: Callable[[str], None],
         wake_by: Callable[[int], None],
     ) -> None:
-        self.held: dict[EventId, Custody | Group | Stored] = {}
-        self.shelves = Shelves(self.held)
-        self._name = settings.name
+        self.held: dict[EventId, Held] = {}
+        self.unread: dict[str, bytes] = {}
+        """Events that the store kept and that are not read yet, by their keys."""
         self._keeps = settings.buffers
         self._store = store
         self._erase = erase
         self._wake_by = wake_by
+        self._courses: dict[tuple[bytes, bytes], Course] = {}  # of events from the store, by how their records say them
         self._expiries: list[tuple[int, EventId]] = []
 
     def __len__(self) -> int:
-        return len(self.held) + len(self.shelves.unread)
+        return len(self.held) + len(self.unread)
 
-    def get(self, id: EventId) -> Custody | None:
+    def get(self, id: EventId) -> Held | None:
         """An event that is held, by itself."""
         held = self.held.get(id)
-        if isinstance(held, Group):
-            self._undo(held)
-            held = self.held.get(id)
-        if isinstance(held, Stored):
-            held = self.held[id] = held.custody()
-        assert not isinstance(held, Group)
+        if held is not None and not held.is_alone:
+            self._single_out(held)
         return held
 
-    def each(self, wanted: Callable[[Shelf], bool]) -> list[Custody]:
-        """Everything that is held, each by itself; of what is as the store kept it, the shelves that are wanted."""
-        self.shelves.clear(wanted)
-        for each in list(self.held.values()):
-            if isinstance(each, Group) and self.held.get(each.id) is each:
-                self._undo(each)
-        return [custody for custody in self.held.values() if isinstance(custody, Custody)]
+    def each(self, wanted: Callable[[Course], bool]) -> list[Held]:
+        """All events that are held, each by itself; of those that are as the store kept them, only wanted courses."""
+        answers: dict[int, bool] = {}
+        for held in list(self.held.values()):
+            course = held.course
+            if held.group is not None:
+                self._single_out(held)
+            elif course is not NO_COURSE:
+                if id(course) not in answers:
+                    answers[id(course)] = wanted(course)
+                if answers[id(course)]:
+                    self._single_out(held)
+        return [held for held in self.held.values() if held.course is NO_COURSE]
 
-    def hold(self, custody: Custody) -> None:
-        """Answer for an event."""
-        self.held[custody.id] = custody
-        self._note_expiry(custody)
+    def hold(self, held: Held) -> None:
+        """Hold an event by itself."""
+        self.held[held.id] = held
+        self._note_expiry(held)
 
-    def keep(self, custody: Custody) -> None:
-        """Store what this broker answers for, if it stores at all."""
+    def keep(self, held: Held) -> None:
+        """Store an event, if this broker stores at all."""
         if self._keeps:
-            self._store(event_key("event", custody.id), custody.record())
+            self._store(event_key(held.id), held.record())
 
-    def settle(self, custody: Custody) -> None:
-        """Answer for an event no longer, if nothing is left of it."""
-        # Another obligation for the same event may have begun since this one ended: that one is not over.
-        if custody.is_done and self.held.get(custody.id) is custody:
-            del self.held[custody.id]
-            if self._keeps:
-                self._erase(event_key("event", custody.id))
+    def settle(self, held: Held) -> None:
+        """Let go of an event if it is owed to nobody any more."""
+        if held.is_done:
+            self.let_go((held,))
 
-    # -- together ------------------------------------------------------------------------------------------------
+    def let_go(self, events: Iterable[Held]) -> None:
+        """Hold these events no longer."""
+        for held in events:
+            # The same event may have come again since this one was done: that one is not.
+            if self.held.get(held.id) is held:
+                del self.held[held.id]
+                if self._keeps:
+                    self._erase(event_key(held.id))
 
-    def group(self, members: list[Published], now_ns: int) -> None:
-        """Answer for events that have left for everybody whom they are for."""
-        group, course = Group(members), members[0].course
-        targets, local = course.encoded
-        most_bytes = max(published.said.size_bytes for published in members)
-        for published in members:
-            id, said = published.id, published.said
-            times = (said.departure_ns, published.since_ns, published.lifetime_ns)
-            record = RawRecord(*id, self._name, *times, said.size_bytes, 0, targets, local, said.content)
-            self._store(event_key("event", id), encode_plain(record))
-            self.held[id] = group
+    def hold_together(self, members: list[Held], now_ns: int) -> None:
+        """Hold, and store, events of one course that have left for everybody whom they are for."""
+        group, course = Group(self, members), members[0].course
+        for held in members:
+            held.group = group
+            self.held[held.id] = held
+            self._store(event_key(held.id), held.record())
+        most_bytes = max(held.size_bytes for held in members)
         for peer, outbox, _ in course.ways or ():
-            last, due_ns = outbox.next_number - 1, now_ns + outbox.patience_ns(most_bytes)
-            lot = Lot(
-                peer,
-                last - len(members) + 1,
-                last,
-                sent_ns=now_ns,
-                due_ns=due_ns,
-                end=lambda peer: self._lot_ended(group, peer),
-                undo=lambda: self._undo(group),
-            )
-            group.pending[peer] = lot
+            first, due_ns = outbox.next_number - len(members), now_ns + outbox.patience_ns(most_bytes)
+            lot = group.pending[peer] = Lot(peer, group, first, len(members), sent_ns=now_ns, due_ns=due_ns)
             outbox.add_lot(lot)
         self._note_expiry(group)
 
-    def _lot_ended(self, group: Group, peer: Peer) -> None:
-        """A peer has acknowledged all events of a group."""
-        del group.pending[peer]
-        if not group.pending:
-            for published in group.members:
-                if self.held.get(published.id) is group:
-                    del self.held[published.id]
-                    self._erase(event_key("event", published.id))
-
-    def _undo(self, group: Group) -> None:
-        """Answer for each of these events by itself."""
-        for custody in group.undone(lambda published: custody_of(published, self._name)):
-            if self.held.get(custody.id) is group:
-                self.hold(custody)
+    def _single_out(self, held: Held) -> None:
+        course = held.course
+        if held.group is not None:
+            held.group.undo()
+        else:
+            held.alone()
+            held.take_on(course.targets)
+            held.take_on_local(course.local)
 
     # -- from the store ------------------------------------------------------------------------------------------
 
     def restore(self, events: Mapping[str, bytes]) -> None:
         """Events that the durable store kept, by their keys; they are not read yet."""
-        self.shelves.unread.update(events)
+        self.unread.update(events)
 
-    def read(self, most: int | None, now_ns: int) -> list[Stored]:
+    def read(self, most: int | None, now_ns: int) -> list[Held]:
         """Read the next of them, or all; those that have not expired."""
-        return self._enter(self.shelves.read(most), now_ns)
+        keys = list(islice(self.unread, most))
+        return self._enter(map(self.unread.pop, keys), now_ns)
 
-    def read_one(self, id: EventId, now_ns: int) -> list[Stored]:
+    def read_one(self, id: EventId, now_ns: int) -> list[Held]:
         """Read this event, if it is not read yet."""
-        return self._enter(self.shelves.read_one(event_key("event", id)), now_ns)
+        data = self.unread.pop(event_key(id), None)
+        return [] if data is None else self._enter((data,), now_ns)
 
-    def _enter(self, read: list[Stored], now_ns: int) -> list[Stored]:
-        entered = [stored for stored in read if stored.expires_ns > now_ns]
-        if len(entered) < len(read):
-            for stored in read:
-                if stored.expires_ns <= now_ns:
-                    self._erase(event_key("event", stored.id))
-        for stored in entered:
-            self.held[stored.id] = stored
-            heapq.heappush(self._expiries, (stored.expires_ns, stored.id))
+    def _enter(self, records: Iterable[bytes], now_ns: int) -> list[Held]:
+        entered = []
+        for data in records:
+            held = read_record(data, self._course_of)
+            if held.expires_ns > now_ns:
+                self.held[held.id] = held
+                heapq.heappush(self._expiries, (held.expires_ns, held.id))
+                entered.append(held)
+            else:
+                self._erase(event_key(held.id))
+        if not self.unread:
+            self._courses.clear()
         return entered
+
+    def _course_of(self, targets: bytes, local: bytes) -> Course:
+        key = (targets, local)
+        course = self._courses.get(key)
+        if course is None:
+            course = self._courses[key] = read_course(targets, local)
+        return course
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -161,16 +223,17 @@ class Holdings:
         """When it may be that something has expired."""
         return self._expiries[0][0] if self._expiries else None
 
-    def expired(self, now_ns: int) -> Iterator[Custody]:
+    def expired(self, now_ns: int) -> Iterator[Held]:
         """What nobody wants any more."""
         while self._expiries and self._expiries[0][0] <= now_ns:
-            custody = self.get(heapq.heappop(self._expiries)[1])
-            if custody is not None and custody.expires_ns <= now_ns:
-                yield custody
+            held = self.get(heapq.heappop(self._expiries)[1])
+            if held is not None and held.expires_ns <= now_ns:
+                yield held
 
-    def _note_expiry(self, custody: Custody | Group) -> None:
-        self._wake_by(custody.expires_ns)
-        heapq.heappush(self._expiries, (custody.expires_ns, custody.id))
+    def _note_expiry(self, what: Held | Group) -> None:
+        self._wake_by(what.expires_ns)
+        heapq.heappush(self._expiries, (what.expires_ns, what.id))
         if len(self._expiries) > 2 * len(self.held) + _SPARE:
-            self._expiries = [(custody.expires_ns, custody.id) for custody in self.held.values()]
+            each = [held.group or held for held in self.held.values()]
+            self._expiries = [(what.expires_ns, what.id) for what in each]
             heapq.heapify(self._expiries)

@@ -13,21 +13,20 @@
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
 from tidings.protocol.broker._link_state import Path
-from tidings.protocol.links._lots import Lot
 from tidings.protocol.links._measuring import LinkMeter
 from tidings.protocol.links._pacing import Pacing
 from tidings.protocol.wire import MAX_BATCH, Term, encode_plain, encode_transfer
 from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy
 
 if TYPE_CHECKING:
-    from tidings.protocol.broker._custody import Custody
+    from tidings.protocol.broker._held import Held
     from tidings.protocol.links._peers import Peer
 
-__all__ = ["FRAME_BYTES", "Outbox", "Parcel", "batches", "named", "runs", "within"]
+__all__ = ["FRAME_BYTES", "Lot", "Outbox", "Parcel", "batches", "named", "runs", "within"]
 
 FRAME_BYTES: Final = 64 * 1024
 """Events leave together up to about so many bytes: more would keep what comes after them waiting."""
@@ -42,12 +41,12 @@ _RETIME: Final = 1.25
 class Parcel:
     """One event for one neighbour or client, with the targets that go that way."""
 
-    __slots__ = ("custody", "due_ns", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
+    __slots__ = ("due_ns", "held", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
 
     def __init__(
-        self, custody: "Custody", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: dict[str, Path]
+        self, held: "Held", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: dict[str, Path]
     ) -> None:
-        self.custody = custody
+        self.held = held
         self.peer = peer
         self.targets = targets
         self.paths = paths
@@ -58,6 +57,36 @@ class Parcel:
     def step(self, step: TransferStep) -> None:
         """Take a step of the table."""
         self.state = TRANSFER_STEPS[self.state, step]
+
+
+class Together(Protocol):
+    """Events that left together, for several peers."""
+
+    def ended(self, peer: "Peer") -> None:
+        """A peer has acknowledged all of them."""
+
+    def undo(self) -> None:
+        """Put parcels in the place of all their lots."""
+
+
+class Lot:
+    """Events that are under way to one peer under numbers that follow each other, and not looked at one by one.
+
+    A broker that keeps events sends many of one course at a time, and they are acknowledged as they were sent. A lot
+    ends whole: whatever concerns a part of it (an acknowledgement of some, an event that expires, a peer that is lost
+    or has to be sent to again) has it undone first, into parcels.
+    """
+
+    __slots__ = ("due_ns", "first", "last", "peer", "sent_ns", "size", "together")
+
+    def __init__(self, peer: "Peer", together: Together, first: int, size: int, *, sent_ns: int, due_ns: int) -> None:
+        self.peer = peer
+        self.together = together
+        self.first = first
+        self.last = first + size - 1
+        self.size = size
+        self.sent_ns = sent_ns
+        self.due_ns = due_ns
 
 
 def batches(sizes_bytes: Sequence[int], frame_bytes: int) -> Iterator[tuple[int, int]]:
@@ -208,8 +237,8 @@ class Outbox:
         self._was_held_up = True
         deleted = self._queue.push(
             parcel,
-            published_s=parcel.custody.since_ns * 1e-9,
-            size_kb=parcel.custody.size_bytes / 1000.0,
+            published_s=parcel.held.since_ns * 1e-9,
+            size_kb=parcel.held.size_bytes / 1000.0,
             columns=self._columns(parcel),
             now_s=now_ns * 1e-9,
         )
@@ -241,11 +270,11 @@ class Outbox:
         """The event of a parcel leaves with this step, and may have to be sent again."""
         parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.SENT]
         parcel.number = self.next_number
-        self.leave(targets, [event], parcel.custody.size_bytes)
+        self.leave(targets, [event], parcel.held.size_bytes)
         if self._keeps:
             parcel.sent_ns = now_ns
             parcel.tries = 1
-            parcel.due_ns = now_ns + self.patience_ns(parcel.custody.size_bytes)
+            parcel.due_ns = now_ns + self.patience_ns(parcel.held.size_bytes)
             is_first = len(self.leaving) == 1
             self.left_due_ns = parcel.due_ns if is_first else min(self.left_due_ns, parcel.due_ns)
             self._under_way[parcel.number] = parcel
@@ -291,7 +320,7 @@ class Outbox:
         """No lots from now on, or none that have to be sent again by then."""
         for lot in list(self._lots.values()):
             if lot.first in self._lots and (due_ns is None or lot.due_ns <= due_ns):
-                lot.undo()
+                lot.together.undo()
 
     def _end_lots(self, first: int, last: int) -> int:
         """End the lots of which all was acknowledged; how many events, and those of which a part was are undone."""
@@ -304,9 +333,9 @@ class Outbox:
                     del self._lots[lot.first]
                     self._in_lots -= lot.size
                     ended += lot.size
-                    lot.end(lot.peer)
+                    lot.together.ended(lot.peer)
                 else:
-                    lot.undo()
+                    lot.together.undo()
         return ended
 
     def acknowledge(self, numbers: Sequence[tuple[int, int]], held_ns: int, now_ns: int) -> list[Parcel]:
@@ -390,7 +419,7 @@ class Outbox:
         for first, last in runs([parcel.number for parcel in due]):
             some = due[first:last]
             targets = [named(each.targets) if is_client else encode_plain(each.targets) for each in some]
-            events = [parcel.custody.encoded(now_ns) for parcel in some]
+            events = [parcel.held.encode_once(now_ns) for parcel in some]
             for begin, end in self._batches(targets, events):
                 head = (session, some[begin].number, floor)
                 yield end - begin, encode_transfer(*head, targets[begin:end], events[begin:end], now_ns)
@@ -402,7 +431,7 @@ class Outbox:
             if parcel.due_ns <= now_ns:
                 parcel.step(TransferStep.TIMED_OUT)
                 parcel.tries += 1
-                backoff_ns = self.patience_ns(parcel.custody.size_bytes) << min(parcel.tries - 1, 16)
+                backoff_ns = self.patience_ns(parcel.held.size_bytes) << min(parcel.tries - 1, 16)
                 parcel.due_ns = now_ns + min(backoff_ns, self._retry_most_ns)
                 yield parcel
 
