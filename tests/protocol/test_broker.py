@@ -247,7 +247,7 @@ def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     assert held.take_on({"t": terms}) == []  # it waits: nothing else is to be done
     peer.outbox.send(parcel, encode_plain({}), b"", 0)
     assert held.take_on({"t": terms}) == ["t"]
-    assert machine.carrier._unlink(parcel) == []
+    assert machine.carrier.dispatch.unlink(parcel) == []
     assert held.targets == {"t": terms}
     assert peer.outbox.acknowledge([(parcel.number, parcel.number)], 0, 1) == []  # nobody waits for this copy any more
 

@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address
+from tidings.protocol._errors import PeerError
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._interests import Token
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, encode_plain
+from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
 
 __all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
 
@@ -125,8 +127,15 @@ class Courses:
 
         return find
 
-    def find_here(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
-        """The end of the course of an event from elsewhere: who wants it here."""
+    def end(self, content: bytes, lifetime_ns: int) -> Course:
+        """The end of the course of an event from elsewhere: who wants it here; PeerError if it cannot be matched."""
+        attributes = decode_content(content).attributes
+        try:
+            return self._end(attributes, lifetime_ns)
+        except EventError as error:
+            raise PeerError("content", str(error)) from None
+
+    def _end(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
         local = self._gossip.local
         if local.changes != self._ends_version or len(self._ends) >= _MOST:
             self._ends_version = local.changes

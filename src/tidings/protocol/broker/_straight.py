@@ -1,18 +1,23 @@
 """Events that go straight through a broker: nothing waits for those they are for.
 
-Without buffering an event that can leave at once needs no custody; with it, the events that leave together are kept
-together (`_holdings`). The events of a step are sorted by their course, and
-each neighbour and client of a course is given all of them together, as bytes that were made once. Whoever is of several
-courses of a step gets its events one by one, in the order in which they came. As soon as somebody is away, has no
-credit left, or has events waiting, the events for it (and not those for the others) are kept and queued like any others
-(`Carrier`), so that the strategy decides what leaves first.
+- The events of a step are sorted by their course, and each neighbour and client of a course is given all of them
+  together, as bytes that were made once. Whoever is of several courses of a step gets its events one by one, in the
+  order in which they came.
+- With buffering, the events that have left together are held together (`_holdings`); without, they are not held.
+- As soon as somebody is away, has no credit left, or has events waiting, the events for it (and not those for the
+  others) are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. With
+  buffering that holds for the whole event: it is stored once, for all whom it is for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidings.protocol._effects import EventId
+from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Course
+from tidings.protocol.broker._dispatch import Dispatch
 from tidings.protocol.broker._held import Held
+from tidings.protocol.broker._holdings import Holdings
+from tidings.protocol.broker._memory import Memory
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.links._peers import Peer
 
@@ -20,42 +25,40 @@ __all__ = ["Straight"]
 
 
 class Straight:
-    """What goes straight on in the present step; `leaving` is told who gets something.
+    """What goes straight on in the present step.
 
-    `keep` is given what does not, and for whom; None stands for everybody whom it is for, nobody having it yet. With
-    buffering, `left` is told what has left, and answers for it.
+    `keep` is given what does not, whole: nobody has it yet; `keep_for` what some of those whom it is for have not.
     """
 
     def __init__(
         self,
+        settings: BrokerSettings,
         *,
-        leaving: Callable[[Peer], None],
-        keep: Callable[[Held, frozenset[Peer] | None, int], None],
-        is_seen: Callable[[EventId], bool],
-        remember: Callable[[EventId, int], None],
+        holdings: Holdings,
+        memory: Memory,
+        dispatch: Dispatch,
         note: Callable[..., None],
-        left: Callable[[list[Held], int], None] | None,
+        keep: Callable[[Held, int], None],
+        keep_for: Callable[[Held, Iterable[Peer], int], None],
     ) -> None:
-        self._left = left
-        self._leaving = leaving
-        self._keep = keep
-        self._is_seen = is_seen
-        self._remember = remember
+        self.events: list[Held] = []
+        """Those of this step: their courses have ways, and everybody whom they are for still wants them."""
+        self._buffers = settings.buffers
+        self._holdings = holdings
+        self._memory = memory
+        self._dispatch = dispatch
         self._note = note
-        self._events: list[Held] = []
+        self._keep = keep
+        self._keep_for = keep_for
 
     def __len__(self) -> int:
-        return len(self._events)
-
-    def add(self, held: Held) -> None:
-        """An event whose course has ways, and that everybody whom it is for still wants."""
-        self._events.append(held)
+        return len(self.events)
 
     def flush(self, now_ns: int) -> None:
         """Send them on."""
-        if not self._events:
+        if not self.events:
             return
-        events, self._events = self._events, []
+        events, self.events = self.events, []
         groups: dict[int, list[Held]] = {}
         for held in events:
             groups.setdefault(id(held.course), []).append(held)
@@ -65,43 +68,38 @@ class Straight:
             self._send(group, now_ns)
 
     def _send(self, group: list[Held], now_ns: int) -> None:
-        """Events of one course, to all whom they are for."""
+        """Events of one course: together to all whom they are for, or else one by one."""
         course, many = group[0].course, len(group)
-        ways = course.ways or ()
-        is_copied = many > 1 and len({held.id for held in group}) < many
-        if is_copied or (course.local and any(self._is_seen(held.id) for held in group)):
-            self._send_singly(group, now_ns)
-            return
-        shut = [peer for peer, outbox, _ in ways if outbox.queued or not peer.is_up or _room(outbox) < many]
-        if shut and many > 1:
-            self._send_singly(group, now_ns)
-            return
-        if shut and self._left is not None:
-            self._keep(group[0], None, now_ns)
-            return
+        is_seen = bool(course.local) and any(self._memory.has(held.id) for held in group)
+        shut = [
+            peer for peer, outbox, _ in course.ways or () if outbox.queued or not peer.is_up or _room(outbox) < many
+        ]
+        if many > 1 and (is_seen or shut or len({held.id for held in group}) < many):
+            for held in group:
+                self._send([held], now_ns)
+        elif is_seen or (shut and self._buffers):
+            self._keep(group[0], now_ns)
+        else:
+            self._leave(group, course, shut, now_ns)
+
+    def _leave(self, group: list[Held], course: Course, shut: list[Peer], now_ns: int) -> None:
+        """Events leave, but for those who are shut."""
         events = [held.encode(now_ns) for held in group]
         size_bytes = sum(held.size_bytes for held in group)
-        for peer, outbox, targets in ways:
+        for peer, outbox, targets in course.ways or ():
             if peer not in shut:
                 if not outbox.leaving:
-                    self._leaving(peer)
+                    self._dispatch.leaves_for(peer)
                 outbox.leave(targets, events, size_bytes)
-        if self._left is not None:
-            self._left(group, now_ns)
-        for held in group:
+        if self._buffers:
+            self._holdings.hold_together(group, now_ns)
+        for place, held in enumerate(group):
             if course.local:
-                self._remember(held.id, held.since_ns + max(held.lifetime_ns, course.latest_ns))
+                self._memory.remember(held.id, held.since_ns + max(held.lifetime_ns, course.latest_ns))
             if held.is_noted:
-                self._write_down(held.id, course, many - group.index(held), shut)
+                self._write_down(held.id, course, len(group) - place, shut)
             if shut:
-                self._keep(held, frozenset(shut), now_ns)
-
-    def _send_singly(self, group: list[Held], now_ns: int) -> None:
-        for held in group:
-            if held.course.local and self._is_seen(held.id):
-                self._keep(held, None, now_ns)
-            else:
-                self._send([held], now_ns)
+                self._keep_for(held, shut, now_ns)
 
     def _write_down(self, event: EventId, course: Course, from_last: int, shut: list[Peer]) -> None:
         if course.local:

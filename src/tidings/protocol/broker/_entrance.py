@@ -4,7 +4,7 @@ What cannot be taken on is not acknowledged, and comes again: nothing while the 
 while the broker does not know what the others want. What must not be taken on is refused, and its publisher told why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidings.errors import EventError
@@ -18,10 +18,10 @@ from tidings.protocol.broker._registry import Registry
 from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.relocation._relocating import Relocating
 
-__all__ = ["Accepting"]
+__all__ = ["Entrance"]
 
 
-class Accepting:
+class Entrance:
     """The entrance of one broker."""
 
     def __init__(
@@ -48,6 +48,7 @@ class Accepting:
         self._is_noted = is_noted
         self._count = count
         self._when_durable = when_durable
+        self._max_lifetime_ns = settings.max_lifetime_ns
         self._taken: list[tuple[Any, ...]] = []
         self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
@@ -77,20 +78,20 @@ class Accepting:
                 if not self._carrier.room:
                     self._count("no room")
                     break
-                place = number - said.number
-                self._carrier.transfer(source, said.events[place], said.targets[place], left_ns, now_ns)
+                event, targets = said.events[number - said.number], said.targets[number - said.number]
+                since_ns, lifetime_ns = self._since_ns(event, left_ns, now_ns), self._lifetime_ns(event)
+                self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)
 
     def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
-        """A client publishes events."""
-        carrier, registry = self._carrier, self._registry
-        own = self._settings.name
+        """A client publishes events: each goes straight on, if everybody is there and still wants it."""
+        carrier, own = self._carrier, self._settings.name
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
-        rights, needs_advertisement = source.rights, registry.checks(name)
+        is_checked = source.rights is not None or self._registry.checks(name)
         relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
-        is_sampled, lifetime_of, sure = self._is_noted, carrier.lifetime_ns, carrier.room
+        is_sampled, goes_straight, sure = self._is_noted, carrier.straight.events.append, carrier.room
         left_ns = source.meter.left_ns(said.sent_ns, now_ns)
         taken: list[int] = []
         for number in self._news(source, said):
@@ -98,29 +99,55 @@ class Accepting:
                 self._count("no room")
                 break
             event = events[number - first]
-            lifetime_ns = lifetime_of(event)
+            lifetime_ns = self._lifetime_ns(event)
             try:
                 attributes = decode(event.content).attributes
-                if rights is not None and not rights.may_publish(attributes):
-                    raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
-                if needs_advertisement:
-                    registry.require_advertised(name, attributes)
+                if is_checked:
+                    self._check(source, attributes)
                 course = find(attributes, lifetime_ns)
             except (EventError, PeerError) as error:
-                code = error.code if isinstance(error, PeerError) else "content"
-                self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
+                self._refuse(source, event, number, error)
                 continue
+            taken.append(number)
             id = (name, epoch, event.sequence)
-            since_ns = carrier.since_ns(event, left_ns, now_ns)
+            since_ns = self._since_ns(event, left_ns, now_ns)
             is_noted = is_sampled(id)
             if is_noted:
                 self._note("accepted", id, "", number, (), event, since_ns)
             trace = self._relocating.tag(id, now_ns) if relocates else None
-            if trace is not None or not course.is_nobodys:
-                facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes)
-                carrier.publish(Held(id, own, *facts, 0, event.content, course, is_noted), trace, now_ns)
-            taken.append(number)
+            if course.is_nobodys and trace is None:
+                continue
+            size_bytes, content = event.size_bytes, event.content
+            held = Held(id, own, event.departure_ns, since_ns, lifetime_ns, size_bytes, 0, content, course, is_noted)
+            carrier.read_first(id, now_ns)
+            if course.ways is not None and trace is None and since_ns + course.soonest_ns > now_ns:
+                goes_straight(held)
+            else:
+                carrier.keep(held, now_ns, trace)
         self._take(source, taken, now_ns)
+
+    def _lifetime_ns(self, said: wire.Publication | wire.Event) -> int:
+        """How long an event lives here."""
+        most_ns, lifetime_ns = self._max_lifetime_ns, said.lifetime_ns
+        return lifetime_ns if lifetime_ns and lifetime_ns < most_ns else most_ns
+
+    def _since_ns(self, said: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
+        """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""
+        if self._settings.synchronised_clocks:
+            return min(said.departure_ns, now_ns)
+        return left_ns - said.age_ns
+
+    def _check(self, source: Peer, attributes: Mapping[str, Any]) -> None:
+        """PeerError if a client may not publish this, or has not advertised it."""
+        name, rights = source.name, source.rights
+        if rights is not None and not rights.may_publish(attributes):
+            raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
+        if self._registry.checks(name):
+            self._registry.require_advertised(name, attributes)
+
+    def _refuse(self, source: Peer, event: wire.Publication, number: int, error: EventError | PeerError) -> None:
+        code = error.code if isinstance(error, PeerError) else "content"
+        self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
 
     def acknowledge(self, peer: Peer, epoch: int, numbers: Sequence[int], held_ns: int) -> None:
         """Events are durable: say so, if their sender is still the one who sent them."""
