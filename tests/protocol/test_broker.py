@@ -234,8 +234,8 @@ def test_covered_subscriptions_are_not_told(wire: Any) -> None:
 def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     """Two brokers whose maps differ hand an event to each other; each acknowledges, and one still answers for it."""
     from tidings.protocol.broker._held import Held
-    from tidings.protocol.links._outbox import Parcel
     from tidings.protocol.links._peers import Peer
+    from tidings.protocol.links._window import Parcel
 
     machine = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", machine._outbox(10))

@@ -10,8 +10,8 @@ from tidings.protocol._seen import BLOCK, Seen
 from tidings.protocol.broker._courses import read_course, terms_of
 from tidings.protocol.broker._held import Held, read_record
 from tidings.protocol.links._measuring import LinkMeter
-from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
+from tidings.protocol.links._window import Parcel
 from tidings.protocol.wire import MAX_TERMS, Entry, Event, encode_plain
 
 SECOND = 10**9
@@ -193,7 +193,7 @@ def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_tw
     for _ in range(6):
         waits.append(parcel.due_ns - now_ns)
         now_ns = parcel.due_ns
-        assert list(peer.outbox.due(now_ns)) == [parcel]
+        assert list(peer.outbox.window.due(now_ns)) == [parcel]
     assert waits == sorted(waits)
     assert waits[-1] == broker.settings.retry_most_ns
     assert peer.outbox.acknowledge([(0, 2**60)], 0, now_ns) == [parcel]

@@ -348,7 +348,7 @@ class Broker(Doorway):
         return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns)
 
     def _set_retry(self, peer: Peer) -> None:
-        due_ns = peer.outbox.next_due_ns
+        due_ns = peer.outbox.window.next_due_ns
         if due_ns is None and peer.outbox.queued:
             due_ns = self._now_ns + self.settings.probe_ns
         if due_ns is not None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Courses
 from tidings.protocol.broker._holdings import Holdings
-from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import Parcel
 from tidings.protocol.wire import Ack
 from tidings.scheduling import Reason
 
@@ -71,7 +71,7 @@ class Dispatch:
         peer = parcel.peer
         outbox = peer.outbox
         self._note("enqueued", parcel.held.id, peer.name)
-        if peer.is_up and not outbox.queued and outbox.is_open:
+        if peer.is_up and outbox.takes(1):
             self._send(parcel, now_ns)
             return
         for dropped in outbox.enqueue(parcel, now_ns):
@@ -83,7 +83,7 @@ class Dispatch:
     def pump(self, peer: Peer, now_ns: int, *, probing: bool = False) -> None:
         """Send what may be sent, in the order of the strategy."""
         outbox = peer.outbox
-        while peer.is_up and (outbox.is_open or probing):
+        while peer.is_up and (outbox.window.room > 0 or probing):
             probing = False
             parcel, deleted = outbox.next(now_ns)
             for gone, reason in deleted:
@@ -96,7 +96,7 @@ class Dispatch:
     def resend(self, peer: Peer, now_ns: int) -> None:
         """Send again what was not acknowledged in time."""
         outbox = peer.outbox
-        outbox.let_lost_go(now_ns)
+        outbox.window.let_lost_go(now_ns)
         for count, frame in outbox.again(self.epoch, now_ns):
             self._count("resent", count)
             self._send_events(peer, "Transfer", frame)

@@ -20,7 +20,7 @@ from msgspec import Raw
 from tidings.protocol._effects import EventId
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._courses import NO_COURSE, Course, latest_ns
-from tidings.protocol.links._outbox import Parcel
+from tidings.protocol.links._window import Parcel
 from tidings.protocol.wire import Term, Trace, encode_plain
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._courses import NO_COURSE, Course, read_course
 from tidings.protocol.broker._held import Held, event_key, read_record
-from tidings.protocol.links._outbox import Lot, Parcel
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import Lot, Parcel
 
 __all__ = ["Group", "Holdings"]
 
@@ -69,7 +69,7 @@ class Group:
                 else:
                     held.parcels.update(dict.fromkeys(theirs, parcel))
                 parcels.append(parcel)
-            lot.peer.outbox.replace(lot, parcels)
+            lot.peer.outbox.window.replace(lot, parcels)
         for held in self.members:
             if self._holdings.held.get(held.id) is held:
                 self._holdings.hold(held)
@@ -165,9 +165,7 @@ class Holdings:
             self._store(event_key(held.id), held.record())
         most_bytes = max(held.size_bytes for held in members)
         for peer, outbox, _ in course.ways or ():
-            first, due_ns = outbox.next_number - len(members), now_ns + outbox.patience_ns(most_bytes)
-            lot = group.pending[peer] = Lot(peer, group, first, len(members), sent_ns=now_ns, due_ns=due_ns)
-            outbox.add_lot(lot)
+            group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
         self._note_expiry(group)
 
     def _single_out(self, held: Held) -> None:

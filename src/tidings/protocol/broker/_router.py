@@ -17,8 +17,8 @@ from tidings.protocol.broker._dispatch import Dispatch
 from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._holdings import Holdings
 from tidings.protocol.broker._link_state import LinkStateMap, Path
-from tidings.protocol.links._outbox import Parcel
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import Parcel
 
 __all__ = ["Router"]
 

@@ -18,7 +18,6 @@ from tidings.protocol.broker._dispatch import Dispatch
 from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._holdings import Holdings
 from tidings.protocol.broker._memory import Memory
-from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Straight"]
@@ -71,9 +70,7 @@ class Straight:
         """Events of one course: together to all whom they are for, or else one by one."""
         course, many = group[0].course, len(group)
         is_seen = bool(course.local) and any(self._memory.has(held.id) for held in group)
-        shut = [
-            peer for peer, outbox, _ in course.ways or () if outbox.queued or not peer.is_up or _room(outbox) < many
-        ]
+        shut = [peer for peer, outbox, _ in course.ways or () if not (peer.is_up and outbox.takes(many))]
         if many > 1 and (is_seen or shut or len({held.id for held in group}) < many):
             for held in group:
                 self._send([held], now_ns)
@@ -109,11 +106,7 @@ class Straight:
                 continue
             self._note("enqueued", event, peer.name)
             wanted = course.local.get(peer.name, {}) if peer.kind == "client" else {}
-            self._note("sent", event, peer.name, outbox.next_number - from_last, tuple(wanted))
-
-
-def _room(outbox: Outbox) -> int:
-    return outbox.most - outbox.under_way
+            self._note("sent", event, peer.name, outbox.window.next_number - from_last, tuple(wanted))
 
 
 def _are_apart(courses: list[Course]) -> bool:
