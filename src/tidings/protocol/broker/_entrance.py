@@ -48,7 +48,7 @@ class Entrance:
         self._is_noted = is_noted
         self._count = count
         self._when_durable = when_durable
-        self._max_lifetime_ns = settings.max_lifetime_ns
+        self._relocates = settings.relocation != "off"
         self._taken: list[tuple[Any, ...]] = []
         self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
@@ -72,34 +72,38 @@ class Entrance:
     def transfer(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
         """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
         taken: list[int] = []
-        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
+        left_ns, most_ns = source.meter.left_ns(said.sent_ns, now_ns), self._settings.max_lifetime_ns
         try:
             for number in self._news(source, said):
                 if not self._carrier.room:
                     self._count("no room")
                     break
                 event, targets = said.events[number - said.number], said.targets[number - said.number]
-                since_ns, lifetime_ns = self._since_ns(event, left_ns, now_ns), self._lifetime_ns(event)
+                since_ns, lifetime_ns = (
+                    self._since_ns(event, left_ns, now_ns),
+                    min(event.lifetime_ns or most_ns, most_ns),
+                )
                 self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)
 
     def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
-        """A client publishes events: each goes straight on, if everybody is there and still wants it."""
-        carrier, own = self._carrier, self._settings.name
+        """A client publishes events; those that are refused are not acknowledged, but their publisher is told why."""
+        carrier, own, most_ns = self._carrier, self._settings.name, self._settings.max_lifetime_ns
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
         is_checked = source.rights is not None or self._registry.checks(name)
-        relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
-        is_sampled, goes_straight, sure = self._is_noted, carrier.straight.events.append, carrier.room
-        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
+        find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
+        left_ns, sure = source.meter.left_ns(said.sent_ns, now_ns), carrier.room
         taken: list[int] = []
         for number in self._news(source, said):
             if len(taken) >= sure and not carrier.room:
                 self._count("no room")
                 break
             event = events[number - first]
-            lifetime_ns = self._lifetime_ns(event)
+            lifetime_ns = event.lifetime_ns or most_ns
+            if lifetime_ns > most_ns:
+                lifetime_ns = most_ns
             try:
                 attributes = decode(event.content).attributes
                 if is_checked:
@@ -110,26 +114,28 @@ class Entrance:
                 continue
             taken.append(number)
             id = (name, epoch, event.sequence)
-            since_ns = self._since_ns(event, left_ns, now_ns)
             is_noted = is_sampled(id)
-            if is_noted:
-                self._note("accepted", id, "", number, (), event, since_ns)
-            trace = self._relocating.tag(id, now_ns) if relocates else None
-            if course.is_nobodys and trace is None:
-                continue
-            size_bytes, content = event.size_bytes, event.content
-            held = Held(id, own, event.departure_ns, since_ns, lifetime_ns, size_bytes, 0, content, course, is_noted)
-            carrier.read_first(id, now_ns)
-            if course.ways is not None and trace is None and since_ns + course.soonest_ns > now_ns:
-                goes_straight(held)
-            else:
-                carrier.keep(held, now_ns, trace)
+            if is_noted or self._relocates or not course.is_nobodys:
+                facts = (event.departure_ns, self._since_ns(event, left_ns, now_ns), lifetime_ns, event.size_bytes)
+                self._accept(Held(id, own, *facts, 0, event.content, course, is_noted), event, number, now_ns)
         self._take(source, taken, now_ns)
 
-    def _lifetime_ns(self, said: wire.Publication | wire.Event) -> int:
-        """How long an event lives here."""
-        most_ns, lifetime_ns = self._max_lifetime_ns, said.lifetime_ns
-        return lifetime_ns if lifetime_ns and lifetime_ns < most_ns else most_ns
+    def _accept(self, held: Held, said: wire.Publication, number: int, now_ns: int) -> None:
+        """A client's event goes straight on if everybody is there and still wants it; otherwise it is held by itself.
+
+        If nobody wants it, it is done, unless it is traced.
+        """
+        carrier, course = self._carrier, held.course
+        if held.is_noted:
+            self._note("accepted", held.id, "", number, (), said, held.since_ns)
+        trace = self._relocating.tag(held.id, now_ns) if self._relocates else None
+        if course.is_nobodys and trace is None:
+            return
+        carrier.read_first(held.id, now_ns)
+        if course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns:
+            carrier.straight.events.append(held)
+        else:
+            carrier.keep(held, now_ns, trace)
 
     def _since_ns(self, said: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
         """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""

@@ -69,7 +69,9 @@ class Straight:
     def _send(self, group: list[Held], now_ns: int) -> None:
         """Events of one course: together to all whom they are for, or else one by one."""
         course, many = group[0].course, len(group)
-        is_seen = bool(course.local) and any(self._memory.has(held.id) for held in group)
+        stay_ns = max(group[0].lifetime_ns, course.latest_ns)  # they live equally long, or they had not one course
+        batch = self._memory.batch(group, stay_ns) if course.local else {}
+        is_seen = self._memory.seen.has_any(batch)
         shut = [peer for peer, outbox, _ in course.ways or () if not (peer.is_up and outbox.takes(many))]
         if many > 1 and (is_seen or shut or len({held.id for held in group}) < many):
             for held in group:
@@ -78,21 +80,21 @@ class Straight:
             self._keep(group[0], now_ns)
         else:
             self._leave(group, course, shut, now_ns)
+            if batch:
+                self._memory.remember_all(group, stay_ns, batch)
 
     def _leave(self, group: list[Held], course: Course, shut: list[Peer], now_ns: int) -> None:
         """Events leave, but for those who are shut."""
         events = [held.encode(now_ns) for held in group]
-        size_bytes = sum(held.size_bytes for held in group)
+        size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
         for peer, outbox, targets in course.ways or ():
             if peer not in shut:
                 if not outbox.leaving:
                     self._dispatch.leaves_for(peer)
-                outbox.leave(targets, events, size_bytes)
+                outbox.leave(targets, events, size_bytes, encoded_bytes)
         if self._buffers:
             self._holdings.hold_together(group, now_ns)
         for place, held in enumerate(group):
-            if course.local:
-                self._memory.remember(held.id, held.since_ns + max(held.lifetime_ns, course.latest_ns))
             if held.is_noted:
                 self._write_down(held.id, course, len(group) - place, shut)
             if shut:

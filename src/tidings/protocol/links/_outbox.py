@@ -49,9 +49,10 @@ class Outbox:
         self.given = 0
         """How many events were sent, each counted once for each of its targets."""
         self.leaving: list[bytes] = []
-        """The events that leave with this step, the last of the numbers; and for whom, and their size together."""
-        self.leaving_for: list[bytes] = []
-        self.leaving_bytes = 0
+        """The events that leave with this step, the last of the numbers."""
+        self._leaving_for: list[bytes] = []
+        self._leaving_bytes = 0  # their sizes together
+        self._leaving_frame_bytes = 0  # what they take in a frame together
         self.left_due_ns = 0
         """When the first of what leaves with this step has to be sent again, or counts no more."""
         self._retry_most_ns = retry_most_ns
@@ -127,18 +128,19 @@ class Outbox:
     def send(self, parcel: Parcel, targets: bytes, event: bytes, now_ns: int) -> None:
         """The event of a parcel leaves with this step, and may have to be sent again."""
         parcel.number = self.window.next_number
-        self.leave(targets, [event], parcel.held.size_bytes)
+        self.leave(targets, [event], parcel.held.size_bytes, len(event))
         self.window.add(parcel, now_ns)
         if self.window.keeps:
             self._note_due(parcel.due_ns, 1)
 
-    def leave(self, targets: bytes, events: list[bytes], size_bytes: int) -> None:
-        """Events leave with this step, for the same targets."""
+    def leave(self, targets: bytes, events: list[bytes], size_bytes: int, encoded_bytes: int) -> None:
+        """Events leave with this step, for the same targets; their size together, and the length of their bytes."""
         many = len(events)
         self.given += many * _length(targets)
         self.leaving += events
-        self.leaving_for += [targets] * many
-        self.leaving_bytes += size_bytes
+        self._leaving_for += [targets] * many
+        self._leaving_bytes += size_bytes
+        self._leaving_frame_bytes += encoded_bytes + many * len(targets)
         self.window.next_number += many
 
     def add_lot(self, peer: "Peer", together: Together, size: int, most_bytes: int, now_ns: int) -> Lot:
@@ -154,10 +156,11 @@ class Outbox:
 
     def frames(self, session: int, now_ns: int) -> Iterator[bytes]:
         """What leaves with this step, in as few frames as can be."""
-        window, events, targets = self.window, self.leaving, self.leaving_for
-        number, size_bytes, floor = window.next_number - len(events), self.leaving_bytes, window.floor
-        self.leaving, self.leaving_for, self.leaving_bytes = [], [], 0
-        for begin, end in self._batches(targets, events):
+        window, events, targets = self.window, self.leaving, self._leaving_for
+        number, size_bytes, floor = window.next_number - len(events), self._leaving_bytes, window.floor
+        batches = self._batches(targets, events, self._leaving_frame_bytes)
+        self.leaving, self._leaving_for, self._leaving_bytes, self._leaving_frame_bytes = [], [], 0, 0
+        for begin, end in batches:
             yield encode_transfer(session, number + begin, floor, targets[begin:end], events[begin:end], now_ns)
             window.note_frame(number + end - 1, size_bytes * (end - begin) // len(events), now_ns)
         if not window.keeps:
@@ -171,20 +174,18 @@ class Outbox:
             some = due[first:last]
             targets = [named(each.targets) if is_client else encode_plain(each.targets) for each in some]
             events = [parcel.held.encode_once(now_ns) for parcel in some]
-            for begin, end in self._batches(targets, events):
+            for begin, end in self._batches(targets, events, sum(map(len, targets)) + sum(map(len, events))):
                 head = (session, some[begin].number, floor)
                 yield end - begin, encode_transfer(*head, targets[begin:end], events[begin:end], now_ns)
 
-    def _batches(self, targets: list[bytes], events: list[bytes]) -> Iterable[tuple[int, int]]:
-        """Which of these events go together in one frame."""
-        is_busy = self.queue.size > 0
-        if not is_busy and len(events) <= MAX_BATCH and _size_bytes(targets) + _size_bytes(events) <= self._frame_bytes:
+    def _batches(self, targets: list[bytes], events: list[bytes], sum_bytes: int) -> Iterable[tuple[int, int]]:
+        """Which of these events, so many bytes with their targets, go together in one frame."""
+        most_bytes, is_busy = self._frame_bytes, self.queue.size > 0
+        if not is_busy and len(events) <= MAX_BATCH and sum_bytes <= most_bytes:
             return ((0, len(events)),)
-        sizes_bytes = [len(one) + len(other) for one, other in zip(targets, events, strict=True)]
-        most_bytes = self._frame_bytes
         if is_busy:
-            most_bytes = min(most_bytes, sum(sizes_bytes) * max(self.window.most // _SHARES, 1) // len(sizes_bytes))
-        return batches(sizes_bytes, most_bytes)
+            most_bytes = min(most_bytes, sum_bytes * max(self.window.most // _SHARES, 1) // len(events))
+        return batches([len(one) + len(other) for one, other in zip(targets, events, strict=True)], most_bytes)
 
     # -- what is under way ---------------------------------------------------------------------------------------
 
@@ -221,10 +222,6 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 def named(names: Iterable[str]) -> bytes:
     """Subscriptions as a transfer to their client says them: without what they pay."""
     return encode_plain(dict.fromkeys(names, ()))
-
-
-def _size_bytes(parts: list[bytes]) -> int:
-    return sum(map(len, parts))
 
 
 def _length(targets: bytes) -> int:

@@ -11,7 +11,9 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
 from tidings.protocol.broker._link_state import Path
@@ -78,7 +80,7 @@ class Lot:
         self.due_ns = due_ns
 
 
-class _Frame(NamedTuple):
+class _Frame(msgspec.Struct, frozen=True, gc=False):
     """Events that left in one frame, up to this number."""
 
     last: int
