@@ -9,7 +9,8 @@ from tidings.protocol._agenda import Agenda
 from tidings.protocol._seen import BLOCK, Seen
 from tidings.protocol.broker._courses import read_course, terms_of
 from tidings.protocol.broker._held import Held, read_record
-from tidings.protocol.links._measuring import LinkMeter
+from tidings.protocol.broker._memory import Memory
+from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
 from tidings.protocol.links._window import Parcel
 from tidings.protocol.wire import MAX_TERMS, Entry, Event, encode_plain
@@ -166,6 +167,45 @@ def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
     facts = ("p", 1, 3, "a", 7)
     assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c"))
     assert held.encode(5) == held.encode_once(5) == encode_plain(Event(*facts, 5, SECOND, 1_000, 2, b"c"))
+
+
+@given(
+    before=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 50)), max_size=20),
+    together=st.dictionaries(st.integers(0, 200), st.integers(1, 50), min_size=1, max_size=30),
+)
+@settings(max_examples=100, deadline=None)
+def test_events_remembered_together_are_remembered_as_one_by_one(
+    before: list[tuple[int, int]], together: dict[int, int]
+) -> None:
+    memories, woken, stored = [], [], []
+    for which in range(2):
+        at: list[int] = []
+        kept: dict[str, bytes] = {}
+        memory = Memory(
+            BrokerSettings(name="a"),
+            store=kept.__setitem__,
+            erase=kept.__delitem__,
+            count=lambda *_: None,
+            wake_by=at.append,
+        )
+        for number, since_ns in before:
+            memory.remember(("p", 1, number), since_ns + 7)
+        events = [event(number, since_ns) for number, since_ns in together.items()]
+        batch = memory.batch(events, 7)
+        assert memory.seen.has_any(batch) == any(memory.has(held.id) for held in events)
+        if which:
+            memory.remember_all(events, 7, batch)
+        else:
+            for held in events:
+                memory.remember(held.id, held.since_ns + 7)
+        assert all(memory.has(held.id) for held in events)
+        memories.append((len(memory), memory.next_expiry_ns))
+        woken.append(min(at))
+        memory.flush()
+        stored.append(list(kept.items()))
+    assert memories[0] == memories[1]
+    assert woken[0] == woken[1]
+    assert stored[0] == stored[1]
 
 
 def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> None:

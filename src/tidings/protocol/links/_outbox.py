@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidings.protocol._states import TransferState
-from tidings.protocol.links._measuring import LinkMeter
+from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._queue import Queue
 from tidings.protocol.links._window import Lot, Parcel, Together, Window
 from tidings.protocol.wire import MAX_BATCH, encode_plain, encode_transfer

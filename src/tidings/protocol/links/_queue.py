@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidings.protocol._states import TransferStep
 from tidings.protocol.broker._link_state import Path
-from tidings.protocol.links._measuring import LinkMeter
+from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
 from tidings.protocol.wire import Term
 from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy

@@ -1,6 +1,6 @@
 """What is under way to one peer: numbers, acknowledgements, and what has to be sent again (paper D, section 2.4.2).
 
-- At most `size` events, and no more than the peer's credit and the link's pace (`_pacing`), are under way; none more
+- At most `size` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; none more
   while the socket is congested.
 - If events are kept (buffering), what is not acknowledged in time is sent again under the same number, each time after
   twice as long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one
@@ -17,8 +17,8 @@ import msgspec
 
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
 from tidings.protocol.broker._link_state import Path
-from tidings.protocol.links._measuring import LinkMeter
-from tidings.protocol.links._pacing import Pacing
+from tidings.protocol.links._meter import LinkMeter
+from tidings.protocol.links._pace import Pace
 from tidings.protocol.wire import Term
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ class Window:
         """Whether something has waited since the pace was last looked at."""
         self._landed = 0  # without buffering: the lowest number that counts as under way
         self._meter = meter
-        self._pacing = Pacing(size)
+        self._pace = Pace(size)
         self._credit = size
         self._is_congested = False
-        self.most = self._pacing.most
+        self.most = self._pace.most
         """How many events may be under way."""
         self._retry_least_ns = retry_least_ns
         self._retry_most_ns = retry_most_ns
@@ -148,7 +148,7 @@ class Window:
         self._limit()
 
     def _limit(self) -> None:
-        self.most = 0 if self._is_congested else min(self._pacing.most, self._credit)
+        self.most = 0 if self._is_congested else min(self._pace.most, self._credit)
 
     @property
     def floor(self) -> int:
@@ -161,7 +161,7 @@ class Window:
     @property
     def turn_s(self) -> float | None:
         """How long the link takes for one event; None before it was ever busy."""
-        return self._pacing.turn_s
+        return self._pace.turn_s
 
     # -- on their way --------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Window:
         self._measure(last, held_ns, now_ns, is_sent_once=is_sent_once)
         count = len(ended) + in_lots + self._landed - landed
         if count:
-            self._pace(count, last, held_ns, waiting, now_ns)
+            self._keep_pace(count, last, held_ns, waiting, now_ns)
         return ended
 
     def _end_lots(self, first: int, last: int) -> int:
@@ -269,12 +269,12 @@ class Window:
                 meter.note_transfer(took_ns, held_ns, frame.size_bytes)
                 if self.was_held_up:
                     self.was_held_up = False
-                    self._pacing.burst(took_ns - held_ns, meter.least_ns)
+                    self._pace.burst(took_ns - held_ns, meter.least_ns)
 
-    def _pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
+    def _keep_pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
         """Let as many be under way as the link has shown that it carries."""
-        meter, pacing = self._meter, self._pacing
-        pacing.acknowledged(
+        meter, pace = self._meter, self._pace
+        pace.acknowledged(
             count,
             last,
             held_ns=held_ns,
@@ -285,7 +285,7 @@ class Window:
             now_ns=now_ns,
         )
         self._limit()
-        meter.is_loaded = waiting > 0 and not pacing.is_least
+        meter.is_loaded = waiting > 0 and not pace.is_least
 
     # -- sent again ----------------------------------------------------------------------------------------------
 
