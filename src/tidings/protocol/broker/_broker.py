@@ -223,9 +223,9 @@ class Broker(Doorway):
 
     def _finish(self) -> list[Effect]:
         if self.carrier.is_stirred or self._entrance.is_stirred:
-            self.carrier.send_straight(self._now_ns)
+            self.carrier.straight.flush(self._now_ns)
             self._entrance.flush()
-            self.carrier.flush(self._now_ns)
+            self.carrier.dispatch.flush(self._now_ns)
         if self._journal.unsynced:
             self._journal.finish_step()
         return super()._finish()

@@ -9,8 +9,8 @@ Rules:
 - An event is acknowledged when it is durable and its way on is known; what came twice is acknowledged twice and taken
   on once. What two brokers come to hold at once, because a link failed between sending and acknowledging, is delivered
   once: the last hop knows what it has given to its clients (`_memory`).
-- An event goes straight on if it can (`_straight`). Otherwise it is held by itself (`_held`), routed (`_router`), and
-  leaves when its peers take it (`_dispatch`).
+- A client's event goes straight on if it can (`_dispatch`). Otherwise it is held by itself (`_held`), routed
+  (`_router`), and leaves when its peers take it.
 - Without buffering nothing is stored, kept or sent again.
 """
 
@@ -19,13 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
-from tidings.protocol.broker._dispatch import Dispatch
+from tidings.protocol.broker._dispatch import Dispatch, Straight
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._held import Held
-from tidings.protocol.broker._holdings import Holdings
+from tidings.protocol.broker._held import Held, Holdings
 from tidings.protocol.broker._memory import Memory
 from tidings.protocol.broker._router import Router
-from tidings.protocol.broker._straight import Straight
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Event, Term, Trace
 
@@ -136,7 +134,8 @@ class Carrier:
     ) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
-        self.read_first(id, now_ns)
+        if self.holdings.unread:
+            self.read_first(id, now_ns)
         course = NO_COURSE
         if self._settings.name in targets and not self.memory.has(id):
             course = self.courses.end(said.content, lifetime_ns)
@@ -181,18 +180,6 @@ class Carrier:
         self._note("local", held.id)
         return list(course.local)
 
-    def send_straight(self, now_ns: int) -> None:
-        """Let the events of this step leave that go straight on; what has to be stored of them is."""
-        self.straight.flush(now_ns)
-        if self.memory.unstored:
-            self.memory.flush()
-
-    def flush(self, now_ns: int) -> None:
-        """Send what leaves with this step."""
-        if self.memory.unstored:
-            self.memory.flush()
-        self.dispatch.flush(now_ns)
-
     def forget_client(self, client: str, now_ns: int) -> None:
         """A client is gone for good: nothing is kept for it."""
         self.read_on(now_ns)
@@ -231,9 +218,8 @@ class Carrier:
 
     def read_first(self, id: EventId, now_ns: int) -> None:
         """An event comes that the durable store may have kept."""
-        if self.holdings.unread:
-            for held in self._entered(self.holdings.read_one(id, now_ns)):
-                self.router.go_on(held, now_ns)
+        for held in self._entered(self.holdings.read_one(id, now_ns)):
+            self.router.go_on(held, now_ns)
 
     def _entered(self, read: list[Held]) -> list[Held]:
         """Events of the store are held: clients here have had them, or are to have them, once."""

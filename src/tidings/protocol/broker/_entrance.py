@@ -131,7 +131,8 @@ class Entrance:
         trace = self._relocating.tag(held.id, now_ns) if self._relocates else None
         if course.is_nobodys and trace is None:
             return
-        carrier.read_first(held.id, now_ns)
+        if carrier.holdings.unread:
+            carrier.read_first(held.id, now_ns)
         if course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns:
             carrier.straight.events.append(held)
         else:

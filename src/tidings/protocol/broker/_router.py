@@ -14,8 +14,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import Course, Courses, merged
 from tidings.protocol.broker._dispatch import Dispatch
-from tidings.protocol.broker._held import Held
-from tidings.protocol.broker._holdings import Holdings
+from tidings.protocol.broker._held import Held, Holdings
 from tidings.protocol.broker._link_state import LinkStateMap, Path
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Parcel
