@@ -40,6 +40,8 @@ __all__ = ["Group", "Held", "Holdings", "event_key", "read_record"]
 _NOBODY: Final = cast("dict[str, Any]", MappingProxyType({}))
 """The account of an event that has none of its own: it cannot be written to."""
 _RECORD: Final = msgspec.msgpack.Decoder(tuple[str, int, int, str, int, int, int, int, int, Raw, Raw, bytes])
+_MOST_HOPS: Final = 255
+"""As many as a transfer can say."""
 _SPARE: Final = 64
 
 
@@ -127,8 +129,21 @@ class Held(msgspec.Struct, eq=False):
     def encode(self, now_ns: int) -> bytes:
         """The event as transfers say it now: `wire.Event`, field by field."""
         publisher, epoch, sequence = self.id
-        facts = (self.root, self.departure_ns, now_ns - self.since_ns, self.lifetime_ns, self.size_bytes)
-        return encode_plain((publisher, epoch, sequence, *facts, min(self.hops, 255), self.content, self.trace))
+        return encode_plain(
+            (
+                publisher,
+                epoch,
+                sequence,
+                self.root,
+                self.departure_ns,
+                now_ns - self.since_ns,
+                self.lifetime_ns,
+                self.size_bytes,
+                self.hops if self.hops < _MOST_HOPS else _MOST_HOPS,
+                self.content,
+                self.trace,
+            )
+        )
 
     def encode_once(self, now_ns: int) -> bytes:
         """The same, kept for all others who are sent it at this time."""
@@ -140,10 +155,23 @@ class Held(msgspec.Struct, eq=False):
     def record(self) -> bytes:
         """What the durable store keeps; times are the broker's clock, which goes on over a restart."""
         publisher, epoch, sequence = self.id
-        times = (self.departure_ns, self.since_ns, self.lifetime_ns)
-        targets, local = self._owed() if self.is_alone else self.course.encoded
+        course = self.course
+        targets, local = self._owed() if course is NO_COURSE else course.encoded
         return encode_plain(
-            (publisher, epoch, sequence, self.root, *times, self.size_bytes, self.hops, targets, local, self.content)
+            (
+                publisher,
+                epoch,
+                sequence,
+                self.root,
+                self.departure_ns,
+                self.since_ns,
+                self.lifetime_ns,
+                self.size_bytes,
+                self.hops,
+                targets,
+                local,
+                self.content,
+            )
         )
 
     def _owed(self) -> tuple[Any, Any]:
@@ -159,10 +187,21 @@ class Held(msgspec.Struct, eq=False):
 
 def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Held:
     """An event that the durable store kept; `course_of` finds its course by how the record says whom it is owed to."""
-    fields = _RECORD.decode(data)
-    publisher, epoch, sequence, root, departure_ns, since_ns, lifetime_ns, size_bytes, hops, *_ = fields
-    course, content = course_of(bytes(fields[9]), bytes(fields[10])), fields[11]
-    id = (publisher, epoch, sequence)
+    (
+        publisher,
+        epoch,
+        sequence,
+        root,
+        departure_ns,
+        since_ns,
+        lifetime_ns,
+        size_bytes,
+        hops,
+        targets,
+        local,
+        content,
+    ) = _RECORD.decode(data)
+    id, course = (publisher, epoch, sequence), course_of(bytes(targets), bytes(local))
     held = Held(id, root, departure_ns, since_ns, lifetime_ns, size_bytes, hops, content, course)
     held.expires_ns = since_ns + course.latest_ns
     return held
@@ -190,7 +229,8 @@ class Group:
         """A peer has acknowledged all of them."""
         del self.pending[peer]
         if not self.pending:
-            self._holdings.let_go(self.members)
+            members, self.members = self.members, []  # they refer to the group: nobody should have to find that circle
+            self._holdings.let_go(members)
 
     def undo(self) -> None:
         """Hold each of them by itself, with parcels in place of the lots."""
