@@ -18,7 +18,7 @@ from tests.live.conftest import Place, all_up, run, until
 from tidings.live import Network, connect
 from tidings.live.operations._asking import ask_network
 from tidings.live.storage._store import Store
-from tidings.protocol.broker._custody import Custody
+from tidings.protocol.broker._held import Held
 from tidings.protocol.node import sealed
 
 
@@ -204,7 +204,7 @@ def filled_store(network: Network, name: str, count: int) -> None:
     writes = {"ready": b""}
     terms = ((600 * 10**9, 1.0),)
     for number in range(count):
-        custody = Custody(
+        held = Held(
             ("p", 1, number),
             root=name,
             departure_ns=now_ns,
@@ -213,9 +213,9 @@ def filled_store(network: Network, name: str, count: int) -> None:
             size_bytes=1_000,
             hops=0,
             content=bytes(1_000),
-        )
-        custody.take_on_local({"s": {"all": terms}})
-        writes[f"event/1/{number}/p"] = custody.record()
+        ).alone()
+        held.take_on_local({"s": {"all": terms}})
+        writes[f"event/1/{number}/p"] = held.record()
     store.commit({key: sealed(key, value) for key, value in writes.items()})
     store.close()
 

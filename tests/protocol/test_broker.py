@@ -234,22 +234,22 @@ def test_covered_subscriptions_are_not_told(wire: Any) -> None:
 
 def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     """Two brokers whose maps differ hand an event to each other; each acknowledges, and one still answers for it."""
-    from tidings.protocol.broker._custody import Custody
-    from tidings.protocol.links._outbox import Parcel
+    from tidings.protocol.broker._held import Held
     from tidings.protocol.links._peers import Peer
+    from tidings.protocol.links._window import Parcel
 
     machine = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", machine._outbox(10))
     event = ("p", 1, 0)
-    custody = Custody(event, root="a", departure_ns=0, since_ns=0, lifetime_ns=10, size_bytes=1, hops=0, content=b"")
+    held = Held(event, root="a", departure_ns=0, since_ns=0, lifetime_ns=10, size_bytes=1, hops=0, content=b"").alone()
     terms = ((10, 1.0),)
-    assert custody.take_on({"t": terms}) == ["t"]
-    parcel = custody.parcels["t"] = Parcel(custody, peer, {"t": terms}, {})
-    assert custody.take_on({"t": terms}) == []  # it waits: nothing else is to be done
+    assert held.take_on({"t": terms}) == ["t"]
+    parcel = held.parcels["t"] = Parcel(held, peer, {"t": terms}, {})
+    assert held.take_on({"t": terms}) == []  # it waits: nothing else is to be done
     peer.outbox.send(parcel, encode_plain({}), b"", 0)
-    assert custody.take_on({"t": terms}) == ["t"]
-    assert machine.carrier._unlink(parcel) == []
-    assert custody.targets == {"t": terms}
+    assert held.take_on({"t": terms}) == ["t"]
+    assert machine.carrier.dispatch.unlink(parcel) == []
+    assert held.targets == {"t": terms}
     assert peer.outbox.acknowledge([(parcel.number, parcel.number)], 0, 1) == []  # nobody waits for this copy any more
 
 
@@ -314,11 +314,11 @@ def test_neighbours_whose_knowledge_differs_tell_each_other_everything(row: Any)
 
 def test_an_obligation_that_is_over_does_not_end_a_later_one(row: Any) -> None:
     """An old copy is acknowledged after the event has come back: the broker still answers for it."""
-    from tidings.protocol.broker._custody import Custody
+    from tidings.protocol.broker._held import Held
 
     carrier = row.machines["a"].carrier
     figures = {"root": "a", "departure_ns": 0, "since_ns": row.now_ns, "lifetime_ns": SECOND, "size_bytes": 1}
-    old, new = (Custody(("p", 1, 9), hops=0, content=b"", **figures) for _ in range(2))
+    old, new = (Held(("p", 1, 9), hops=0, content=b"", **figures).alone() for _ in range(2))
     new.take_on({"t": ((SECOND, 1.0),)})
     carrier.holdings.hold(new)
     carrier.holdings.settle(old)

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._seen import BLOCK, Seen
-from tidings.protocol.broker._courses import terms_of
-from tidings.protocol.broker._custody import Custody, decode_record
-from tidings.protocol.links._measuring import LinkMeter
-from tidings.protocol.links._outbox import Parcel
+from tidings.protocol.broker._courses import read_course, terms_of
+from tidings.protocol.broker._held import Held, read_record
+from tidings.protocol.broker._memory import Memory
+from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
-from tidings.protocol.wire import MAX_TERMS, Entry, encode_plain
+from tidings.protocol.links._window import Parcel
+from tidings.protocol.wire import MAX_TERMS, Entry, Event, encode_plain
 
 SECOND = 10**9
 MS = 10**6
@@ -143,27 +144,75 @@ def test_a_block_of_what_was_seen_is_known_again() -> None:
     assert seen.value((("q",), 0)) is None
 
 
-def custody(sequence: int, since_ns: int = 0) -> Custody:
+def event(sequence: int, since_ns: int = 0) -> Held:
     id = ("p", 1, sequence)
-    return Custody(
+    return Held(
         id, root="a", departure_ns=7, since_ns=since_ns, lifetime_ns=SECOND, size_bytes=1_000, hops=2, content=b"c"
-    )
+    ).alone()
 
 
-def test_custody_survives_its_record() -> None:
-    before = custody(3)
+def test_an_event_survives_its_record() -> None:
+    before = event(3)
     before.take_on({"b": ((SECOND, 1.0),)})
     before.take_on_local({"c": {"s": ((2 * SECOND, 0.0),)}})
-    after = decode_record(before.record())
-    assert after.record() == before.record()
+    after = read_record(before.record(), read_course)
     assert after.expires_ns == before.expires_ns == 2 * SECOND
+    assert (after.course.targets, after.course.local) == (before.targets, before.local)
+    assert after.record() == before.record()
+
+
+def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
+    held = event(3)
+    held.take_on({"b": ((SECOND, 1.0),)})
+    facts = ("p", 1, 3, "a", 7)
+    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c"))
+    assert held.encode(5) == held.encode_once(5) == encode_plain(Event(*facts, 5, SECOND, 1_000, 2, b"c"))
+
+
+@given(
+    before=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 50)), max_size=20),
+    together=st.dictionaries(st.integers(0, 200), st.integers(1, 50), min_size=1, max_size=30),
+)
+@settings(max_examples=100, deadline=None)
+def test_events_remembered_together_are_remembered_as_one_by_one(
+    before: list[tuple[int, int]], together: dict[int, int]
+) -> None:
+    memories, woken, stored = [], [], []
+    for which in range(2):
+        at: list[int] = []
+        kept: dict[str, bytes] = {}
+        memory = Memory(
+            BrokerSettings(name="a"),
+            store=kept.__setitem__,
+            erase=kept.__delitem__,
+            count=lambda *_: None,
+            wake_by=at.append,
+        )
+        for number, since_ns in before:
+            memory.remember(("p", 1, number), since_ns + 7)
+        events = [event(number, since_ns) for number, since_ns in together.items()]
+        batch = memory.batch(events, 7)
+        assert memory.seen.has_any(batch) == any(memory.has(held.id) for held in events)
+        if which:
+            memory.remember_all(events, 7, batch)
+        else:
+            for held in events:
+                memory.remember(held.id, held.since_ns + 7)
+        assert all(memory.has(held.id) for held in events)
+        memories.append((len(memory), memory.next_expiry_ns))
+        woken.append(min(at))
+        memory.flush()
+        stored.append(list(kept.items()))
+    assert memories[0] == memories[1]
+    assert woken[0] == woken[1]
+    assert stored[0] == stored[1]
 
 
 def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> None:
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b"), max_queued=3))
     peer = Peer("b", "broker", broker._outbox(3))
     parcels = [
-        Parcel(custody(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
+        Parcel(event(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
         for n, (delay_s, price) in enumerate([(1, 3.0), (5, 9.0), (9, 1.0), (9, 2.0)])
     ]
     dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue(parcel, 0)]
@@ -177,14 +226,14 @@ def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> 
 def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_twice() -> None:
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", broker._outbox(3))
-    parcel = Parcel(custody(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
+    parcel = Parcel(event(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
     peer.outbox.send(parcel, encode_plain({}), b"", 0)
     assert len(list(peer.outbox.frames(1, 0))) == 1
     waits, now_ns = [], 0
     for _ in range(6):
         waits.append(parcel.due_ns - now_ns)
         now_ns = parcel.due_ns
-        assert list(peer.outbox.due(now_ns)) == [parcel]
+        assert list(peer.outbox.window.due(now_ns)) == [parcel]
     assert waits == sorted(waits)
     assert waits[-1] == broker.settings.retry_most_ns
     assert peer.outbox.acknowledge([(0, 2**60)], 0, now_ns) == [parcel]

@@ -43,11 +43,20 @@ class _Oblivious:
     def has(self, *_: object) -> bool:
         return False
 
+    def has_any(self, _: object) -> bool:
+        return False
+
+    def has_room(self, _: int) -> bool:
+        return True
+
     def __len__(self) -> int:
         return 0
 
     def add(self, *_: object) -> tuple[()]:
         return ()
+
+    def add_all(self, _: object) -> None:
+        pass
 
     def value(self, _: object) -> None:
         return None

@@ -10,12 +10,14 @@ from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["BLOCK", "Block", "Seen"]
+__all__ = ["BLOCK", "Batch", "Block", "Seen"]
 
 BLOCK: Final = 64
 Group = TypeVar("Group", bound=tuple[Hashable, ...])
 Block = tuple[Any, int]
 """Whose numbers they are, and which block of them."""
+Batch = dict[Block, list[int]]
+"""Numbers to be remembered together: of each block the bits, when the first of them expires, and when the last does."""
 
 
 class Seen(Generic[Group]):
@@ -51,6 +53,28 @@ class Seen(Generic[Group]):
             if expires_ns > block[1]:
                 block[1] = expires_ns
         return () if self._count <= self._max else tuple(self._forget_first())
+
+    def has_any(self, batch: Batch) -> bool:
+        """Whether one of these numbers was delivered."""
+        blocks = self._blocks
+        return any(key in blocks and blocks[key][0] & bits for key, (bits, _, _) in batch.items())
+
+    def has_room(self, more: int) -> bool:
+        """Whether so many more numbers can be remembered without forgetting others."""
+        return self._count + more <= self._max
+
+    def add_all(self, batch: Batch) -> None:
+        """Remember numbers for which there is room."""
+        for key, (bits, first_ns, last_ns) in batch.items():
+            block = self._blocks.get(key)
+            if block is None:
+                self._blocks[key] = [bits, last_ns]
+                heappush(self._heap, (first_ns, key))
+                self._count += bits.bit_count()
+            else:
+                self._count += (bits & ~block[0]).bit_count()
+                block[0] |= bits
+                block[1] = max(block[1], last_ns)
 
     def value(self, key: Block) -> tuple[int, int] | None:
         """What a block holds: its bits, and when it expires; None if it is forgotten."""

@@ -57,7 +57,7 @@ def _leftovers(process: Process) -> Iterator[str]:
         return
     assert isinstance(node.machine, Broker)
     holdings = node.machine.carrier.holdings
-    if holdings.shelves.unread:
+    if holdings.unread:
         return
     for key in disk.kept:
         if key.startswith(_EVENT):

@@ -53,7 +53,7 @@ def answer_status(node: "BrokerNode", detail: bytes) -> bytes:
 def snapshot(node: "BrokerNode") -> dict[str, Any]:
     """Everything that is known now; times in seconds."""
     machine = node.machine
-    sent, counts = machine.carrier.events_out, machine.counts
+    sent, counts = machine.carrier.dispatch.events_out, machine.counts
     dropped = sum(counts[reason] for reason in _DROPPED)
     clients = machine.clients.values()
     subscribers = _subscribers(machine)

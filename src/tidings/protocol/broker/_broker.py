@@ -1,7 +1,7 @@
 """A broker: one node of the overlay, as a state machine without I/O.
 
-It greets neighbours and clients (`_doorway`), tells the others what it knows (`_gossip`), takes events on and answers
-for them (`_accepting`, `_carrier`), lets clients go (`_departures`), and finds places for publishers (`_relocating`).
+It greets neighbours and clients (`_doorway`), tells the others what it knows (`_gossip`), takes events on and holds
+them (`_entrance`, `_carrier`), lets clients go (`_departures`), and finds places for publishers (`_relocating`).
 Its durable store holds, besides events, its epoch, its clients' subscriptions and advertisements, those who have moved
 away, and what it knows of the other brokers' interests; a broker that starts again from it goes on where it was. The
 epoch of a new life is durable before the first frame is sent, so no two lives share a number.
@@ -21,10 +21,10 @@ from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
-from tidings.protocol.broker._accepting import Accepting
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
+from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._registry import Registry
@@ -106,7 +106,7 @@ class Broker(Doorway):
             count=self._count,
             tidy_at=self._tidy_at,
         )
-        self._accepting = Accepting(
+        self._entrance = Entrance(
             settings,
             carrier=self.carrier,
             registry=self.registry,
@@ -151,7 +151,7 @@ class Broker(Doorway):
         self.is_ready = _READY in self._kept or not self.settings.neighbours
         self._restore(self._kept)
         self._kept.clear()
-        self.carrier.epoch = self.epoch
+        self.carrier.dispatch.epoch = self.epoch
         self._when_durable("alive")
         return self._finish()
 
@@ -241,7 +241,7 @@ class Broker(Doorway):
     def _reroute(self) -> None:
         """The overlay has changed."""
         self.departures.on_change(self._now_ns)
-        self.carrier.reroute(self._now_ns)
+        self.carrier.router.reroute(self._now_ns)
 
     def _on_rewired(self) -> None:
         self.relocating.rewire(self.settings.neighbours)
@@ -261,10 +261,10 @@ class Broker(Doorway):
         self._journal.when_durable(what)
 
     def _finish(self) -> list[Effect]:
-        if self.carrier.is_stirred or self._accepting.is_stirred:
-            self.carrier.send_straight(self._now_ns)
-            self._accepting.flush()
-            self.carrier.flush(self._now_ns)
+        if self.carrier.is_stirred or self._entrance.is_stirred:
+            self.carrier.straight.flush(self._now_ns)
+            self._entrance.flush()
+            self.carrier.dispatch.flush(self._now_ns)
         if self._journal.unsynced:
             self._journal.finish_step()
         return super()._finish()
@@ -277,7 +277,7 @@ class Broker(Doorway):
             case ("alive",):
                 self._come_alive()
             case ("ack", peer, epoch, numbers, received_ns):
-                self._accepting.acknowledge(peer, epoch, numbers, self._now_ns - received_ns)
+                self._entrance.acknowledge(peer, epoch, numbers, self._now_ns - received_ns)
             case ("done", peer, kind, request, number):
                 self._send(peer, wire.Done(kind, request, number))
             case ("departed", peer, number):
@@ -294,7 +294,7 @@ class Broker(Doorway):
             self._forget_client(peer)
 
     def _on_uncongested(self, peer: Peer) -> None:
-        self.carrier.pump(peer, self._now_ns)
+        self.carrier.dispatch.pump(peer, self._now_ns)
         self._set_retry(peer)
 
     def _lose(self, peer: Peer, step: PeerStep) -> None:
@@ -306,7 +306,7 @@ class Broker(Doorway):
             self._reroute()
 
     def _credit(self) -> int:
-        return self._accepting.credit
+        return self._entrance.credit
 
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         _HANDLERS[type(message)](self, source, message)
@@ -318,8 +318,8 @@ class Broker(Doorway):
         peer.outbox.hasten(self._now_ns)
         self._set_retry(peer)
         if peer.kind == "client":
-            self.carrier.deliver_waiting(peer.name, self._now_ns)
-            self.carrier.pump(peer, self._now_ns)
+            self.carrier.router.deliver_waiting(peer.name, self._now_ns)
+            self.carrier.dispatch.pump(peer, self._now_ns)
         else:
             self._emit(Heard(peer.name, True))
             self.gossip.tell_links(self._now_ns)
@@ -335,8 +335,8 @@ class Broker(Doorway):
             case ("retry", kind, name):
                 peer = (self.neighbours if kind == "broker" else self.clients).get(str(name))
                 if peer is not None and peer.is_up and not peer.outbox.is_empty and not peer.outbox.is_congested:
-                    self.carrier.resend(peer, self._now_ns)
-                    self.carrier.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
+                    self.carrier.dispatch.resend(peer, self._now_ns)
+                    self.carrier.dispatch.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
                     self._set_retry(peer)
             case ("greet", connection):
                 self._on_connected(str(connection))
@@ -372,7 +372,7 @@ class Broker(Doorway):
             return
         if peer.connection is not None:
             self._send(peer, self._ping(peer) if peer.is_up else self._hello())
-        self._accepting.tell_credit(peer)
+        self._entrance.tell_credit(peer)
         again_ns = settings.ping_ns if peer.kind == "broker" else settings.ping_client_ns
         # Often at first: nothing is known of the link yet, and a single ping may meet a stall.
         hasty_ns = max(_HASTY_PING_NS, _HASTE * (self._now_ns - peer.greeted_ns))
@@ -387,7 +387,7 @@ class Broker(Doorway):
         return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns, error_ns)
 
     def _set_retry(self, peer: Peer) -> None:
-        due_ns = peer.outbox.next_due_ns
+        due_ns = peer.outbox.window.next_due_ns
         if due_ns is None and peer.outbox.queued:
             due_ns = self._now_ns + self.settings.probe_ns
         if due_ns is not None:
@@ -434,12 +434,12 @@ class Broker(Doorway):
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
         self.events_in += len(said.events)
         if not self._is_draining:
-            self._accepting.transfer(source, said, self._now_ns)
+            self._entrance.transfer(source, said, self._now_ns)
 
     def _on_publish(self, source: Peer, said: wire.Publish) -> None:
         self.events_in += len(said.events)
         if self.is_ready and not self._is_draining:
-            self._accepting.publish(source, said, self._now_ns)
+            self._entrance.publish(source, said, self._now_ns)
         else:
             self._count("not ready")
 
@@ -449,11 +449,11 @@ class Broker(Doorway):
             if self.settings.tracing:
                 self._emit(Acknowledged(source.name, said.numbers, said.held_ns))
             self._on_report(source, said.tally)
-            self.carrier.acknowledged(source, said, self._now_ns)
+            self.carrier.dispatch.acknowledged(source, said, self._now_ns)
 
     def _on_credit(self, source: Peer, said: wire.Credit) -> None:
         source.outbox.credit = said.credit
-        self.carrier.pump(source, self._now_ns)
+        self.carrier.dispatch.pump(source, self._now_ns)
 
     def _on_link_state(self, source: Peer, said: wire.LinkState) -> None:
         if self.gossip.on_link_state(said, source, self._now_ns):

@@ -9,18 +9,23 @@ when a subscription, a route or a client comes or goes.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Raw
 
+from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address
+from tidings.protocol._errors import PeerError
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._interests import Token
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, encode_plain
+from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
 
-__all__ = ["Course", "Courses", "Way", "latest_ns", "merged", "terms_of"]
+__all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
 
 _MOST: Final = 4_096
+_TARGETS: Final = msgspec.msgpack.Decoder(dict[str, tuple[Term, ...]])
+_LOCAL: Final = msgspec.msgpack.Decoder(dict[str, dict[str, tuple[Term, ...]]])
 Way = tuple[Peer, Outbox, bytes]
 """Who is next, with its outbox, and for whom the event goes there, as a transfer says it."""
 
@@ -75,6 +80,18 @@ class Course(NamedTuple):
     is_nobodys: bool
 
 
+NO_COURSE: Final = Course({}, {}, {}, LONGEST_NS, 0, None, {}, (Raw(b"\x80"), Raw(b"\x80")), frozenset(), True)
+"""Of an event that goes its own way: nobody's."""
+
+
+def read_course(targets: bytes, local: bytes) -> Course:
+    """The course of events that the durable store kept, as records say it: they do not go straight."""
+    elsewhere, here = _TARGETS.decode(targets), _LOCAL.decode(local)
+    terms = [*elsewhere.values(), *(terms for wanted in here.values() for terms in wanted.values())]
+    last_ns = max(map(latest_ns, terms), default=0)
+    return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False)
+
+
 class Courses:
     """The courses of the events that are published at one broker."""
 
@@ -110,8 +127,15 @@ class Courses:
 
         return find
 
-    def find_here(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
-        """The end of the course of an event from elsewhere: who wants it here."""
+    def end(self, content: bytes, lifetime_ns: int) -> Course:
+        """The end of the course of an event from elsewhere: who wants it here; PeerError if it cannot be matched."""
+        attributes = decode_content(content).attributes
+        try:
+            return self._end(attributes, lifetime_ns)
+        except EventError as error:
+            raise PeerError("content", str(error)) from None
+
+    def _end(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
         local = self._gossip.local
         if local.changes != self._ends_version or len(self._ends) >= _MOST:
             self._ends_version = local.changes

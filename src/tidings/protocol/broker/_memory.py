@@ -4,14 +4,15 @@ An event is remembered until it has expired and `seen_grace_ns` have passed: no 
 stored with the end of the step, after the events: to know an event as delivered and not have it would be to lose it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from tidings.protocol._effects import EventId
-from tidings.protocol._seen import BLOCK, Block, Seen
+from tidings.protocol._seen import BLOCK, Batch, Block, Seen
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._held import Held
 from tidings.protocol.wire import encode_plain
 
 __all__ = ["Memory"]
@@ -60,6 +61,33 @@ class Memory:
         if forgotten:
             self._count("seen forgotten")
             self._forget(forgotten)
+
+    def batch(self, events: Sequence[Held], stay_ns: int) -> Batch:
+        """Events that are looked up and remembered together; each lives until so long after its departure."""
+        batch: Batch = {}
+        publisher, epoch, block = "", -1, -1
+        stay_ns += self._grace_ns
+        for held in events:
+            whose, life, sequence = held.id
+            expires_ns = held.since_ns + stay_ns
+            if sequence // BLOCK != block or life != epoch or whose != publisher:
+                publisher, epoch, block = whose, life, sequence // BLOCK
+                marks = batch.setdefault(((whose, life), block), [0, expires_ns, expires_ns])
+            marks[0] |= 1 << sequence % BLOCK
+            if expires_ns > marks[2]:
+                marks[2] = expires_ns
+        return batch
+
+    def remember_all(self, events: Sequence[Held], stay_ns: int, batch: Batch) -> None:
+        """These events, of which this is the batch, are given to clients here: `remember` for each of them."""
+        if not self.seen.has_room(len(events)):
+            for held in events:
+                self.remember(held.id, held.since_ns + stay_ns)
+            return
+        self.seen.add_all(batch)
+        self._wake_by(min(held.since_ns for held in events) + stay_ns + self._grace_ns)
+        if self._keeps:
+            self.unstored.update(dict.fromkeys(batch))
 
     @property
     def next_expiry_ns(self) -> int | None:

@@ -19,7 +19,7 @@ from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
-from tidings.protocol.client._answering import Answering
+from tidings.protocol.client._acks import Acks
 from tidings.protocol.client._moving import Mover
 from tidings.protocol.client._publishing import Publishing
 from tidings.protocol.client._receiving import Receiving
@@ -45,7 +45,7 @@ class Client(Machine):
         self._receiving = Receiving(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
         )
-        self._answering = Answering(settings, send=self._send, answer_at=self._answer_at)
+        self._acks = Acks(settings, send=self._send, answer_at=self._answer_at)
         self._requests = Requests(
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
@@ -169,7 +169,7 @@ class Client(Machine):
     def leave(self, now_ns: int) -> list[Effect]:
         """The application is about to go: whatever it has got is acknowledged, so that nobody keeps it for later."""
         self._now_ns = now_ns
-        self._answering.flush(self._credit(), now_ns, hurry=True)
+        self._acks.flush(self._credit(), now_ns, hurry=True)
         return self._finish()
 
     def bounds(self) -> Mapping[str, Bound]:
@@ -231,7 +231,7 @@ class Client(Machine):
 
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
-        self._answering.forget(peer)
+        self._acks.forget(peer)
         peer.step(PeerStep.DISCONNECTED)
         self._moving.check(self._now_ns)
 
@@ -240,7 +240,7 @@ class Client(Machine):
 
     def _let_go(self, peer: Peer) -> None:
         """The client has nothing to do with this broker any more."""
-        self._answering.forget(peer)
+        self._acks.forget(peer)
         self._agenda.cancel(("silence", peer.name))
         if peer.connection is not None:
             self._by_connection.pop(peer.connection, None)
@@ -405,15 +405,15 @@ class Client(Machine):
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
-        self._answering.take(source, new, done, self._now_ns)
+        self._acks.take(source, new, done, self._now_ns)
 
     def _finish(self) -> list[Effect]:
         if self._publishing.is_stirred:
             self._publishing.flush(self.home, self._now_ns)
-        if self._answering:
+        if self._acks:
             # Who moves away leaves nothing unsaid: what was not acknowledged would be sent after it.
             hurry = self._moving.state is not MoveState.AT_HOME
-            self._answering.flush(self._credit(), self._now_ns, hurry=hurry)
+            self._acks.flush(self._credit(), self._now_ns, hurry=hurry)
         return super()._finish()
 
     def _on_synced(self, token: int) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
 from tidings.protocol._settings import ClientSettings
-from tidings.protocol.links._outbox import FRAME_BYTES, batches, runs, within
+from tidings.protocol.links._outbox import FRAME_BYTES, batches, runs
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import within
 
 __all__ = ["Publishing"]
 

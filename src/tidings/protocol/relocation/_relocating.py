@@ -12,7 +12,7 @@ from tidings.errors import InputError
 from tidings.protocol import wire
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
-from tidings.protocol.broker._custody import Custody
+from tidings.protocol.broker._held import Held
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._profiling import Profiling
 from tidings.protocol.relocation._surveying import Surveying
@@ -65,13 +65,13 @@ class Relocating:
             return None
         return (self._profiling if self._settings.relocation == "pop" else self._surveying).tag(id, now_ns)
 
-    def taken(self, custody: Custody, trace: wire.Trace, upstream: str, local: int, now_ns: int) -> None:
+    def taken(self, held: Held, trace: wire.Trace, upstream: str, local: int, now_ns: int) -> None:
         """A traced event has come, from this neighbour or (empty) from its publisher, and was given to so many here."""
-        onward = {parcel.peer.name for parcel in custody.parcels.values()}
+        onward = {parcel.peer.name for parcel in held.parcels.values()}
         if trace.number is None:
-            self._profiling.taken(custody.id, custody.root, upstream, local, onward, now_ns)
+            self._profiling.taken(held.id, held.root, upstream, local, onward, now_ns)
         else:
-            self._surveying.taken(custody.id, custody.root, trace, upstream, local, onward)
+            self._surveying.taken(held.id, held.root, trace, upstream, local, onward)
 
     def on_message(self, source: Peer, said: RelocationMessage, now_ns: int) -> None:
         """A neighbour tells, asks or answers."""

@@ -9,7 +9,7 @@ Rules:
 - `session` is the sender's epoch, a number that rises with every start. Numbers of transfers count within it, so a
   frame that was on its way while its sender started again is known for what it is.
 - Times are nanoseconds: durations, or readings of the sender's clock. Clocks need not agree; how far two are apart is
-  measured with pings (`links/_measuring`).
+  measured with pings (`links/_meter`).
 - Fields with a default come last and may be missing: a peer that does not know them neither sends nor reads them.
 - Events travel together: a `Publish` or a `Transfer` holds as many as there were to send, numbered one after the other,
   and an `Ack` answers for whole ranges of numbers.

@@ -4,7 +4,7 @@ What cannot be taken on is not acknowledged, and comes again: nothing while the 
 while the broker does not know what the others want. What must not be taken on is refused, and its publisher told why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidings.errors import EventError
@@ -13,15 +13,15 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._registry import Registry
-from tidings.protocol.broker._straight import Published
 from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.relocation._relocating import Relocating
 
-__all__ = ["Accepting"]
+__all__ = ["Entrance"]
 
 
-class Accepting:
+class Entrance:
     """The entrance of one broker."""
 
     def __init__(
@@ -48,6 +48,7 @@ class Accepting:
         self._is_noted = is_noted
         self._count = count
         self._when_durable = when_durable
+        self._relocates = settings.relocation != "off"
         self._taken: list[tuple[Any, ...]] = []
         self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
@@ -71,54 +72,89 @@ class Accepting:
     def transfer(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
         """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
         taken: list[int] = []
-        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
+        left_ns, most_ns = source.meter.left_ns(said.sent_ns, now_ns), self._settings.max_lifetime_ns
         try:
             for number in self._news(source, said):
                 if not self._carrier.room:
                     self._count("no room")
                     break
-                place = number - said.number
-                self._carrier.transfer(source, said.events[place], said.targets[place], left_ns, now_ns)
+                event, targets = said.events[number - said.number], said.targets[number - said.number]
+                since_ns, lifetime_ns = (
+                    self._since_ns(event, left_ns, now_ns),
+                    min(event.lifetime_ns or most_ns, most_ns),
+                )
+                self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)
 
     def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
-        """A client publishes events."""
-        carrier, registry = self._carrier, self._registry
+        """A client publishes events; those that are refused are not acknowledged, but their publisher is told why."""
+        carrier, own, most_ns = self._carrier, self._settings.name, self._settings.max_lifetime_ns
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
-        rights, needs_advertisement = source.rights, registry.checks(name)
-        relocates, find, decode = self._settings.relocation != "off", carrier.courses.finder(), wire.decode_content
-        is_sampled, lifetime_of, sure = self._is_noted, carrier.lifetime_ns, carrier.room
-        left_ns = source.meter.left_ns(said.sent_ns, now_ns)
+        is_checked = source.rights is not None or self._registry.checks(name)
+        find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
+        left_ns, sure = source.meter.left_ns(said.sent_ns, now_ns), carrier.room
         taken: list[int] = []
         for number in self._news(source, said):
             if len(taken) >= sure and not carrier.room:
                 self._count("no room")
                 break
             event = events[number - first]
-            lifetime_ns = lifetime_of(event)
+            lifetime_ns = event.lifetime_ns or most_ns
+            if lifetime_ns > most_ns:
+                lifetime_ns = most_ns
             try:
                 attributes = decode(event.content).attributes
-                if rights is not None and not rights.may_publish(attributes):
-                    raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
-                if needs_advertisement:
-                    registry.require_advertised(name, attributes)
+                if is_checked:
+                    self._check(source, attributes)
                 course = find(attributes, lifetime_ns)
             except (EventError, PeerError) as error:
-                code = error.code if isinstance(error, PeerError) else "content"
-                self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
+                self._refuse(source, event, number, error)
                 continue
-            id = (name, epoch, event.sequence)
-            since_ns = carrier.since_ns(event, left_ns, now_ns)
-            is_noted = is_sampled(id)
-            if is_noted:
-                self._note("accepted", id, "", number, (), event, since_ns)
-            trace = self._relocating.tag(id, now_ns) if relocates else None
-            if trace is not None or not course.is_nobodys:
-                carrier.publish(Published(id, event, lifetime_ns, since_ns, course, is_noted), trace, now_ns)
             taken.append(number)
+            id = (name, epoch, event.sequence)
+            is_noted = is_sampled(id)
+            if is_noted or self._relocates or not course.is_nobodys:
+                facts = (event.departure_ns, self._since_ns(event, left_ns, now_ns), lifetime_ns, event.size_bytes)
+                self._accept(Held(id, own, *facts, 0, event.content, course, is_noted), event, number, now_ns)
         self._take(source, taken, now_ns)
+
+    def _accept(self, held: Held, said: wire.Publication, number: int, now_ns: int) -> None:
+        """A client's event goes straight on if everybody is there and still wants it; otherwise it is held by itself.
+
+        If nobody wants it, it is done, unless it is traced.
+        """
+        carrier, course = self._carrier, held.course
+        if held.is_noted:
+            self._note("accepted", held.id, "", number, (), said, held.since_ns)
+        trace = self._relocating.tag(held.id, now_ns) if self._relocates else None
+        if course.is_nobodys and trace is None:
+            return
+        if carrier.holdings.unread:
+            carrier.read_first(held.id, now_ns)
+        if course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns:
+            carrier.straight.events.append(held)
+        else:
+            carrier.keep(held, now_ns, trace)
+
+    def _since_ns(self, said: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
+        """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""
+        if self._settings.synchronised_clocks:
+            return min(said.departure_ns, now_ns)
+        return left_ns - said.age_ns
+
+    def _check(self, source: Peer, attributes: Mapping[str, Any]) -> None:
+        """PeerError if a client may not publish this, or has not advertised it."""
+        name, rights = source.name, source.rights
+        if rights is not None and not rights.may_publish(attributes):
+            raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
+        if self._registry.checks(name):
+            self._registry.require_advertised(name, attributes)
+
+    def _refuse(self, source: Peer, event: wire.Publication, number: int, error: EventError | PeerError) -> None:
+        code = error.code if isinstance(error, PeerError) else "content"
+        self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
 
     def acknowledge(self, peer: Peer, epoch: int, numbers: Sequence[int], held_ns: int) -> None:
         """Events are durable: say so, if their sender is still the one who sent them."""

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from tidings.protocol.links._pacing import FIRST, LEAST, TARGET_NS, Pacing
+from tidings.protocol.links._pace import FIRST, LEAST, TARGET_NS, Pace
 
 MS = 10**6
 SECOND = 10**9
@@ -14,7 +14,7 @@ class Line:
     """A link that takes `turn_ns` for each event, one after the other, and `idle_ns` for the way there and back."""
 
     def __init__(self, *, turn_ns: int, idle_ns: int, window: int = 256) -> None:
-        self.pacing = Pacing(window)
+        self.pace = Pace(window)
         self.turn_ns = turn_ns
         self.idle_ns = idle_ns
         self.now_ns = 0
@@ -27,7 +27,7 @@ class Line:
         """Keep as many under way as may be; within `stalls` (ns) nothing is acknowledged."""
         until_ns = self.now_ns + round(seconds * SECOND)
         while self.now_ns < until_ns:
-            while len(self._under_way) < self.pacing.most:
+            while len(self._under_way) < self.pace.most:
                 self._free_ns = max(self._free_ns, self.now_ns) + self.turn_ns
                 self._under_way.append((self._free_ns + self.idle_ns, self._next))
                 self._next += 1
@@ -36,7 +36,7 @@ class Line:
             if self.now_ns in stalls:
                 self.now_ns = stalls.stop
             self.carried += 1
-            self.pacing.acknowledged(
+            self.pace.acknowledged(
                 1,
                 number,
                 held_ns=0,
@@ -56,45 +56,45 @@ def test_a_link_is_kept_busy_and_events_wait_on_it_for_about_the_target(turn_ms:
     carried = line.carried
     line.run(10.0)
     assert line.carried - carried >= 0.95 * 10_000 / turn_ms
-    assert line.pacing.turn_s == pytest.approx(turn_ms / 1000, rel=0.1)
+    assert line.pace.turn_s == pytest.approx(turn_ms / 1000, rel=0.1)
     # As many as it carries in the time of an idle link and the target, and the one that is being sent.
-    assert line.pacing.most * turn_ms <= idle_ms + TARGET_NS / MS + 2 * turn_ms + 0.1 * idle_ms
+    assert line.pace.most * turn_ms <= idle_ms + TARGET_NS / MS + 2 * turn_ms + 0.1 * idle_ms
 
 
 def test_a_fast_link_gets_the_whole_window() -> None:
     line = Line(turn_ns=10_000, idle_ns=2 * MS, window=256)
-    assert line.pacing.most == FIRST
+    assert line.pace.most == FIRST
     line.run(1.0)
-    assert line.pacing.most == 256
+    assert line.pace.most == 256
 
 
 def test_a_receiver_that_stalls_does_not_look_like_a_slow_link() -> None:
     line = Line(turn_ns=5 * MS, idle_ns=1 * MS)
     line.run(3.0)
-    before = line.pacing.most
+    before = line.pace.most
     line.run(0.5, stalls=range(line.now_ns + 50 * MS, line.now_ns + 300 * MS))
-    assert line.pacing.most >= before - 1
+    assert line.pace.most >= before - 1
 
 
 def test_a_link_that_becomes_slow_has_less_under_way_soon() -> None:
     line = Line(turn_ns=1 * MS, idle_ns=1 * MS)
     line.run(2.0)
-    assert line.pacing.most > 30
+    assert line.pace.most > 30
     line.turn_ns = 20 * MS
     line.run(6.0)
-    assert line.pacing.most <= 4
+    assert line.pace.most <= 4
 
 
 def test_a_link_for_which_nothing_waits_teaches_nothing() -> None:
     line = Line(turn_ns=50 * MS, idle_ns=1 * MS)
     line.run(5.0, waiting=0)
-    assert line.pacing.most == FIRST
-    assert line.pacing.turn_s is None
+    assert line.pace.most == FIRST
+    assert line.pace.turn_s is None
 
 
 def test_there_is_always_something_under_way() -> None:
     line = Line(turn_ns=SECOND, idle_ns=1 * MS)
     line.run(20.0)
-    assert line.pacing.most == LEAST
-    assert line.pacing.is_least
-    assert Pacing(1).most == 1
+    assert line.pace.most == LEAST
+    assert line.pace.is_least
+    assert Pace(1).most == 1

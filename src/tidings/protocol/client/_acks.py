@@ -13,7 +13,7 @@ from tidings.protocol._settings import ClientSettings
 from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.wire import MAX_BATCH, Ack
 
-__all__ = ["Answering"]
+__all__ = ["Acks"]
 
 _SHARE: Final = 4
 
@@ -31,7 +31,7 @@ class _Unanswered:
         self.is_asked_again = False
 
 
-class Answering:
+class Acks:
     """The acknowledgements of one client; `answer_at` is told when to call `flush` at the latest."""
 
     def __init__(

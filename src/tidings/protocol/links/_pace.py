@@ -22,7 +22,7 @@ FIRST, and later never less than one in LEAST_SHARE: many peers that get little 
 from collections import deque
 from typing import Final
 
-__all__ = ["Pacing"]
+__all__ = ["Pace"]
 
 TARGET_NS: Final = 40_000_000
 FIRST: Final = 16
@@ -36,7 +36,7 @@ _HELD_GAIN: Final = 0.25
 _NS: Final = 1e-9
 
 
-class Pacing:
+class Pace:
     """The allowance of one link."""
 
     __slots__ = ("_began_ns", "_count", "_ends", "_held_ns", "_least", "_turns_s", "_window", "most", "turn_s")

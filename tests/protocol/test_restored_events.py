@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidings.ordering import Stamp
 from tidings.protocol import Broker, BrokerSettings, Confirmed, Erase, Send, Store, Sync, wire
-from tidings.protocol.broker._custody import Custody, event_key
+from tidings.protocol.broker._held import Held, event_key
 
 NOW = 10**17
 SECOND = 10**9
@@ -23,7 +23,7 @@ def stored(
     """An event as a broker's store keeps it."""
     stamp = Stamp(sequence=number, departure_ns=since_ns, previous_departure_ns=since_ns)
     content = wire.encode_content(wire.Content({"x": number}, stamp.encode(), b""))
-    custody = Custody(
+    held = Held(
         ("p", 1, number),
         root="a",
         departure_ns=since_ns,
@@ -32,11 +32,11 @@ def stored(
         size_bytes=1_000,
         hops=0,
         content=content,
-    )
+    ).alone()
     terms = ((ends_s * SECOND, 1.0),)
-    custody.take_on(dict.fromkeys(targets, terms))
-    custody.take_on_local({client: {"all": terms} for client in local})
-    return event_key("event", custody.id), custody.record()
+    held.take_on(dict.fromkeys(targets, terms))
+    held.take_on_local({client: {"all": terms} for client in local})
+    return event_key(held.id), held.record()
 
 
 def started(kept: dict[str, bytes], now_ns: int = NOW) -> tuple[Broker, dict[str, bytes]]:
@@ -138,7 +138,7 @@ def test_what_has_expired_when_it_is_read_is_erased() -> None:
 def test_an_event_that_comes_again_before_it_is_read_is_held_once() -> None:
     kept = dict(stored(number, local=("s",)) for number in range(MANY))
     broker, disk = started(kept)
-    last = list(broker.carrier.holdings.shelves.unread)[-1]
+    last = list(broker.carrier.holdings.unread)[-1]
     number = int(last.split("/")[2])
     do(broker, joins(broker, "p", NOW), disk, NOW)
     do(broker, broker.receive("p", wire.encode(wire.Advertise(broker.epoch, 0, "all", "TRUE")), NOW), disk, NOW)
@@ -146,7 +146,7 @@ def test_an_event_that_comes_again_before_it_is_read_is_held_once() -> None:
     do(broker, joins(broker, "s", NOW), disk, NOW)
     do(broker, broker.receive("s", wire.encode(subscription), NOW), disk, NOW)
     do(broker, publishes(broker, [number], 0, NOW), disk, NOW)
-    assert last not in broker.carrier.holdings.shelves.unread
+    assert last not in broker.carrier.holdings.unread
     assert len(broker.carrier.holdings) == MANY
     broker.carrier.read_on(NOW, None)
     assert len(broker.carrier.holdings.held) == len(broker.carrier.holdings) == MANY
@@ -197,8 +197,8 @@ def outcome(acts: list[Any], *, reads_at_once: bool) -> Any:
             sent.setdefault(client, set()).update(numbers)
     now_ns = NOW + 11 * SECOND - 1  # before the last have expired
     do(broker, broker.wake(now_ns), disk, now_ns)
-    custodies = {id: broker.carrier.holdings.get(id) for id in list(broker.carrier.holdings.held)}
-    held = {id: (custody.targets, custody.local) for id, custody in custodies.items() if custody is not None}
+    events_held = {id: broker.carrier.holdings.get(id) for id in list(broker.carrier.holdings.held)}
+    held = {id: (each.targets, each.local) for id, each in events_held.items() if each is not None}
     queues = {name: peer.outbox.queued for name, peer in broker.clients.items()}
     events = {key for key in disk if key.startswith("event/")}
     return held, events, sent, queues

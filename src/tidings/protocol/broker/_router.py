@@ -1,0 +1,176 @@
+"""Where an event goes on from a broker: to the next brokers on its way, and to clients here (papers C, D).
+
+- Each target goes to the next broker on the tree of the publisher's home; targets that share it go together, once per
+  link. A target that no path leads to now is kept until one does, or until the event has expired.
+- A target may be one client by name, which has moved (`_addresses`): it is handed to that client if it is here, and
+  otherwise goes on to where the client is now.
+- Without buffering nothing is kept: an event that cannot go on at once is dropped.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from tidings.protocol._addresses import broker_of, is_address, split_address
+from tidings.protocol._errors import PeerError
+from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._courses import Course, Courses, merged
+from tidings.protocol.broker._dispatch import Dispatch
+from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._link_state import LinkStateMap, Path
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import Parcel
+
+__all__ = ["Router"]
+
+
+class Router:
+    """The routing of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        holdings: Holdings,
+        courses: Courses,
+        dispatch: Dispatch,
+        links: LinkStateMap,
+        neighbours: Mapping[str, Peer],
+        clients: Mapping[str, Peer],
+        count: Callable[..., None],
+    ) -> None:
+        self._name = settings.name
+        self._buffers = settings.buffers
+        self._max_hops = settings.max_hops
+        self._holdings = holdings
+        self._courses = courses
+        self._dispatch = dispatch
+        self._links = links
+        self._neighbours = neighbours
+        self._clients = clients
+        self._count = count
+
+    # -- to brokers ----------------------------------------------------------------------------------------------
+
+    def route(self, held: Held, targets: Collection[str], now_ns: int) -> None:
+        """Send each target's part to the next broker on its way."""
+        ways: dict[str, dict[str, Path]] = {}
+        for target in [target for target in targets if is_address(target) and broker_of(target) == self._name]:
+            targets = [*(other for other in targets if other != target), *self._resolve(held, target, now_ns)]
+        for target in targets:
+            home = broker_of(target)
+            path = self._links.path(held.root, home) if held.hops <= self._max_hops else None
+            peer = None if path is None else self._neighbours.get(path.next_hop)
+            if path is not None and peer is not None and peer.is_up:
+                ways.setdefault(path.next_hop, {})[target] = path
+            elif not self._buffers:
+                self._count("no route")
+                del held.targets[target]
+        for hop in sorted(ways):
+            paths = ways[hop]
+            parcel = Parcel(held, self._neighbours[hop], {target: held.targets[target] for target in paths}, paths)
+            held.parcels.update(dict.fromkeys(paths, parcel))
+            self._dispatch.offer(parcel, now_ns)
+        self._holdings.settle(held)
+
+    def reroute(self, now_ns: int) -> None:
+        """The overlay has changed: whatever waits finds its way anew."""
+        for peer in self._neighbours.values():
+            self._dispatch.withdraw(peer)
+        for held in self._holdings.each(self._may_go):
+            unrouted = held.unrouted()
+            if unrouted:
+                self.route(held, unrouted, now_ns)
+
+    def is_awaited(self, course: Course) -> bool:
+        """Whether somebody is there for events of a course."""
+        return self._may_go(course) or any(
+            client in self._clients and self._clients[client].is_up for client in course.local
+        )
+
+    def go_on(self, held: Held, now_ns: int) -> None:
+        """Let an event of the store have what it has missed, by being read so late."""
+        self._holdings.get(held.id)
+        for client in [client for client in held.local if client in self._clients and self._clients[client].is_up]:
+            self.hand_to_client(held, client, now_ns)
+        unrouted = held.unrouted()
+        if unrouted:
+            self.route(held, unrouted, now_ns)
+
+    def _may_go(self, course: Course) -> bool:
+        """Whether there may be a way for events of a course: a neighbour is there, or one is for a client by name."""
+        if not course.targets:
+            return False
+        are_up = any(peer.is_up for peer in self._neighbours.values())
+        return (
+            are_up or not self._buffers or any(is_address(to) and broker_of(to) == self._name for to in course.targets)
+        )
+
+    def _resolve(self, held: Held, target: str, now_ns: int) -> list[str]:
+        """An event for one client of this broker by name: it is handed over, or goes on to where the client is now."""
+        client = split_address(target)[1]
+        del held.targets[target]
+        new: list[str] = []
+        try:
+            course = self._courses.end(held.content, held.lifetime_ns)
+        except PeerError as error:
+            self._count(error.code)
+            return new
+        if client in course.local and client not in held.local:
+            held.take_on_local({client: course.local[client]})
+            held.addressed[client] = target
+            self.hand_to_client(held, client, now_ns)
+        for moved, terms in course.moved.items():
+            if split_address(moved)[1] == client:
+                new += held.take_on({moved: terms})
+        self._count("sent after a client")
+        self._holdings.hold(held)
+        return new
+
+    # -- to clients ----------------------------------------------------------------------------------------------
+
+    def hand_to_client(self, held: Held, client: str, now_ns: int) -> None:
+        """Give an event to a client that it is owed to."""
+        peer = self._clients.get(client)
+        if peer is None or not (peer.is_up or self._buffers):
+            self._count("client away")
+            del held.local[client]
+            self._holdings.settle(held)
+            return
+        parcel = Parcel(held, peer, held.local[client], {})
+        held.handed[client] = parcel
+        self._dispatch.offer(parcel, now_ns)
+
+    def deliver_waiting(self, client: str, now_ns: int) -> None:
+        """After a restart: what clients have not acknowledged goes to them again."""
+        for held in self._waiting_for(client):
+            # What is handed over may push another one of them out of a full queue, before its turn.
+            if client in held.local and client not in held.handed:
+                self.hand_to_client(held, client, now_ns)
+
+    def forget_client(self, client: str) -> None:
+        """A client is gone for good: nothing is kept for it."""
+        for held in self._waiting_for(client):
+            self._take_back(held, client)
+            del held.local[client]
+            self._holdings.settle(held)
+
+    def hand_on(self, client: str, target: str, now_ns: int) -> None:
+        """A client is at home elsewhere now: what waits for it goes after it, to that address."""
+        for held in self._waiting_for(client):
+            self._take_back(held, client)
+            worth: dict[int, float] = {}
+            for terms in held.local.pop(client).values():
+                for allowed_ns, price in terms:
+                    worth[allowed_ns] = worth.get(allowed_ns, 0.0) + price
+            new = held.take_on({target: merged(worth)})
+            self._holdings.hold(held)
+            self._holdings.keep(held)
+            self.route(held, new, now_ns)
+
+    def _waiting_for(self, client: str) -> list[Held]:
+        """What a client has not acknowledged."""
+        return [held for held in self._holdings.each(lambda course: client in course.local) if client in held.local]
+
+    def _take_back(self, held: Held, client: str) -> None:
+        parcel = held.handed.pop(client, None)
+        if parcel is not None:
+            parcel.peer.outbox.give_up(parcel)

@@ -1,0 +1,121 @@
+"""What waits for a link, in the order of the scheduling strategy (paper C, section 3).
+
+- The strategy decides what leaves next, and what is not worth sending any more. For that it sees every event as
+  columns: what somebody behind the link pays for it, until when, and how long the rest of the path takes.
+- At `max_queued` the event with the least expected benefit is dropped.
+- When routes change, everything that waits is withdrawn and finds its way anew.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from tidings.protocol._states import TransferStep
+from tidings.protocol.broker._link_state import Path
+from tidings.protocol.links._meter import LinkMeter
+from tidings.protocol.links._window import TYPICAL_KB, Parcel
+from tidings.protocol.wire import Term
+from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy
+
+__all__ = ["Queue"]
+
+_RETIME: Final = 1.25
+"""The strategy is told of another time per turn when it differs by this factor."""
+
+
+class Queue:
+    """The parcels that wait for one peer."""
+
+    def __init__(self, strategy: Strategy, meter: LinkMeter, *, processing_s: float, max_queued: int) -> None:
+        self.size = 0
+        self.dropped = 0
+        """How many were not sent, because it was too late, or because there were too many; counted once for each of
+        their targets."""
+        self._strategy = strategy
+        self._meter = meter
+        self._processing_s = processing_s
+        self._max_queued = max_queued
+        self._queue: DeferredQueue[Parcel] | None = None
+        self._waiting: dict[Parcel, None] = {}
+        self._turn_s = 0.0
+        self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, ())
+
+    def push(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
+        """Let an event wait; what had to go because there are too many."""
+        if self._queue is None:
+            self._turn_s = TYPICAL_KB * self._meter.mean_s_per_kb
+            self._queue = DeferredQueue(
+                self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
+            )
+        self._waiting[parcel] = None
+        self.size += 1
+        deleted = self._queue.push(
+            parcel,
+            published_s=parcel.held.since_ns * 1e-9,
+            size_kb=parcel.held.size_bytes / 1000.0,
+            columns=self._columns(parcel),
+            now_s=now_ns * 1e-9,
+        )
+        return [self._drop(gone.waiting.event) for gone in deleted]
+
+    def pop(self, turn_s: float | None, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
+        """What the strategy sends next over a link that takes so long for one, and what it deletes, with the reason."""
+        if self._queue is None or not self._waiting:
+            return None, []
+        self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
+        chosen, deleted = self._queue.pop(now_ns * 1e-9)
+        gone = [(self._drop(each.waiting.event), each.reason) for each in deleted]
+        if chosen is None:
+            return None, gone
+        del self._waiting[chosen.event]
+        self.size -= 1
+        return chosen.event, gone
+
+    def give_up(self, parcel: Parcel) -> None:
+        """The event has expired, or is no longer wanted."""
+        if parcel in self._waiting:
+            self.dropped += len(parcel.targets)
+            # The strategy still has it; without targets it is passed over when its turn comes.
+            parcel.targets = {}
+
+    def withdraw(self) -> list[Parcel]:
+        """Take back all that waits."""
+        parcels = [parcel for parcel in self._waiting if parcel.targets]
+        self._waiting.clear()
+        self.size = 0
+        self._queue = None
+        return parcels
+
+    def _drop(self, parcel: Parcel) -> Parcel:
+        self.dropped += len(parcel.targets)
+        del self._waiting[parcel]
+        self.size -= 1
+        parcel.step(TransferStep.EXPIRED)
+        return parcel
+
+    def _retime(self, queue: DeferredQueue[Parcel], turn_s: float) -> None:
+        if not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
+            self._turn_s = turn_s
+            queue.retime(turn_s)
+
+    def _columns(self, parcel: Parcel) -> Columns:
+        """The event as the strategy sees it: one column for each thing that somebody behind the link pays for."""
+        meter = self._meter
+        # Events of one course share their targets, so what they pay is often what the one before paid.
+        known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
+        if known[0] is not self._known_columns[0] or known[1:] != self._known_columns[1:4]:
+            self._known_columns = (*known, tuple(_columns(parcel.targets.items(), parcel.paths, meter)))
+        columns: Columns = self._known_columns[4]
+        return columns
+
+
+def _columns(
+    targets: Iterable[tuple[str, tuple[Term, ...]]], paths: dict[str, Path], meter: LinkMeter
+) -> Iterator[tuple[float, float, float, float, float]]:
+    for target, terms in targets:
+        path = paths.get(target)
+        nodes = 0.0 if path is None else float(path.nodes)
+        mean = meter.mean_s_per_kb if path is None else path.mean_s_per_kb
+        variance = meter.variance_s2_per_kb2 if path is None else path.variance_s2_per_kb2
+        for allowed_ns, price in terms:
+            yield allowed_ns * 1e-9, price, nodes, mean, math.sqrt(variance)

@@ -1,0 +1,331 @@
+"""What is under way to one peer: numbers, acknowledgements, and what has to be sent again (paper D, section 2.4.2).
+
+- At most `size` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; none more
+  while the socket is congested.
+- If events are kept (buffering), what is not acknowledged in time is sent again under the same number, each time after
+  twice as long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one
+  is acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
+- Each event under way is a `Parcel`, or one of a `Lot`: a broker that keeps events sends many of one course at a time,
+  and they are acknowledged as they were sent.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
+from tidings.protocol.broker._link_state import Path
+from tidings.protocol.links._meter import LinkMeter
+from tidings.protocol.links._pace import Pace
+from tidings.protocol.wire import Term
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker._held import Held
+    from tidings.protocol.links._peers import Peer
+
+__all__ = ["TYPICAL_KB", "Lot", "Parcel", "Together", "Window", "within"]
+
+TYPICAL_KB: Final = 1.0
+
+
+class Parcel:
+    """One event for one neighbour or client, with the targets that go that way."""
+
+    __slots__ = ("due_ns", "held", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
+
+    def __init__(
+        self, held: "Held", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: dict[str, Path]
+    ) -> None:
+        self.held = held
+        self.peer = peer
+        self.targets = targets
+        self.paths = paths
+        self.state = TransferState.WAITING
+        self.number = -1
+        self.sent_ns = self.due_ns = self.tries = 0
+
+    def step(self, step: TransferStep) -> None:
+        """Take a step of the table."""
+        self.state = TRANSFER_STEPS[self.state, step]
+
+
+class Together(Protocol):
+    """Events that left together, for several peers."""
+
+    def ended(self, peer: "Peer") -> None:
+        """A peer has acknowledged all of them."""
+
+    def undo(self) -> None:
+        """Put parcels in the place of all their lots."""
+
+
+class Lot:
+    """Events under way to one peer, under numbers that follow each other, that nobody looks at one by one.
+
+    A lot ends whole: whatever concerns a part of it (an acknowledgement of some, an event that expires, a peer that is
+    lost or has to be sent to again) has it undone first, into parcels.
+    """
+
+    __slots__ = ("due_ns", "first", "last", "peer", "sent_ns", "size", "together")
+
+    def __init__(self, peer: "Peer", together: Together, first: int, size: int, *, sent_ns: int, due_ns: int) -> None:
+        self.peer = peer
+        self.together = together
+        self.first = first
+        self.last = first + size - 1
+        self.size = size
+        self.sent_ns = sent_ns
+        self.due_ns = due_ns
+
+
+class _Frame(msgspec.Struct, frozen=True, gc=False):
+    """Events that left in one frame, up to this number."""
+
+    last: int
+    sent_ns: int
+    size_bytes: int
+
+
+def within(known: Collection[int], first: int, last: int) -> list[int]:
+    """The known numbers of a range, however long a peer says that it is."""
+    if last - first >= len(known):
+        return [number for number in known if first <= number <= last]
+    return [number for number in range(first, last + 1) if number in known]
+
+
+class Window:
+    """The events under way to one peer, at most `size`."""
+
+    def __init__(self, size: int, meter: LinkMeter, *, retry_least_ns: int, retry_most_ns: int, keeps: bool) -> None:
+        self.keeps = keeps
+        self.next_number = 0
+        self.was_held_up = False
+        """Whether something has waited since the pace was last looked at."""
+        self._landed = 0  # without buffering: the lowest number that counts as under way
+        self._meter = meter
+        self._pace = Pace(size)
+        self._credit = size
+        self._is_congested = False
+        self.most = self._pace.most
+        """How many events may be under way."""
+        self._retry_least_ns = retry_least_ns
+        self._retry_most_ns = retry_most_ns
+        self._parcels: dict[int, Parcel] = {}  # by number, in the order of numbers
+        self._lots: dict[int, Lot] = {}  # by the first of their numbers, in order
+        self._in_lots = 0
+        self._frames: deque[_Frame] = deque(maxlen=size + 1)
+
+    # -- how many ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._parcels) + self._in_lots if self.keeps else self.next_number - self._landed
+
+    @property
+    def room(self) -> int:
+        """How many more events may be under way."""
+        return self.most - len(self)
+
+    @property
+    def credit(self) -> int:
+        """How many events the peer takes."""
+        return self._credit
+
+    @credit.setter
+    def credit(self, credit: int) -> None:
+        self._credit = credit
+        self._limit()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the socket takes no more for now."""
+        return self._is_congested
+
+    @is_congested.setter
+    def is_congested(self, is_congested: bool) -> None:
+        self._is_congested = is_congested
+        self._limit()
+
+    def _limit(self) -> None:
+        self.most = 0 if self._is_congested else min(self._pace.most, self._credit)
+
+    @property
+    def floor(self) -> int:
+        """The lowest number that may still be sent again, or may still be on its way."""
+        if not self.keeps:
+            return self._landed
+        # They went under way in the order of their numbers.
+        return min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
+
+    @property
+    def turn_s(self) -> float | None:
+        """How long the link takes for one event; None before it was ever busy."""
+        return self._pace.turn_s
+
+    # -- on their way --------------------------------------------------------------------------------------------
+
+    def add(self, parcel: Parcel, now_ns: int) -> None:
+        """The event of a parcel leaves under its number, and may have to be sent again."""
+        parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.SENT]
+        if self.keeps:
+            parcel.sent_ns = now_ns
+            parcel.tries = 1
+            parcel.due_ns = now_ns + self.patience_ns(parcel.held.size_bytes)
+            self._parcels[parcel.number] = parcel
+
+    def add_lot(self, peer: "Peer", together: Together, size: int, most_bytes: int, now_ns: int) -> Lot:
+        """The last events that left, the largest so large, are under way together."""
+        due_ns = now_ns + self.patience_ns(most_bytes)
+        lot = Lot(peer, together, self.next_number - size, size, sent_ns=now_ns, due_ns=due_ns)
+        self._lots[lot.first] = lot
+        self._in_lots += size
+        return lot
+
+    def replace(self, lot: Lot, parcels: Iterable[Parcel]) -> None:
+        """The events of a lot are under way each by itself from now on."""
+        del self._lots[lot.first]
+        self._in_lots -= lot.size
+        self._parcels.update((parcel.number, parcel) for parcel in parcels)
+        self._parcels = dict(sorted(self._parcels.items()))
+
+    def note_frame(self, last: int, size_bytes: int, now_ns: int) -> None:
+        """A frame has left, with events up to this number."""
+        self._frames.append(_Frame(last, now_ns, size_bytes))
+
+    def give_up(self, parcel: Parcel) -> None:
+        """The event has expired, or is no longer wanted."""
+        del self._parcels[parcel.number]
+        parcel.step(TransferStep.EXPIRED)
+
+    def withdraw(self) -> list[Parcel]:
+        """The peer is lost: nothing is under way any more; what was."""
+        self._undo_lots()
+        parcels = list(self._parcels.values())
+        for parcel in parcels:
+            parcel.step(TransferStep.PEER_LOST)
+        self._parcels.clear()
+        self._frames.clear()
+        self._landed = self.next_number
+        return parcels
+
+    def _undo_lots(self, due_ns: int | None = None) -> None:
+        """No lots from now on, or none that have to be sent again by then."""
+        for lot in list(self._lots.values()):
+            if lot.first in self._lots and (due_ns is None or lot.due_ns <= due_ns):
+                lot.together.undo()
+
+    # -- acknowledged --------------------------------------------------------------------------------------------
+
+    def acknowledge(self, numbers: Sequence[tuple[int, int]], held_ns: int, waiting: int, now_ns: int) -> list[Parcel]:
+        """The peer has taken events, and so many wait; the parcels that this ends. Lots end by themselves."""
+        ended: list[Parcel] = []
+        in_lots = 0
+        landed = self._landed
+        last, is_sent_once = numbers[-1][1], not self.keeps
+        for first, final in numbers:
+            if self.keeps:
+                if self._lots:
+                    in_lots += self._end_lots(first, final)
+                    is_sent_once = in_lots > 0
+                for number in within(self._parcels, first, final):
+                    parcel = self._parcels.pop(number)
+                    parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.ACKNOWLEDGED]
+                    ended.append(parcel)
+                    is_sent_once = number == last and parcel.tries == 1
+            elif self._landed <= final < self.next_number:
+                self._landed = final + 1
+        self._measure(last, held_ns, now_ns, is_sent_once=is_sent_once)
+        count = len(ended) + in_lots + self._landed - landed
+        if count:
+            self._keep_pace(count, last, held_ns, waiting, now_ns)
+        return ended
+
+    def _end_lots(self, first: int, last: int) -> int:
+        """End the lots of which all was acknowledged; how many events, and those of which a part was are undone."""
+        ended = 0
+        for lot in list(self._lots.values()):
+            if lot.first > last:
+                break
+            if lot.last >= first and lot.first in self._lots:
+                if first <= lot.first and lot.last <= last:
+                    del self._lots[lot.first]
+                    self._in_lots -= lot.size
+                    ended += lot.size
+                    lot.together.ended(lot.peer)
+                else:
+                    lot.together.undo()
+        return ended
+
+    def _measure(self, last: int, held_ns: int, now_ns: int, *, is_sent_once: bool) -> None:
+        """Learn from how long the frames up to this number took."""
+        frames, meter = self._frames, self._meter
+        while frames and frames[0].last <= last:
+            frame = frames.popleft()
+            took_ns = now_ns - frame.sent_ns
+            if frame.last == last:
+                meter.note_answer(took_ns)
+            if frame.last == last and is_sent_once:
+                meter.note_transfer(took_ns, held_ns, frame.size_bytes)
+                if self.was_held_up:
+                    self.was_held_up = False
+                    self._pace.burst(took_ns - held_ns, meter.least_ns)
+
+    def _keep_pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
+        """Let as many be under way as the link has shown that it carries."""
+        meter, pace = self._meter, self._pace
+        pace.acknowledged(
+            count,
+            last,
+            held_ns=held_ns,
+            idle_ns=meter.least_ns,
+            spread_ns=meter.spread_ns(round(TYPICAL_KB * 1000)),
+            waiting=waiting,
+            next_number=self.next_number,
+            now_ns=now_ns,
+        )
+        self._limit()
+        meter.is_loaded = waiting > 0 and not pace.is_least
+
+    # -- sent again ----------------------------------------------------------------------------------------------
+
+    def patience_ns(self, size_bytes: int) -> int:
+        """After how long without an acknowledgement an event of this size is sent again."""
+        patience_ns = self._meter.patience_ns(size_bytes)
+        if patience_ns < self._retry_least_ns:
+            return self._retry_least_ns
+        return min(patience_ns, self._retry_most_ns)
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When something has to be sent again, or counts no more."""
+        if self.keeps:
+            due_ns = [parcel.due_ns for parcel in self._parcels.values()]
+            due_ns += [lot.due_ns for lot in self._lots.values()]
+            return min(due_ns, default=None)
+        return self._frames[0].sent_ns + self._retry_most_ns if self._frames else None
+
+    def due(self, now_ns: int) -> Iterator[Parcel]:
+        """The events to be sent again now; each is given more time than before."""
+        self._undo_lots(now_ns)
+        for parcel in list(self._parcels.values()):
+            if parcel.due_ns <= now_ns:
+                parcel.step(TransferStep.TIMED_OUT)
+                parcel.tries += 1
+                backoff_ns = self.patience_ns(parcel.held.size_bytes) << min(parcel.tries - 1, 16)
+                parcel.due_ns = now_ns + min(backoff_ns, self._retry_most_ns)
+                yield parcel
+
+    def hasten(self, leaving: int, now_ns: int) -> None:
+        """The peer is back: what is under way is sent again at once; so many have not left yet."""
+        self._undo_lots()
+        for parcel in self._parcels.values():
+            parcel.due_ns = now_ns
+        if not self.keeps:
+            self._frames.clear()
+            self._landed = self.next_number - leaving
+
+    def let_lost_go(self, now_ns: int) -> None:
+        """Without buffering: what left so long ago does not count any more."""
+        while not self.keeps and self._frames and self._frames[0].sent_ns + self._retry_most_ns <= now_ns:
+            self._landed = max(self._landed, self._frames.popleft().last + 1)
