@@ -171,7 +171,12 @@ class Overlay(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("abc"), loses_tail=st.booleans())
     def crash_and_start(self, name: str, loses_tail: bool) -> None:
+        """Whoever was connected with it hears that it is not, and then that it is again."""
         del self.machines[name]
+        beside = sorted({one if other == name else other for one, other in self.links if name in (one, other)})
+        self.bag = [frame for frame in self.bag if name not in frame[:2]]
+        for other in beside:
+            self.do(other, self.machines[other].disconnected(name, self.now_ns))
         self.timers.pop(name, None)
         self.syncs = [(other, token) for other, token in self.syncs if other != name]
         kept = dict(self.disks[name][0 if loses_tail else 1])
