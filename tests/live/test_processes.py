@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,58 @@ def test_what_is_accepted_while_a_broker_is_missed_for_longer_than_the_timeout_a
         assert sorted(got) == list(range(60))
 
     run(work(), within_s=120.0)
+
+
+@contextlib.contextmanager
+def small_file_system(directory: Path, size_mb: int) -> Iterator[None]:
+    """A file system of so many megabytes in a directory, if this machine lets us have one."""
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(directory)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all the room that there is in a file system."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4_096)):
+            pass
+
+
+def test_a_file_system_that_fills_and_empties_costs_time_and_no_event(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        supervisor = place.start("up", str(network.path))
+        await all_up(network)
+        got: Counter[Any] = Counter()
+        async with connect(place.address("a"), name="p") as p, connect(place.address("a"), name="s") as s:
+            await s.subscribe("n >= 0", callback=lambda event: got.update([event.attributes["n"]]))
+            await p.publish({"n": 1_000})  # what it says of itself is on disk
+            for round in range(3):
+                fill(place.directory / "store" / "filler")
+                outcomes = [await p.offer({"n": 100 * round + n}, payload=bytes(50_000)) for n in range(20)]
+                events = ["store full", "store has room again"]
+                await until(lambda: [e["event"] for e in place.logs()].count(events[0]) == round + 1)  # noqa: B023
+                assert not all(outcome.done() for outcome in outcomes)
+                (place.directory / "store" / "filler").unlink()
+                await asyncio.gather(*outcomes)
+                await until(lambda: [e["event"] for e in place.logs()].count(events[1]) == round + 1)  # noqa: B023
+            await until(lambda: len(got) == 61)
+        assert set(got.values()) == {1}
+        supervisor.terminate()
+        assert supervisor.wait(20) == 0
+
+    with small_file_system(place.directory / "store", 4):
+        try:
+            run(work(), within_s=120.0)
+        finally:
+            place.end()
 
 
 def test_a_broker_that_is_stopped_for_a_while_is_bypassed_or_waited_for_and_goes_on(place: Place) -> None:
