@@ -1,5 +1,6 @@
 """`tidings up` where things go wrong: interrupted while it starts, a port that is taken; and what its logs say."""
 
+import asyncio
 import io
 import os
 import signal
@@ -11,7 +12,10 @@ import msgspec
 import pytest
 from tests.live.conftest import Place, all_up, run, until
 
+from tidings.live._errors import BrokenError
+from tidings.live.broker._node import BrokerNode
 from tidings.live.operations._logs import Log
+from tidings.protocol.node import Preamble, prefixed
 
 
 def wait_for(path: Path) -> None:
@@ -83,3 +87,24 @@ def test_a_line_says_when_whatever_its_facts_are() -> None:
     assert line["address"] == "http://127.0.0.1:9/metrics"
     with pytest.raises(AssertionError, match="a name of the line's head"):
         log.info("metrics", at="somewhere")
+
+
+def test_a_broker_with_a_bug_stops_and_says_where(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not go on in a state that nobody knows."""
+
+    async def work() -> None:
+        log = io.StringIO()
+        node = BrokerNode(place.write("a"), "a", Log("a", stream=log))
+        task = asyncio.create_task(node.run())
+        await until(lambda: "serving" in log.getvalue())
+        monkeypatch.setattr(node.machine, "connected", lambda *_, **__: 1 // 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", place.ports["a"])
+        writer.write(b"".join(prefixed([msgspec.msgpack.encode(Preamble("client", "c"))])))
+        with pytest.raises(BrokenError, match="broker 'a' has stopped: ZeroDivisionError in test_serving"):
+            await task
+        writer.close()
+        lines = [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
+        (broken,) = [line for line in lines if line["event"] == "internal error"]
+        assert broken["why"] == "ZeroDivisionError: integer division or modulo by zero"
+
+    run(work())

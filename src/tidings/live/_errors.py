@@ -3,7 +3,11 @@
 from tidings.errors import TidingsError
 from tidings.protocol._errors import DeniedError
 
-__all__ = ["ConnectionLostError", "DeniedError", "StoreError", "StoreFullError"]
+__all__ = ["BrokenError", "ConnectionLostError", "DeniedError", "StoreError", "StoreFullError"]
+
+
+class BrokenError(TidingsError):
+    """Raised when a broker has stopped because of a bug of its own: please report it. What it promised is on disk."""
 
 
 class StoreError(TidingsError):

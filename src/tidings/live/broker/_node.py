@@ -20,13 +20,15 @@ import random
 import signal
 import ssl
 import time
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tidings.errors import TidingsError
-from tidings.live._errors import StoreError
+from tidings.live._errors import BrokenError, StoreError
 from tidings.live.broker._warming import warming
 from tidings.live.configuration._config import Network
 from tidings.live.operations._logs import Log
@@ -180,6 +182,7 @@ class BrokerNode:
             node,
             clock,
             on_effect=self._on_effect,
+            on_bug=self._stop_broken,
             tls=self._dialling_context,
             send_buffer_bytes=round(self.network.document.limits.send_buffer_kb * 1000),
         )
@@ -310,6 +313,16 @@ class BrokerNode:
         self.driver.node.is_deaf = True  # nothing that comes now can be promised
         self._stop.set()
 
+    def _stop_broken(self, error: Exception) -> None:
+        """Promise nothing more; what was promised is on disk, and the next life goes on with it."""
+        if self._failure is None:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            self.log.error("internal error", why=f"{type(error).__name__}: {error}", where=where)
+            self._failure = BrokenError(f"broker {self.name!r} has stopped: {type(error).__name__} in {where}: {error}")
+            self.driver.node.is_deaf = True
+            self._stop.set()
+
     async def _tick(self) -> None:
         while self.driver.tracer is not None:
             self.driver.tracer.tick()
@@ -330,8 +343,9 @@ class BrokerNode:
                 async with asyncio.timeout(self.network.document.network.drain_s):
                     while self._is_handing_over() and not node.is_deaf:
                         await asyncio.sleep(_POLL_S)
-        self.driver.tell(node.end, "the broker stops")
-        self.driver.flush()
+        with contextlib.suppress(Exception) if self._failure is not None else contextlib.nullcontext():
+            self.driver.tell(node.end, "the broker stops")
+            self.driver.flush()
         while self._failure is None and not (node.commits.is_idle or node.commits.is_full):
             await asyncio.sleep(_POLL_S)
         self.driver.stop()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
 from tidings.protocol import Acknowledged, EventId, Note, wire
+from tidings.protocol.node import value_of
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -134,9 +135,9 @@ class TraceWriter:
 
     def stored(self, writes: Mapping[str, bytes | None], now_ns: int) -> None:
         """Subscriptions are known by their place in the durable store."""
-        for key, value in writes.items():
+        for key, record in writes.items():
             if key.startswith("subscription/"):
-                self._subscriptions.note(key, value, now_ns)
+                self._subscriptions.note(key, None if record is None else value_of(record), now_ns)
 
     def tick(self) -> None:
         """Look at the links, and roll what is old enough."""

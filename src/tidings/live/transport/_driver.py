@@ -51,6 +51,7 @@ class Driver:
         clock: Clock,
         *,
         on_effect: Callable[[NodeEffect], None],
+        on_bug: Callable[[Exception], None] = lambda error: None,  # noqa: ARG005
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         send_buffer_bytes: int = SEND_BUFFER_BYTES,
     ) -> None:
@@ -60,6 +61,7 @@ class Driver:
         self.tracer: Tracer | None = None
         self.connections: dict[str, Connection] = {}
         self._on_effect = on_effect
+        self._on_bug = on_bug
         self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
         self._loop = asyncio.get_running_loop()
@@ -82,9 +84,13 @@ class Driver:
         return rest
 
     def tell(self, do: Callable[..., list[NodeEffect]], *what: Any, **more: Any) -> None:
-        """Call the node with the time."""
+        """Call the node with the time. That it raises is a bug of ours: nobody knows in which state it is then."""
         now_ns = self.clock.now_ns()
-        self._carry_out(do(*what, now_ns, **more), now_ns)
+        try:
+            self._carry_out(do(*what, now_ns, **more), now_ns)
+        except Exception as error:
+            self._on_bug(error)
+            raise
 
     def accept(self) -> Connection:
         """A connection that comes in, for a listener."""

@@ -16,7 +16,7 @@ from tidings.protocol.node._effects import (
 )
 from tidings.protocol.node._framing import FramingError, Splitter, joined, prefixed
 from tidings.protocol.node._node import GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
-from tidings.protocol.node._records import Opened, opened, sealed
+from tidings.protocol.node._records import Opened, opened, sealed, value_of
 
 __all__ = [
     "GRACE_NS",
@@ -50,4 +50,5 @@ __all__ = [
     "prefixed",
     "read_answer",
     "sealed",
+    "value_of",
 ]

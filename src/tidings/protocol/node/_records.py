@@ -20,7 +20,7 @@ import msgspec
 
 from tidings.protocol._errors import FormatError
 
-__all__ = ["CLOCKS", "FORMAT", "FORMAT_KEY", "Opened", "kinds_of", "opened", "sealed"]
+__all__ = ["CLOCKS", "FORMAT", "FORMAT_KEY", "Opened", "kinds_of", "opened", "sealed", "value_of"]
 
 FORMAT: Final = 2
 FORMAT_KEY: Final = "format"
@@ -46,12 +46,17 @@ def sealed(key: str, value: bytes) -> bytes:
     return crc32(value, crc32(key.encode(), _BEGIN)).to_bytes(_CRC_BYTES, "big") + value
 
 
+def value_of(record: bytes) -> bytes:
+    """The value in a record that this life has sealed."""
+    return record[_CRC_BYTES:]
+
+
 def opened(stored: Mapping[str, bytes]) -> Opened:
     """What a store holds, checked; FormatError if it is of a later version."""
     kept: dict[str, bytes] = {}
     damaged = []
     for key, record in stored.items():
-        value = record[_CRC_BYTES:]
+        value = value_of(record)
         if crc32(value, crc32(key.encode(), _BEGIN)).to_bytes(_CRC_BYTES, "big") == record[:_CRC_BYTES]:
             kept[key] = value
         else:
