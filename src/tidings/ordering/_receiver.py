@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tidings.errors import ConfigurationError
+from tidings.ordering._latches import Pool
 from tidings.ordering._policies import Policy
 from tidings.ordering._sequencer import Counts, Delivery, Sequencer
 from tidings.ordering._stamps import Stamp
@@ -57,6 +58,7 @@ class Receiver(Generic[T]):
         self.policy = policy
         self.evicted = 0
         self._wants = wants
+        self._pool = Pool()
         self._max_publishers = max_publishers
         self._idle_ns = idle_ns
         # The publisher that was silent for longest comes first.
@@ -92,7 +94,7 @@ class Receiver(Generic[T]):
         known = self._sequencers.get(publisher)
         if known is None:
             out += self._make_room(now_ns)
-            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants)
+            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants, pool=self._pool)
         else:
             sequencer = known[0]
         before_ns = sequencer.next_timer_ns

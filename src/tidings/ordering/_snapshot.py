@@ -25,6 +25,10 @@ class Snapshot(msgspec.Struct, Generic[T], frozen=True, kw_only=True, array_like
     differences: list[int]
     overtaken: bool
     overtaking: Overtaking
+    spread: float
+    late_ns: int
+    opened: int
+    arrived: int
     first: dict[int, tuple[int, int]]
     stepped_at: int
     step_over_ns: int
