@@ -31,6 +31,7 @@ from tidings.ordering._latches import (
     missing_of_usual_compiled,
     next_spread_compiled,
     overtaking_latch_compiled,
+    teaches_pool_compiled,
     would_violate_compiled,
 )
 from tidings.ordering._policies import PROBABILISTIC, STATIC, Rule
@@ -225,7 +226,7 @@ def _keep(pairs: Pairs, p: int, known: Overtaking) -> None:
     pair.lates, pair.burst, pair.squares, pair.episodes = known.lates, known.burst, known.squares, known.episodes
 
 
-@borrowing_inner
+@borrowing_step
 def _release_due(p: int, now: int, memory: Memory, out: Out) -> None:
     """Timers that have ended by now."""
     pair, mask, own = memory.pairs[p], memory.capacity - 1, p * memory.capacity
@@ -244,7 +245,7 @@ def _release_due(p: int, now: int, memory: Memory, out: Out) -> None:
         pair.waiting -= 1
 
 
-@borrowing_inner
+@borrowing_step
 def _take(
     rule: Rule,
     p: int,
@@ -358,7 +359,7 @@ def _sample(rule: Rule, p: int, n: int, size: int, left: int, now: int, memory: 
         pair.stepped_at, pair.step_over = n, now + rule.clock_step_ns
 
 
-@borrowing_inner
+@borrowing_step
 def _take_late(
     rule: Rule, p: int, n: int, stream: int, row: int, known: bool, limit: int, shares: bool, memory: Memory, out: Out
 ) -> None:
@@ -396,8 +397,9 @@ def _learn(rule: Rule, p: int, lasted: int, delta: int, violated: bool, shares: 
     is_new = pair.episodes == 0.0 or pair.clock - lasted >= pair.late
     pair.late = pair.clock
     took, gap = float(max(lasted, 1)), float(delta)
-    _keep(pairs, p, learn_compiled(_known(pairs, p), took, gap, violated, target, is_new))
-    if shares:
+    own = learn_compiled(_known(pairs, p), took, gap, violated, target, is_new)
+    _keep(pairs, p, own)
+    if shares and teaches_pool_compiled(own):
         spread = max(pair.spread, 1.0)
         for pool in range(len(pairs) - 2, len(pairs)):
             known = _known(pairs, pool)
@@ -479,7 +481,7 @@ def _hasten(offset: int, limit: int, p: int, memory: Memory) -> None:
         memory.held_until[own + ((head + offset) & mask)] = limit
 
 
-@borrowing_inner
+@borrowing_step
 def _insert(n: int, row: int, limit: int, p: int, memory: Memory) -> None:
     """Put a late event in its place before its successor, with which it leaves."""
     head, offset, mask, own = memory.pairs[p].head, memory.pairs[p].waiting, memory.capacity - 1, p * memory.capacity

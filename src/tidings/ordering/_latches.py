@@ -51,6 +51,8 @@ __all__ = [
     "next_spread_compiled",
     "overtaking_latch",
     "overtaking_latch_compiled",
+    "teaches_pool",
+    "teaches_pool_compiled",
     "would_violate",
     "would_violate_compiled",
 ]
@@ -76,7 +78,7 @@ LEARNT: Final = 200.0
 """Episodes after which hold and reach need no margin."""
 
 FADED: Final = 250.0
-"""Episodes after which a pair no longer asks what other pairs have needed."""
+"""Episodes after which a pair no longer asks what other pairs have needed; no fewer than LEARNT."""
 
 MOST_MARGIN: Final = 3.0
 """The margin after the first episodes, beyond the longest itself."""
@@ -86,6 +88,8 @@ FORGETTING: Final = 0.01
 
 POOL_KNOWN: Final = 20.0
 """Episodes of all pairs after which no pair's margin goes beyond what the pool says."""
+
+POOL_SHARE: Final = 8.0
 
 MOST_SPREADS: Final = 2.0
 """How many times the pooled multiple of its spread a pair may be held: spreads are estimates."""
@@ -149,6 +153,8 @@ def overtaking_latch(
     `scaled` is the pool in spreads.
     """
     hold, reach, episodes = own.hold_ns, own.reach_ns, pool.episodes
+    if own.episodes >= FADED:
+        return max(min(hold, reach - delta_ns), 0.0)
     times = 0.0
     if 0.0 < episodes < LEARNT:
         times = (1.0 + min(margin / episodes, MOST_MARGIN)) * (1.0 - episodes / (2.0 * LEARNT))
@@ -163,10 +169,9 @@ def overtaking_latch(
             most_hold = min(most_hold, max(own.longest_hold_ns, pool_hold, scaled_hold))
             most_reach = min(most_reach, max(own.longest_reach_ns, pool_reach, scaled_reach))
         hold, reach = max(hold, most_hold), max(reach, most_reach)
-    if own.episodes < FADED:
-        weight = 1.0 - own.episodes / FADED
-        hold += weight * max(min(pool_hold, MOST_SPREADS * scaled_hold) - hold, 0.0)
-        reach += weight * max(min(pool_reach, MOST_SPREADS * scaled_reach) - reach, 0.0)
+    weight = 1.0 - own.episodes / FADED
+    hold += weight * max(min(pool_hold, MOST_SPREADS * scaled_hold) - hold, 0.0)
+    reach += weight * max(min(pool_reach, MOST_SPREADS * scaled_reach) - reach, 0.0)
     return max(min(hold, reach - delta_ns), 0.0)
 
 
@@ -206,6 +211,11 @@ def learn(
     return Overtaking(hold, reach, violations, balance, longest_hold, longest_reach, lates, burst, squares, episodes)
 
 
+def teaches_pool(own: Overtaking) -> bool:
+    """Whether a late event is for the pool, too: of a pair that has taught much, one in POOL_SHARE is enough."""
+    return own.episodes < LEARNT or own.lates % POOL_SHARE == 0.0
+
+
 def would_violate(known: Overtaking, lasted_ns: float, delta_ns: float) -> bool:
     """Whether hold and reach, without margins, would have been too short for a late event."""
     return lasted_ns > min(known.hold_ns, known.reach_ns - delta_ns)
@@ -241,5 +251,6 @@ comes_in_stalls_compiled = borrowing_step(comes_in_stalls)
 learn_compiled = borrowing_step(learn)
 missing_of_usual_compiled = borrowing_step(missing_of_usual)
 next_spread_compiled = borrowing_step(next_spread)
+teaches_pool_compiled = borrowing_step(teaches_pool)
 overtaking_latch_compiled = borrowing_step(overtaking_latch)
 would_violate_compiled = borrowing_step(would_violate)

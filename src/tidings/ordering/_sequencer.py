@@ -44,6 +44,7 @@ from tidings.ordering._latches import (
     missing_of_usual,
     next_spread,
     overtaking_latch,
+    teaches_pool,
 )
 from tidings.ordering._policies import PROBABILISTIC, STATIC, Policy
 from tidings.ordering._snapshot import Snapshot
@@ -336,7 +337,7 @@ class Sequencer(Generic[T]):
         self._late_ns = now_ns
         lasted, delta, target = float(max(lasted_ns, 1)), float(delta_ns), self._rule.target
         self._overtaking = learn(self._overtaking, lasted, delta, violated, target, is_new)
-        if self._pool is not _NO_POOL:
+        if self._pool is not _NO_POOL and teaches_pool(self._overtaking):
             self._pool.learn(lasted, delta, max(self._spread, 1.0), target, is_new)
 
     def _take_late(self, item: T, number: int, until_ns: int, out: list[Delivery[T]]) -> None:
