@@ -186,12 +186,10 @@ def _replay(streams: Streams, policy: Policy, lasted: IntArray) -> Replayed:
     rows = streams.sequence.size
     delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
     counts = np.zeros((len(streams), len(COUNTS)), np.int64)
-    sizes = _table_sizes(streams) if policy.record else np.zeros(len(streams), np.int64)
-    groups, flags = _groups(streams, sizes if policy.record else None)
-    columns = Columns(*streams[:-1])
-    replay_streams(
-        policy.rule(), columns, groups, _memory(policy, groups, flags), Out(delivered, assessed, lasted, counts)
-    )
+    rule, columns = policy.rule(), Columns(*streams[:-1])
+    receiver = streams.receiver if rule.margin > 0.0 else np.zeros(0, np.int64)  # others teach the rest nothing
+    groups, flags = _groups(streams, receiver, _table_sizes(streams) if policy.record else None)
+    replay_streams(rule, columns, groups, _memory(policy, groups, flags), Out(delivered, assessed, lasted, counts))
     return Replayed(delivered, assessed, counts)
 
 
@@ -205,14 +203,14 @@ def _table_sizes(streams: Streams) -> IntArray:
     return sizes
 
 
-def _groups(streams: Streams, sizes: IntArray | None) -> tuple[Groups, int]:
+def _groups(streams: Streams, receiver: IntArray, sizes: IntArray | None) -> tuple[Groups, int]:
     """Who learns from whom, and how many flags the largest group needs."""
     nothing, count = np.zeros(0, np.int64), len(streams)
-    if not streams.receiver.size or not count:
+    if not receiver.size:
         alone = Groups(np.arange(count + 1), nothing, nothing, nothing, nothing, nothing)
         return alone, 0 if sizes is None else int(sizes.max(initial=0))
-    members = np.argsort(streams.receiver, kind="stable").astype(np.int64)
-    owner = streams.receiver[members]
+    members = np.argsort(receiver, kind="stable").astype(np.int64)
+    owner = receiver[members]
     firsts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     within = np.arange(count) - np.repeat(firsts, np.diff(np.append(firsts, count)))
     starts = np.append(np.flatnonzero(within % MOST_SHARING == 0), count).astype(np.int64)
@@ -269,6 +267,8 @@ def _check(streams: Streams, policy: Policy) -> None:
         raise InputError("streams: sequence, departure_ns, previous_departure_ns and arrival_ns differ in length")
     if streams.until_ns.size not in (0, rows):
         raise InputError(f"streams: until_ns has {streams.until_ns.size} rows, sequence {rows}")
+    if streams.receiver.size not in (0, len(streams)):
+        raise InputError(f"streams: receiver names {streams.receiver.size} of {len(streams)} streams")
     if rows and int(streams.sequence.min()) < 0:
         raise InputError(f"streams: sequence {int(streams.sequence.min())} is negative; sequences count from 0")
     if policy.record and rows:

@@ -25,11 +25,11 @@ class Snapshot(msgspec.Struct, Generic[T], frozen=True, kw_only=True, array_like
     differences: list[int]
     overtaken: bool
     overtaking: Overtaking
-    spread: float
-    late_ns: int
-    opened: int
-    arrived: int
     first: dict[int, tuple[int, int]]
     stepped_at: int
     step_over_ns: int
     counts: list[int]
+    spread: float = 0.0  # this and the rest: not known to the first versions
+    late_ns: int = 0
+    opened: int = 0
+    arrived: int = 0
