@@ -258,83 +258,127 @@ def _take(
     out: Out,
 ) -> None:
     """One arrival of one pair; timers that end before it come first."""
-    pair, mask, own = memory.pairs[p], memory.capacity - 1, p * memory.capacity
-    slot, counts = p * WINDOW, out.counts
+    pair, slot = memory.pairs[p], p * WINDOW
     now, n, left = columns.arrival[row], columns.sequence[row], columns.departure[row]
     if now < pair.clock:
-        for offset in range(pair.waiting):
-            memory.held_due[own + ((pair.head + offset) & mask)] -= pair.clock - now
-            memory.held_until[own + ((pair.head + offset) & mask)] -= pair.clock - now
-        pair.clock = now
+        _turn_clock(p, now, memory)
     _release_due(p, now, memory, out)
     pair.clock = now
-    counts[stream, RECEIVED] += 1
+    out.counts[stream, RECEIVED] += 1
     out.assessed[row] = 0
     difference = (now - pair.base_came) - (left - pair.base_left)
-    delta = max(left - columns.previous[row], 0)
     if pair.begun and n <= pair.base and not (n == pair.base and left == pair.base_left):
         straggler = n < pair.stepped_at and now < pair.step_over
         if not straggler and (left > pair.base_left or difference > rule.clock_step_ns):
-            counts[stream, RESTARTS] += 1
-            for offset in range(pair.waiting):
-                out.delivered[memory.held_row[own + ((pair.head + offset) & mask)]] = now
-            pair.waiting = 0
-            _forget_window(p, memory)
-            pair.begun = 0
+            out.counts[stream, RESTARTS] += 1
+            _flush(p, memory, out)
     if not pair.begun:
-        pair.begun = 1
-        pair.base, pair.base_left, pair.base_came = n, left, now
-        pair.frontier = pair.highest = pair.opened = n
-        pair.arrived, pair.stepped_at = 1, NOTHING
-        memory.received[slot + n % WINDOW] = memory.resolved[slot + n % WINDOW] = n
-        memory.first_arrival[slot + n % WINDOW], memory.first_delta[slot + n % WINDOW] = now, delta
+        _begin_stream(p, row, columns, memory)
         out.delivered[row] = now
         return
     known = n > pair.base - WINDOW
     if n <= pair.base and (memory.received[slot + n % WINDOW] == n if known else _is_held(n, p, memory)):
-        counts[stream, DUPLICATES] += 1
+        out.counts[stream, DUPLICATES] += 1
         out.delivered[row] = DROPPED
         return
-    limit = columns.until[row] if len(columns.until) > 0 else END_NS
-    earliest, missing, open_ = max(n - rule.record, 0), NOTHING, 0
     pair.arrived += 1
+    missing, open_ = NOTHING, 0
     if known:
         _sample(rule, p, n, abs(difference), left, now, memory)
         memory.received[slot + n % WINDOW] = n
-        start = groups.flag_starts[stream] if len(groups.flag_starts) > 0 else 0
-        lowest = max(earliest, pair.frontier + 1, max(pair.base, n) - WINDOW + 1)
-        missing, open_ = _read_record(n, lowest, slot, start, memory)
+        flag = groups.flag_starts[stream] if len(groups.flag_starts) > 0 else 0
+        lowest = max(n - rule.record, 0, pair.frontier + 1, max(pair.base, n) - WINDOW + 1)
+        missing, open_ = _read_record(n, lowest, slot, flag, memory)
         memory.resolved[slot + n % WINDOW] = n
     if n > pair.base:
-        latch = 0
-        if n != pair.base + 1:
-            if rule.kind == STATIC:
-                latch = rule.latch_ns
-            elif earliest == n or missing != NOTHING or earliest > pair.base + 1:
-                if earliest < n:
-                    since = columns.table_starts[stream] + (missing if missing != NOTHING else earliest)
-                    delta = max(left - columns.table_departure[since], 0)
-                latch = _latch(rule, p, n, delta, open_, limit, memory)
-        out.assessed[row] = latch
-        counts[stream, ASSESSED] += latch
-        memory.first_arrival[slot + n % WINDOW], memory.first_delta[slot + n % WINDOW] = now, delta
-        pair.base, pair.base_left, pair.base_came = n, left, now
-        place = own + ((pair.head + pair.waiting) & mask)
-        memory.held_sequence[place], memory.held_due[place], memory.held_row[place] = n, now + latch, row
-        _hasten(pair.waiting, limit, p, memory)
-        pair.waiting += 1
+        _take_next(rule, p, stream, row, missing, open_, columns, memory, out)
     else:
+        limit = columns.until[row] if len(columns.until) > 0 else END_NS
         _take_late(rule, p, n, stream, row, known, limit, shares, memory, out)
+    _release_now(rule, p, stream, memory, out)
+
+
+@borrowing_inner
+def _turn_clock(p: int, now: int, memory: Memory) -> None:
+    """The receiver's clock went back: what is held keeps the wait it had left."""
+    pair, mask, own = memory.pairs[p], memory.capacity - 1, p * memory.capacity
+    for offset in range(pair.waiting):
+        memory.held_due[own + ((pair.head + offset) & mask)] -= pair.clock - now
+        memory.held_until[own + ((pair.head + offset) & mask)] -= pair.clock - now
+    pair.clock = now
+
+
+@borrowing_inner
+def _flush(p: int, memory: Memory, out: Out) -> None:
+    """The publisher began again: what is held leaves, and the window is forgotten."""
+    pair, mask, own = memory.pairs[p], memory.capacity - 1, p * memory.capacity
+    for offset in range(pair.waiting):
+        out.delivered[memory.held_row[own + ((pair.head + offset) & mask)]] = pair.clock
+    pair.waiting = pair.begun = 0
+    _forget_window(p, memory)
+
+
+@borrowing_inner
+def _begin_stream(p: int, row: int, columns: Columns, memory: Memory) -> None:
+    pair, n, left = memory.pairs[p], columns.sequence[row], columns.departure[row]
+    place = p * WINDOW + n % WINDOW
+    pair.begun = pair.arrived = 1
+    pair.base, pair.base_left, pair.base_came = n, left, pair.clock
+    pair.frontier = pair.highest = pair.opened = n
+    pair.stepped_at = NOTHING
+    memory.received[place] = memory.resolved[place] = n
+    memory.first_arrival[place], memory.first_delta[place] = pair.clock, max(left - columns.previous[row], 0)
+
+
+@borrowing_step
+def _take_next(
+    rule: Rule,
+    p: int,
+    stream: int,
+    row: int,
+    missing: int,
+    open_: int,
+    columns: Columns,
+    memory: Memory,
+    out: Out,
+) -> None:
+    """A number higher than all before: held for its latch, which is 0 without a gap."""
+    pair, n, left = memory.pairs[p], columns.sequence[row], columns.departure[row]
+    limit = columns.until[row] if len(columns.until) > 0 else END_NS
+    earliest, latch = max(n - rule.record, 0), 0
+    delta = max(left - columns.previous[row], 0)
+    if n != pair.base + 1:
+        if rule.kind == STATIC:
+            latch = rule.latch_ns
+        elif earliest == n or missing != NOTHING or earliest > pair.base + 1:
+            if earliest < n:
+                since = columns.table_starts[stream] + (missing if missing != NOTHING else earliest)
+                delta = max(left - columns.table_departure[since], 0)
+            latch = _latch(rule, p, n, delta, open_, limit, memory)
+    out.assessed[row] = latch
+    out.counts[stream, ASSESSED] += latch
+    place = p * WINDOW + n % WINDOW
+    memory.first_arrival[place], memory.first_delta[place] = pair.clock, delta
+    pair.base, pair.base_left, pair.base_came = n, left, pair.clock
+    place = p * memory.capacity + ((pair.head + pair.waiting) & (memory.capacity - 1))
+    memory.held_sequence[place], memory.held_due[place], memory.held_row[place] = n, pair.clock + latch, row
+    _hasten(pair.waiting, limit, p, memory)
+    pair.waiting += 1
+
+
+@borrowing_step
+def _release_now(rule: Rule, p: int, stream: int, memory: Memory, out: Out) -> None:
+    """Let the first in line go for as long as it may, at the time of an arrival."""
+    pair, mask, own = memory.pairs[p], memory.capacity - 1, p * memory.capacity
     while pair.waiting > 0:
         _advance_frontier(p, memory)
         place = own + (pair.head & mask)
-        if memory.held_sequence[place] > pair.frontier and (
-            min(memory.held_due[place], memory.held_until[place]) > now
-        ):
+        leaves = min(memory.held_due[place], memory.held_until[place])
+        if memory.held_sequence[place] > pair.frontier and leaves > pair.clock:
             if pair.waiting <= rule.max_held:
                 break
-            counts[stream, FORCED] += 1
-        out.delivered[memory.held_row[place]] = now
+            out.counts[stream, FORCED] += 1
+        out.delivered[memory.held_row[place]] = pair.clock
         pair.highest = memory.held_sequence[place]
         pair.frontier = max(pair.frontier, pair.highest)
         pair.head += 1

@@ -2,7 +2,7 @@
 
 `Receiver` keeps one `Sequencer` per publisher, bounded: at most `max_publishers`, and none that was silent for
 `idle_ns`; who has to go first delivers what it holds. It knows no clock: time comes in with every call, and
-`next_timer_ns` says when to come back.
+`next_timer_ns` says when to come back. What the late events of one publisher teach, the others start with (`Pool`).
 
 `OrderedReceiver` owns the clock and the timer, and calls the application back, in order. It wraps any client that
 calls a function for each message: give it the messages with their stamps, and it calls your function instead. Timers

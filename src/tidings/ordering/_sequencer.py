@@ -24,8 +24,11 @@ Clocks and restarts:
   departure went back (or such a difference), lower numbers are stragglers from before the step, not a restart.
 - If the receiver's own clock goes back, what is held keeps the wait it had left.
 
-Memory is bounded: `samples` differences, WINDOW bits twice (for quantiles also WINDOW pairs of times), `max_held`
-events; one more lets the first in line go.
+Learning (`_latches`): a late event teaches the pair, and the pool that it shares with its receiver's other pairs, if it
+was given one. The latch of a policy that learns follows the deadline of the event.
+
+Memory is bounded: `samples` differences, WINDOW bits twice (for policies that learn also WINDOW pairs of times),
+`max_held` events; one more lets the first in line go.
 """
 
 from collections import deque
