@@ -17,8 +17,11 @@ the targets are 2 microseconds compiled and 20 live.
   Its limit is a plain read by Spark of the columns that it needs, all rows of both tables, into nothing. That is wall
   time, the better of two. Fifty publishers send what twenty of 250 subscriptions want, 2 % of it lost.
 
-Options: ``BENCH_SIZES=100000`` for other numbers of deliveries on Spark, ``BENCH_MASTER=local[2]``, and
-``BENCH_PARTS=spark`` for some of the parts (compiled, live, spark).
+- `delays`: what ours put in order on delays that they were not tuned to, and for what hold (`ordering_delays`).
+
+Options: ``BENCH_SIZES=100000`` for other numbers of deliveries on Spark, ``BENCH_MASTER=local[2]``,
+``BENCH_PARTS=spark`` for some of the parts (compiled, live, delays, spark), ``BENCH_SEEDS=1,2,3`` and
+``BENCH_SETS=umts,lte`` for some of the delays, ``BENCH_DATA`` for where the measured ones are.
 """
 
 import heapq
@@ -33,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.ordering_delays import print_outcomes
 from tidings.model.filters import Filter
 from tidings.model.trace import TABLES, publications
 from tidings.ordering import OrderedReceiver, Policy, Stamp, Stamper, Streams, SummaryMatcher, replay
@@ -48,7 +52,7 @@ SEED = 11
 WINDOW = 64
 COMPILED_TARGET_US = 2.0
 LIVE_TARGET_US = 20.0
-PARTS = os.environ.get("BENCH_PARTS", "compiled,live,spark").split(",")
+PARTS = os.environ.get("BENCH_PARTS", "compiled,live,delays,spark").split(",")
 SPARK_SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "100000,1000000,10000000").split(","))
 SPARK_MASTER = os.environ.get("BENCH_MASTER")
 SPARK_POLICIES = (
@@ -264,9 +268,16 @@ def spark_part() -> None:
 
 
 def main() -> None:
-    for part, run in (("compiled", compiled_part), ("live", live_part), ("spark", spark_part)):
+    parts = (("compiled", compiled_part), ("live", live_part), ("delays", delays_part), ("spark", spark_part))
+    for part, run in parts:
         if part in PARTS:
             run()
+
+
+def delays_part() -> None:
+    seeds = [int(seed) for seed in os.environ.get("BENCH_SEEDS", "101,102,103").split(",")]
+    names = os.environ.get("BENCH_SETS")
+    print_outcomes(seeds, names.split(",") if names else None)
 
 
 def compiled_part() -> None:

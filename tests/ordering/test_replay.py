@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tidings.errors import InputError
-from tidings.ordering import Policy, Streams, optimal_static_latch, replay
+from tidings.ordering import Policy, Streams, _replay, optimal_static_latch, replay
 
 MS = 1_000_000
 
@@ -88,6 +88,17 @@ def test_one_stream_alone_is_what_it_is_among_others() -> None:
             assert (found.counts[0] == together[name].counts[stream]).all()
 
 
+def test_a_receiver_of_very_many_publishers_learns_from_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = make_streams(6, readers=5)
+    policies = [Policy.parse(name) for name in ("P-0.05-5", "ours-record", "ours-quantile")]
+    some = replay(streams.shared_by(np.array([0, 0, 1, 1, 2])), policies)
+    every = replay(streams.shared_by(np.zeros(5, np.int64)), policies)
+    monkeypatch.setattr(_replay, "MOST_SHARING", 2)
+    for name, found in replay(streams.shared_by(np.zeros(5, np.int64)), policies).items():
+        assert (found.delivered_ns == some[name].delivered_ns).all()
+        assert (found.delivered_ns == every[name].delivered_ns).all() == name.startswith("P")
+
+
 def test_an_empty_stream_and_one_without_events() -> None:
     streams = Streams.of_one_stream(sequence=[], departure_ns=[], arrival_ns=[], previous_departure_ns=[])
     found = replay(streams, [Policy.parse("ours-record")])["ours-record"]
@@ -99,6 +110,8 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     policy = [Policy.parse("P-0.05-5")]
     with pytest.raises(InputError, match="differ in length"):
         replay(Streams.of_one_stream(sequence=[0], departure_ns=[], arrival_ns=[0], previous_departure_ns=[0]), policy)
+    with pytest.raises(InputError, match="receiver names 1 of 3"):
+        replay(make_streams(1).shared_by(np.zeros(1, np.int64)), policy)
     with pytest.raises(InputError, match="negative"):
         replay(
             Streams.of_one_stream(sequence=[-1], departure_ns=[0], arrival_ns=[0], previous_departure_ns=[0]), policy

@@ -1,12 +1,13 @@
 """What holds for every stream: once each, in order, nothing forgotten, nothing without bound."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.errors import ConfigurationError
-from tidings.ordering import WINDOW, Delivery, Policy, RecordEntry, Sequencer, Stamp
+from tidings.ordering import WINDOW, Delivery, Policy, RecordEntry, Sequencer, Snapshot, Stamp
 
 MS = 1_000_000
 NAMES = ["P-0.05-0", "P-0.05-5", "P-0.2-25", "CST-30", "ours-record", "ours-quantile"]
@@ -212,6 +213,28 @@ def test_every_event_leaves_in_time(delays_ns: list[int], name: str, patience_ms
         check(sequencer.receive(sent.sequence, sent, arrival_ns, until_ns=until_ns[sent.sequence]), arrival_ns)
     while (timer_ns := sequencer.next_timer_ns) is not None:
         check(sequencer.advance(timer_ns), timer_ns)
+
+
+@pytest.mark.parametrize("name", ["P-0.05-5", "ours-record", "ours-quantile"])
+def test_one_that_is_stored_and_taken_up_again_goes_on_as_if_nothing_had_been(name: str) -> None:
+    policy = Policy.parse(name)
+    rng = np.random.default_rng(21)
+    left = np.cumsum(rng.exponential(5.0, 1500) * MS).astype(np.int64)
+    came = left + (rng.exponential(2.0, left.size) * MS).astype(np.int64)
+    for begin in range(100, 1500, 200):  # what is sent by one of two paths stands still for a while
+        stuck = begin + np.flatnonzero(rng.random(60) < 0.5)
+        came[stuck] = came[stuck].max() + np.arange(stuck.size)
+    kept: Sequencer[int] = Sequencer(policy)
+    moved: Sequencer[int] = Sequencer(policy)
+    for count, n in enumerate(np.argsort(came, kind="stable").tolist()):
+        if n % 5:
+            sent = Stamp(sequence=n, departure_ns=int(left[n]), previous_departure_ns=int(left[max(n - 1, 0)]))
+            if count % 7 == 0:
+                state = msgspec.msgpack.decode(msgspec.msgpack.encode(moved.snapshot()), type=Snapshot[int])
+                moved = Sequencer.restored(policy, state)
+            assert kept.receive(n, sent, int(came[n])) == moved.receive(n, sent, int(came[n]))
+            assert (kept.assessed_ns, kept.next_timer_ns) == (moved.assessed_ns, moved.next_timer_ns)
+    assert kept.counts.out_of_order > 100
 
 
 def test_quantiles_hold_their_target() -> None:

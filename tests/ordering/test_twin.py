@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tidings.ordering import Policy, RecordEntry, Sequencer, Stamp, Streams, replay
+from tidings.ordering import Policy, Receiver, RecordEntry, Sequencer, Stamp, Streams, replay
 from tidings.ordering._kernels import COUNTS
 
 POLICIES = ("P-0.05-0", "P-0.05-5", "P-0.2-25", "CST-2", "CST-0", "ours-record", "ours-quantile", "Q-0.6")
@@ -121,6 +121,96 @@ def test_the_kernel_and_the_state_machine_decide_alike(name: str, late: str) -> 
             seen[key] += value
     # The streams are worth comparing: everything that can happen does.
     assert min(seen[key] for key in ("out_of_order", "violations", "duplicates", "restarts", "forgotten")) > 0
+
+
+def shared_streams(rng: np.random.Generator) -> Streams:
+    """Four receivers of five publishers each, all at the same time: stalls, loss, copies, tables of their own."""
+    columns, tables, wanted = [], [], []
+    for _ in range(20):
+        events = int(rng.integers(50, 400))
+        departure = np.cumsum(rng.exponential(rng.choice([1.0, 5.0]), events) * MS).astype(np.int64)
+        delay = rng.choice([0.5, 5.0]) * rng.exponential(1.0, events)
+        if rng.random() < 0.5:  # half of what is sent within some time comes when that is over
+            begin = departure[rng.integers(events)]
+            over = begin + int(rng.integers(50, 500)) * MS
+            stuck = (departure >= begin) & (departure < over) & (rng.random(events) < 0.5)
+            delay = np.where(stuck, (over - departure) / MS + delay / 10.0, delay)
+        arrival = departure + (delay * MS).astype(np.int64)
+        matches = rng.random(events) < rng.choice([0.3, 0.8])
+        sequence = np.flatnonzero(matches & (rng.random(events) > 0.02))
+        sequence = np.concatenate([sequence, sequence[:2]])
+        sequence = sequence[np.argsort(arrival[sequence], kind="stable")]
+        columns.append((sequence, departure[sequence], departure[np.maximum(sequence - 1, 0)], arrival[sequence]))
+        tables.append(departure)
+        wanted.append(np.flatnonzero(matches))
+    starts, table_starts, wanted_starts = (
+        np.concatenate([[0], np.cumsum([part.size for part in parts])]).astype(np.int64)
+        for parts in ([column[0] for column in columns], tables, wanted)
+    )
+    came = np.concatenate([column[3] for column in columns])
+    return Streams(
+        starts,
+        *(np.concatenate([column[k] for column in columns]).astype(np.int64) for k in range(4)),
+        table_starts=table_starts[:-1],
+        table_departure_ns=np.concatenate(tables),
+        wanted_starts=wanted_starts,
+        wanted=np.concatenate(wanted),
+        until_ns=_limits(rng, came),
+        receiver=rng.permutation(np.repeat(np.arange(4), 5)),
+    )
+
+
+def receive_plainly(streams: Streams, receiver: int, policy: Policy) -> dict[int, int]:
+    """A Receiver over the arrivals of all its publishers, with every timer on time: by row, when it was delivered."""
+    own = np.flatnonzero(streams.receiver == receiver)
+    stream = np.repeat(np.arange(len(streams)), np.diff(streams.starts))
+    wanted = {
+        int(one): set(streams.wanted[streams.wanted_starts[one] : streams.wanted_starts[one + 1]].tolist())
+        for one in own
+    }
+
+    def wants(summary: bytes) -> bool:
+        one, number = divmod(int.from_bytes(summary, "big"), 2**32)
+        return number in wanted[one]
+
+    plain: Receiver[int] = Receiver(policy, wants)
+    rows = np.flatnonzero(np.isin(stream, own))
+    delivered = {}
+    for row in rows[np.argsort(streams.arrival_ns[rows], kind="stable")].tolist():
+        one, now_ns, number = int(stream[row]), int(streams.arrival_ns[row]), int(streams.sequence[row])
+        while (timer := plain.next_timer_ns) is not None and timer <= now_ns:
+            delivered |= {delivery.item: timer for delivery in plain.advance(timer)}
+        table = streams.table_departure_ns[streams.table_starts[one] :]
+        stamp = Stamp(
+            sequence=number,
+            departure_ns=int(streams.departure_ns[row]),
+            previous_departure_ns=int(streams.previous_departure_ns[row]),
+            record=tuple(
+                RecordEntry((one * 2**32 + other).to_bytes(16, "big"), int(table[other]))
+                for other in range(number - 1, max(number - policy.record, 0) - 1, -1)
+            ),
+        )
+        left = plain.receive(str(one), row, stamp, now_ns, until_ns=int(streams.until_ns[row]))
+        delivered |= {delivery.item: now_ns for delivery in left}
+    while (timer := plain.next_timer_ns) is not None:
+        delivered |= {delivery.item: timer for delivery in plain.advance(timer)}
+    return delivered
+
+
+@pytest.mark.parametrize("name", ["P-0.05-5", "ours-record", "ours-quantile", "Q-0.6"])
+def test_the_kernel_and_a_receiver_of_many_publishers_decide_alike(name: str) -> None:
+    policy = Policy.parse(name)
+    shared = 0
+    for seed in range(4):
+        streams = shared_streams(np.random.default_rng([5, seed]))
+        found = replay(streams, [policy])[name].delivered_ns
+        delivered = {}
+        for receiver in range(4):
+            delivered |= receive_plainly(streams, receiver, policy)
+        assert {row: int(found[row]) for row in np.flatnonzero(found >= 0)} == delivered
+        alone = replay(streams.shared_by(np.zeros(0, np.int64)), [policy])[name].delivered_ns
+        shared += int((alone != found).sum())
+    assert (shared > 100) == name.startswith(("ours", "Q"))  # and it matters whose they are
 
 
 def test_a_full_queue_lets_the_first_go_alike() -> None:

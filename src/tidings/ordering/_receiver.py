@@ -2,7 +2,7 @@
 
 `Receiver` keeps one `Sequencer` per publisher, bounded: at most `max_publishers`, and none that was silent for
 `idle_ns`; who has to go first delivers what it holds. It knows no clock: time comes in with every call, and
-`next_timer_ns` says when to come back.
+`next_timer_ns` says when to come back. What the late events of one publisher teach, the others start with (`Pool`).
 
 `OrderedReceiver` owns the clock and the timer, and calls the application back, in order. It wraps any client that
 calls a function for each message: give it the messages with their stamps, and it calls your function instead. Timers
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tidings.errors import ConfigurationError
+from tidings.ordering._latches import Pool
 from tidings.ordering._policies import Policy
 from tidings.ordering._sequencer import Counts, Delivery, Sequencer
 from tidings.ordering._stamps import Stamp
@@ -57,6 +58,7 @@ class Receiver(Generic[T]):
         self.policy = policy
         self.evicted = 0
         self._wants = wants
+        self._pool = Pool()
         self._max_publishers = max_publishers
         self._idle_ns = idle_ns
         # The publisher that was silent for longest comes first.
@@ -92,7 +94,7 @@ class Receiver(Generic[T]):
         known = self._sequencers.get(publisher)
         if known is None:
             out += self._make_room(now_ns)
-            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants)
+            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants, pool=self._pool)
         else:
             sequencer = known[0]
         before_ns = sequencer.next_timer_ns

@@ -14,16 +14,20 @@ lasted, and that is found in one pass (`overtaken_ns`).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tidings.errors import InputError
-from tidings.ordering._kernels import COUNTS, IntArray, replay_streams
+from tidings.ordering._kernels import COUNTS, PAIR, WINDOW, Columns, Groups, IntArray, Memory, Out, replay_streams
 from tidings.ordering._policies import Policy
 
 __all__ = ["Replayed", "Streams", "optimal_static_latch", "overtaken_ns", "replay"]
+
+MOST_SHARING: Final = 256
+"""The pairs of a receiver that learn from each other; if there are more, so many at a time do."""
 
 
 class Streams(NamedTuple):
@@ -32,7 +36,8 @@ class Streams(NamedTuple):
     `table_departure_ns[table_starts[i] + n]` is when the publisher of stream i sent event n; the numbers
     `wanted[wanted_starts[i]:wanted_starts[i + 1]]` are those of the events whose summaries match the subscription, in
     any order. Policies without a record read neither, and both may then be empty. `until_ns` is by row when an event
-    has to be delivered at the latest, if it is held; empty if there is no such time.
+    has to be delivered at the latest, if it is held; empty if there is no such time. `receiver` is by stream whose it
+    is: the streams of a receiver learn from each other, as in `Receiver`; empty if each is alone, as in `Sequencer`.
     """
 
     starts: IntArray
@@ -45,6 +50,7 @@ class Streams(NamedTuple):
     wanted_starts: IntArray
     wanted: IntArray
     until_ns: IntArray = np.zeros(0, np.int64)
+    receiver: IntArray = np.zeros(0, np.int64)
 
     @classmethod
     def of_one_publisher(
@@ -105,7 +111,11 @@ class Streams(NamedTuple):
 
     def held_until(self, until_ns: IntArray) -> "Streams":
         """The same streams, no event of which is held beyond its time."""
-        return Streams(*self[:-1], until_ns=until_ns)
+        return Streams(*self[:9], until_ns=until_ns, receiver=self.receiver)
+
+    def shared_by(self, receiver: IntArray) -> "Streams":
+        """The same streams; those with the same receiver learn from each other."""
+        return Streams(*self[:10], receiver=receiver)
 
     def __len__(self) -> int:
         """How many streams there are."""
@@ -171,15 +181,84 @@ def optimal_static_latch(
     return high
 
 
-def _replay(streams: Streams, policy: Policy, overtaken: IntArray) -> Replayed:
+def _replay(streams: Streams, policy: Policy, lasted: IntArray) -> Replayed:
     _check(streams, policy)
     rows = streams.sequence.size
     delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
     counts = np.zeros((len(streams), len(COUNTS)), np.int64)
-    longest = max(int(column.max()) + 1 if column.size else 0 for column in (streams.sequence, streams.wanted))
-    flags = np.zeros(longest if policy.record else 0, np.bool_)
-    replay_streams(policy.rule(), *streams, flags, delivered, assessed, overtaken, counts)
+    rule, columns = policy.rule(), Columns(*streams[:-1])
+    receiver = streams.receiver if rule.margin > 0.0 else np.zeros(0, np.int64)  # others teach the rest nothing
+    groups, flags = _groups(streams, receiver, _table_sizes(streams) if policy.record else None)
+    replay_streams(rule, columns, groups, _memory(policy, groups, flags), Out(delivered, assessed, lasted, counts))
     return Replayed(delivered, assessed, counts)
+
+
+def _table_sizes(streams: Streams) -> IntArray:
+    """Of each stream, how many numbers its flags run over."""
+    sizes = np.zeros(len(streams), np.int64)
+    for starts, numbers in ((streams.starts, streams.sequence), (streams.wanted_starts, streams.wanted)):
+        used = np.diff(starts) > 0
+        if used.any():
+            sizes[used] = np.maximum(sizes[used], np.maximum.reduceat(numbers, starts[:-1][used]) + 1)
+    return sizes
+
+
+def _groups(streams: Streams, receiver: IntArray, sizes: IntArray | None) -> tuple[Groups, int]:
+    """Who learns from whom, and how many flags the largest group needs."""
+    nothing, count = np.zeros(0, np.int64), len(streams)
+    if not receiver.size:
+        alone = Groups(np.arange(count + 1), nothing, nothing, nothing, nothing, nothing)
+        return alone, 0 if sizes is None else int(sizes.max(initial=0))
+    members = np.argsort(receiver, kind="stable").astype(np.int64)
+    owner = receiver[members]
+    firsts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    within = np.arange(count) - np.repeat(firsts, np.diff(np.append(firsts, count)))
+    starts = np.append(np.flatnonzero(within % MOST_SHARING == 0), count).astype(np.int64)
+    place_of, group_of = np.empty(count, np.int64), np.empty(count, np.int64)
+    group_of[members] = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    place_of[members] = within % MOST_SHARING
+    stream = np.repeat(np.arange(count), np.diff(streams.starts))
+    # A stream's rows stay in their order even if its receiver's clock was set back.
+    time_ns = _rising(streams.arrival_ns, streams.starts)
+    rows = np.lexsort((time_ns, group_of[stream])).astype(np.int64)
+    row_starts = np.searchsorted(group_of[stream][rows], np.arange(starts.size)).astype(np.int64)
+    flag_starts, flags = nothing, 0
+    if sizes is not None:
+        before = np.cumsum(sizes[members]) - sizes[members]
+        flag_starts = np.empty(count, np.int64)
+        flag_starts[members] = before - np.repeat(before[starts[:-1]], np.diff(starts))
+        flags = int((flag_starts + sizes).max())
+    return Groups(starts, members, row_starts, rows, place_of[stream], flag_starts), flags
+
+
+def _rising(arrival_ns: IntArray, starts: IntArray) -> IntArray:
+    """The arrivals, each at least that before it in its stream."""
+    rising = arrival_ns.copy()
+    if (np.diff(arrival_ns) < 0).sum() >= np.count_nonzero(np.diff(starts)):
+        for start, stop in pairwise(starts.tolist()):
+            np.maximum.accumulate(rising[start:stop], out=rising[start:stop])
+    return rising
+
+
+def _memory(policy: Policy, groups: Groups, flags: int) -> Memory:
+    most = int(np.diff(groups.starts).max(initial=1))
+    capacity = 1 << (policy.max_held + 1).bit_length()
+    received, resolved, first_arrival, first_delta = (np.empty(most * WINDOW, np.int64) for _ in range(4))
+    held_sequence, held_due, held_until, held_row = (np.empty(most * capacity, np.int64) for _ in range(4))
+    return Memory(
+        capacity=capacity,
+        pairs=np.zeros(most + 2, PAIR),
+        received=received,
+        resolved=resolved,
+        first_arrival=first_arrival,
+        first_delta=first_delta,
+        held_sequence=held_sequence,
+        held_due=held_due,
+        held_until=held_until,
+        held_row=held_row,
+        ring=np.empty(most * policy.samples, np.int64),
+        flags=np.zeros(flags, np.bool_),
+    )
 
 
 def _check(streams: Streams, policy: Policy) -> None:
@@ -188,6 +267,8 @@ def _check(streams: Streams, policy: Policy) -> None:
         raise InputError("streams: sequence, departure_ns, previous_departure_ns and arrival_ns differ in length")
     if streams.until_ns.size not in (0, rows):
         raise InputError(f"streams: until_ns has {streams.until_ns.size} rows, sequence {rows}")
+    if streams.receiver.size not in (0, len(streams)):
+        raise InputError(f"streams: receiver names {streams.receiver.size} of {len(streams)} streams")
     if rows and int(streams.sequence.min()) < 0:
         raise InputError(f"streams: sequence {int(streams.sequence.min())} is negative; sequences count from 0")
     if policy.record and rows:

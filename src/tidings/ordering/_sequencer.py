@@ -24,8 +24,11 @@ Clocks and restarts:
   departure went back (or such a difference), lower numbers are stragglers from before the step, not a restart.
 - If the receiver's own clock goes back, what is held keeps the wait it had left.
 
-Memory is bounded: `samples` differences, WINDOW bits twice (for quantiles also WINDOW pairs of times), `max_held`
-events; one more lets the first in line go.
+Learning (`_latches`): a late event teaches the pair, and the pool that it shares with its receiver's other pairs, if it
+was given one. The latch of a policy that learns follows the deadline of the event.
+
+Memory is bounded: `samples` differences, WINDOW bits twice (for policies that learn also WINDOW pairs of times),
+`max_held` events; one more lets the first in line go.
 """
 
 from collections import deque
@@ -33,8 +36,20 @@ from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from tidings.ordering._kernels import END_NS, WINDOW
-from tidings.ordering._latches import UNKNOWN_OVERTAKING, learn, overtaking_latch
-from tidings.ordering._policies import PROBABILISTIC, QUANTILE, STATIC, Policy
+from tidings.ordering._latches import (
+    STALL_MARGIN,
+    STALL_WINDOW,
+    STALLED,
+    UNKNOWN_OVERTAKING,
+    Pool,
+    comes_in_stalls,
+    learn,
+    missing_of_usual,
+    next_spread,
+    overtaking_latch,
+    teaches_pool,
+)
+from tidings.ordering._policies import PROBABILISTIC, STATIC, Policy
 from tidings.ordering._snapshot import Snapshot
 from tidings.ordering._stamps import RecordEntry, Stamp
 
@@ -44,6 +59,7 @@ T = TypeVar("T")
 
 _MASK: Final = (1 << WINDOW) - 1
 _NEVER: Final = -1
+_NO_POOL: Final = Pool()
 
 
 class Delivery(NamedTuple, Generic[T]):
@@ -81,7 +97,9 @@ class Counts:
 class Sequencer(Generic[T]):
     """The receiver's state for one publisher; `wants` says of a summary whether the event may be for us."""
 
-    def __init__(self, policy: Policy, wants: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, wants: Callable[[bytes], bool] | None = None, *, pool: Pool | None = None
+    ) -> None:
         self.policy = policy
         self.counts = Counts()
         self.assessed_ns = 0
@@ -99,6 +117,10 @@ class Sequencer(Generic[T]):
         self._difference_sum = 0
         self._overtaken = False
         self._overtaking = UNKNOWN_OVERTAKING
+        self._spread = 0.0
+        self._late_ns = 0
+        self._opened = self._arrived = 0
+        self._pool = _NO_POOL if pool is None else pool
         self._first: dict[int, tuple[int, int]] = {}
         self._stepped_at = self._step_over_ns = _NEVER
 
@@ -117,6 +139,10 @@ class Sequencer(Generic[T]):
             differences=list(self._differences),
             overtaken=self._overtaken,
             overtaking=self._overtaking,
+            spread=self._spread,
+            late_ns=self._late_ns,
+            opened=self._opened,
+            arrived=self._arrived,
             first=dict(self._first),
             stepped_at=self._stepped_at,
             step_over_ns=self._step_over_ns,
@@ -125,10 +151,15 @@ class Sequencer(Generic[T]):
 
     @classmethod
     def restored(
-        cls, policy: Policy, known: Snapshot[T], wants: Callable[[bytes], bool] | None = None
+        cls,
+        policy: Policy,
+        known: Snapshot[T],
+        wants: Callable[[bytes], bool] | None = None,
+        *,
+        pool: Pool | None = None,
     ) -> "Sequencer[T]":
         """One that goes on where a snapshot of the same policy was taken."""
-        self = cls(policy, wants)
+        self = cls(policy, wants, pool=pool)
         if known.base is not None:
             number, departure_ns, previous_ns = known.base
             self._base = Stamp(sequence=number, departure_ns=departure_ns, previous_departure_ns=previous_ns)
@@ -140,6 +171,8 @@ class Sequencer(Generic[T]):
         self._differences = deque(known.differences)
         self._difference_sum = sum(known.differences)
         self._overtaken, self._overtaking = known.overtaken, known.overtaking
+        self._spread, self._late_ns = known.spread, known.late_ns
+        self._opened, self._arrived = known.opened, known.arrived
         self._first = dict(known.first)
         self._stepped_at, self._step_over_ns = known.stepped_at, known.step_over_ns
         for name, count in zip(Counts.__slots__, known.counts, strict=True):
@@ -198,6 +231,7 @@ class Sequencer(Generic[T]):
             self.counts.duplicates += 1
             return out
         until_ns = END_NS if until_ns is None else until_ns
+        self._arrived += 1
         if behind < 0:
             self._sample(base, stamp, now_ns)
             self._take_next(item, base, stamp, until_ns, now_ns)
@@ -220,7 +254,8 @@ class Sequencer(Generic[T]):
     def _begin(self, stamp: Stamp, now_ns: int) -> None:
         self._base = stamp
         self._arrival_ns = self._clock_ns = now_ns
-        self._frontier = self._highest = stamp.sequence
+        self._frontier = self._highest = self._opened = stamp.sequence
+        self._arrived = 1
         self._received = self._resolved = 1
         self._first.clear()
         self._note_first(stamp.sequence, now_ns, max(stamp.departure_ns - stamp.previous_departure_ns, 0))
@@ -249,6 +284,7 @@ class Sequencer(Generic[T]):
                 self._difference_sum -= self._differences.popleft()
             self._differences.append(size_ns)
             self._difference_sum += size_ns
+            self._spread = next_spread(self._spread, size_ns, len(self._differences))
         if stamp.sequence > base.sequence and (stepped or stamp.departure_ns < base.departure_ns):
             self._stepped_at, self._step_over_ns = stamp.sequence, now_ns + self._rule.clock_step_ns
 
@@ -259,7 +295,7 @@ class Sequencer(Generic[T]):
         self._received = (self._received << step | 1) & _MASK if step < WINDOW else 1
         self._resolved = self._resolved << step & _MASK if step < WINDOW else 0
         record = stamp.record[: self._rule.record]
-        missing = self._read(record, number, number) if record else None
+        missing, open_ = self._read(record, number, number) if record else (None, 0)
         self._resolved |= 1
         delta_ns = max(stamp.departure_ns - stamp.previous_departure_ns, 0)
         latch_ns = 0
@@ -272,8 +308,11 @@ class Sequencer(Generic[T]):
                 if record:
                     since = record[-1] if missing is None else record[number - 1 - missing]
                     delta_ns = max(stamp.departure_ns - since.departure_ns, 0)
-                latch_ns = int(min(self._latch_ns(delta_ns), self._rule.max_latch_ns))
-        if self._rule.kind == QUANTILE:
+                longest_ns = self._rule.max_latch_ns
+                if self._rule.margin > 0.0 and until_ns < END_NS:
+                    longest_ns = min(max(until_ns - now_ns, 0), self._rule.clock_step_ns)
+                latch_ns = int(min(self._latch_ns(number, delta_ns, open_), longest_ns))
+        if self._rule.margin > 0.0:
             self._note_first(number, now_ns, delta_ns)
         self._base, self._arrival_ns = stamp, now_ns
         self.assessed_ns = latch_ns
@@ -288,13 +327,21 @@ class Sequencer(Generic[T]):
             self._read(stamp.record[: self._rule.record], number, base.sequence)
         self._resolved |= 1 << behind
         self._overtaken = True
-        if self._rule.kind == QUANTILE:
+        if self._rule.margin > 0.0:
             # Who came first of those that overtook it is known at the next number that has come.
             above = self._received & (1 << behind) - 1
             came_ns, delta_ns = self._first[base.sequence - above.bit_length() + 1]
             self._note_first(number, came_ns, delta_ns)
-            lasted_ns, violated = max(now_ns - came_ns, 0), number < self._highest
-            self._overtaking = learn(self._overtaking, lasted_ns, delta_ns, violated, self._rule.target)
+            self._learn(max(now_ns - came_ns, 0), delta_ns, now_ns, number < self._highest)
+
+    def _learn(self, lasted_ns: int, delta_ns: int, now_ns: int, violated: bool) -> None:
+        """What a late event teaches the pair, and in units of the pair's spread its receiver."""
+        is_new = self._overtaking.episodes == 0.0 or now_ns - lasted_ns >= self._late_ns
+        self._late_ns = now_ns
+        lasted, delta, target = float(max(lasted_ns, 1)), float(delta_ns), self._rule.target
+        self._overtaking = learn(self._overtaking, lasted, delta, violated, target, is_new)
+        if self._pool is not _NO_POOL and teaches_pool(self._overtaking):
+            self._pool.learn(lasted, delta, max(self._spread, 1.0), target, is_new)
 
     def _take_late(self, item: T, number: int, until_ns: int, out: list[Delivery[T]]) -> None:
         """A number lower than the highest: in its place if there still is one, otherwise a violation."""
@@ -318,31 +365,42 @@ class Sequencer(Generic[T]):
             place -= 1
             self._held[place] = self._held[place]._replace(until_ns=until_ns)
 
-    def _read(self, record: tuple[RecordEntry, ...], number: int, highest: int) -> int | None:
-        """Note what will not come (line 18); the latest that is for us and has not come."""
-        missing = None
+    def _read(self, record: tuple[RecordEntry, ...], number: int, highest: int) -> tuple[int | None, int]:
+        """Note what will not come (line 18); the latest that is for us and has not come, and how many there are."""
+        missing, open_ = None, 0
         lowest = max(number - len(record), self._frontier + 1, highest - WINDOW + 1)
         for other in range(number - 1, lowest - 1, -1):
             bit = 1 << highest - other
             if not self._resolved & bit:
                 if self._wants is not None and not self._wants(record[number - 1 - other].summary):
                     self._resolved |= bit
-                elif missing is None:
-                    missing = other
-        return missing
+                else:
+                    missing = other if missing is None else missing
+                    open_ += 1
+        return missing, open_
 
-    def _latch_ns(self, delta_ns: int) -> float:
-        """Line 29 of the algorithm, with the quantile as it should be printed; or ours."""
-        if self._rule.kind != PROBABILISTIC and self._overtaken:
-            return overtaking_latch(self._overtaking, delta_ns)
-        if not self._differences:
-            return 0.0
-        factor = self._rule.factor if self._overtaken else self._rule.cold_factor
-        return max(factor * (self._difference_sum / len(self._differences)) - delta_ns, 0.0)
+    def _latch_ns(self, number: int, delta_ns: int, missing: int) -> float:
+        """Line 29 of the algorithm, with the quantile as it should be printed; ours; or the longer of the two."""
+        rule, wait_ns = self._rule, 0.0
+        if (rule.kind == PROBABILISTIC or not self._overtaken) and self._differences:
+            factor = rule.factor if self._overtaken else rule.cold_factor
+            wait_ns = max(factor * (self._difference_sum / len(self._differences)) - delta_ns, 0.0)
+        if rule.margin > 0.0:
+            own, pool = self._overtaking, self._pool
+            taught_ns = overtaking_latch(own, delta_ns, pool.known, pool.scaled, self._spread, rule.margin)
+            if comes_in_stalls(own, pool.known):
+                span = number - self._opened
+                if rule.record == 0 and span > STALL_WINDOW:
+                    recent = (self._received >> 1 & (1 << STALL_WINDOW) - 1).bit_count()
+                    missing = missing_of_usual(recent, self._arrived, span)
+                if missing >= STALLED:
+                    taught_ns *= STALL_MARGIN
+            wait_ns = max(wait_ns, taught_ns)
+        return wait_ns
 
     def _note_first(self, number: int, came_ns: int, delta_ns: int) -> None:
         """Keep, for every number that has come, the first arrival of any number from it on."""
-        if self._rule.kind != QUANTILE:
+        if self._rule.margin == 0.0:
             return
         self._first[number] = came_ns, delta_ns
         if len(self._first) > 2 * WINDOW and self._base is not None:

@@ -29,3 +29,7 @@ class Snapshot(msgspec.Struct, Generic[T], frozen=True, kw_only=True, array_like
     stepped_at: int
     step_over_ns: int
     counts: list[int]
+    spread: float = 0.0  # this and the rest: not known to the first versions
+    late_ns: int = 0
+    opened: int = 0
+    arrived: int = 0

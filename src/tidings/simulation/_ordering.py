@@ -102,7 +102,8 @@ class OrderedOutput(TraceOutput):
         since_ns, deadline_ns = self._deadlines(events, arrived)
         # Before the deadline, strictly; what is late already has nothing to lose by being held.
         until_ns = np.where(arrived["arrived"] < deadline_ns, deadline_ns - 1, NEVER_NS)[recorded.row]
-        replayed = replay(recorded.streams.held_until(until_ns), [self._policy])[self._policy.name]
+        streams = recorded.streams.held_until(until_ns).shared_by(recorded.subscription)
+        replayed = replay(streams, [self._policy])[self._policy.name]
         delivered_ns = np.empty(len(arrived), np.int64)
         delivered_ns[recorded.row] = replayed.delivered_ns
         is_counted = since_ns >= self._plan.warmup_ns
