@@ -52,6 +52,8 @@ _LONG_KEY: Final = b"%"
 _OLD_LONG_KEY: Final = b"#"
 _UNREAD: Final = "unread/"
 """What is stored under a digest, and does not say its name, is handed back under the digest."""
+_UNREAD_KEY: Final = _UNREAD.encode()
+_UNREAD_BYTES: Final = len(_UNREAD_KEY)
 _OLD_CRC_BYTES: Final = 4
 _SPARE_BYTES: Final = 1 << 20
 _LONG: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
@@ -144,16 +146,18 @@ class Store:
             try:
                 pages = _pages(transaction)
                 put, delete = transaction.put, transaction.delete
+                kept = []  # what is erased makes room for it
                 for name, value in writes.items():
                     key = _key(name)
-                    if key[0] != _PLAIN:
+                    is_plain = key[0] == _PLAIN
+                    if not is_plain:
                         delete(_OLD_LONG_KEY + key[1:])
                     if value is None:
                         delete(key)
-                for name, value in writes.items():
-                    if value is not None:
-                        key = _key(name)
-                        put(key, value if key[0] == _PLAIN else msgspec.msgpack.encode((name, value)))
+                    else:
+                        kept.append((key, value if is_plain else msgspec.msgpack.encode((name, value))))
+                for key, data in kept:
+                    put(key, data)
                 if not writes:
                     put(_OLD_CLOCK, b"")
                 if max(pages, self._max_pages) < _pages(transaction):
@@ -265,7 +269,7 @@ def _key(name: str) -> bytes:
     key = name.encode()
     if len(key) > _MOST_KEY_BYTES:
         return _LONG_KEY + hashlib.sha256(key).digest()
-    if name.startswith(_UNREAD):
+    if key[:_UNREAD_BYTES] == _UNREAD_KEY:
         with contextlib.suppress(ValueError):
             return bytes.fromhex(name[len(_UNREAD) :])
     return b"=" + key

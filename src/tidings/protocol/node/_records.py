@@ -12,6 +12,7 @@ The checksum begins as that of format 1 did, in which the live store made it. So
 are.
 """
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 from zlib import crc32
@@ -27,6 +28,7 @@ FORMAT_KEY: Final = "format"
 CLOCKS: Final = ("clock/0", "clock/1")
 _CRC_BYTES: Final = 4
 _BEGIN: Final = crc32(b"=")
+_CRC: Final = struct.Struct(">I").pack
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 def sealed(key: str, value: bytes) -> bytes:
     """A value as the store keeps it."""
-    return crc32(value, crc32(key.encode(), _BEGIN)).to_bytes(_CRC_BYTES, "big") + value
+    return _CRC(crc32(value, crc32(key.encode(), _BEGIN))) + value
 
 
 def value_of(record: bytes) -> bytes:
