@@ -248,3 +248,10 @@ def test_storms_are_quiet_and_busy_and_as_often_disturbed() -> None:
         assert fast.rate_per_s == pytest.approx(10.0 * slow.rate_per_s)
         assert (slow.faults, slow.moves, slow.links) == (fast.faults, fast.moves, fast.links)
         assert len(fast.publications) > 4 * len(slow.publications)
+
+
+@pytest.mark.parametrize(("kind", "seed", "what"), [("store-lost", 2, "disk"), ("bit-flip", 4, "records")])
+def test_what_was_lost_with_its_only_copy_is_counted(kind: FaultKind, seed: int, what: str) -> None:
+    result = run_storm(StormSettings(kinds=(kind,)), seed)
+    assert result.violations == ()
+    assert 0 < result.excused[what] < 20

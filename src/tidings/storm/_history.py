@@ -173,6 +173,7 @@ class History:
         self.local: list[tuple[int, str, EventId]] = []
         self.crashes: list[tuple[int, str, int]] = []  # of which broker, and what it wrote before is on its disk
         self.losses: list[Loss] = []
+        self.excused: Counter[str] = Counter()  # by what was lost: deliveries that would have been owed
         self.age_errors_ns: dict[tuple[EventId, str], float | None] = {}  # by event and broker
         self.reports: list[Report] = []
         self.movers: set[str] = set()

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol import EventId, LinkStateMap, View, is_address
-from tidings.storm._history import Delivery, History, Published, Subscribed
+from tidings.storm._history import Delivery, History, Loss, Published, Subscribed
 from tidings.storm._plan import Plan
 from tidings.storm._settings import StormSettings
 
@@ -145,7 +145,10 @@ def damage_found(evidence: Evidence) -> Iterator[str]:
 
 
 def nothing_lost(evidence: Evidence) -> Iterator[str]:
-    """With buffering, an accepted event reaches every subscription that it is owed to."""
+    """With buffering, an accepted event reaches every subscription that it is owed to.
+
+    What would be owed but for a loss is counted (`History.excused`), by what was lost.
+    """
     if "buffer" not in evidence.settings.scheme:
         return
     history = evidence.history
@@ -161,11 +164,13 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
             continue
         for key in wanted.match(published.attributes):
             known = history.subscribed[key]
-            if (
-                (published.id, *key) not in got
-                and not _is_dropped(evidence, published, known)
-                and _is_owed(evidence, calms, published, known)
-            ):
+            if (published.id, *key) in got or _is_dropped(evidence, published, known):
+                continue
+            if _is_owed(evidence, calms, published, known):
+                loss = _loss_of(history, published, known)
+                if loss is not None:
+                    history.excused[loss.what] += 1
+                    continue
                 told += 1
                 if told <= _MOST_TOLD:
                     accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
@@ -257,7 +262,7 @@ class _Calms:
 
 
 def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:
-    if known.confirmed_ns is None or not published.accepted_ns or _is_lost(evidence.history, published, known):
+    if known.confirmed_ns is None or not published.accepted_ns:
         return False
     settle_ns = evidence.settings.settle_s * SECOND
     for at_ns in published.accepted_ns:
@@ -274,12 +279,15 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
 
 
-def _is_lost(history: History, published: Published, known: Subscribed) -> bool:
-    """Whether the event was on a disk that was lost, or its age is wrong, or nobody knew its subscriber any more."""
-    return any(
-        published.id in loss.events or known.client in loss.clients
-        for loss in history.losses
-        if loss.at_ns > published.departed_ns
+def _loss_of(history: History, published: Published, known: Subscribed) -> Loss | None:
+    """With what the event was lost, or its age was wrong, or its subscriber was not known any more."""
+    return next(
+        (
+            loss
+            for loss in history.losses
+            if loss.at_ns > published.departed_ns and (published.id in loss.events or known.client in loss.clients)
+        ),
+        None,
     )
 
 

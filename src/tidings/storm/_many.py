@@ -38,6 +38,7 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
     frames: int
     sent: dict[str, int]
     covered: dict[str, int] = {}
+    excused: dict[str, int] = {}
     converged_s: tuple[float, ...]
 
     @property
@@ -110,6 +111,7 @@ def run_storms(
         frames=sum(result.frames for result in results),
         sent=_total(result.sent for result in results),
         covered=_total(result.covered for result in results),
+        excused=_total(result.excused for result in results),
         converged_s=tuple(result.converged_s for result in results if result.converged_s is not None),
     )
 

@@ -90,6 +90,8 @@ class StormResult(msgspec.Struct, frozen=True, kw_only=True):
     frames: int
     sent: dict[str, int]
     covered: dict[str, int]
+    excused: dict[str, int] = {}
+    """Deliveries that did not come, and were lost with a disk, with damaged records, or to a clock that jumped."""
     converged_s: float | None
     digest: str
 
@@ -155,6 +157,7 @@ class Storm:
             frames=self.network.frames,
             sent=dict(sorted(self._sent.items())),
             covered={name: self.network.covered[name] for name in _COVERED},
+            excused=dict(sorted(history.excused.items())),
             converged_s=None if converged_ns is None else (converged_ns - self.plan.heal_ns) / SECOND,
             digest=history.digest(),
         )
