@@ -101,9 +101,9 @@ class Carrier:
     # -- taken on ------------------------------------------------------------------------------------------------
 
     def keep(self, held: Held, now_ns: int, trace: Trace | None = None) -> None:
-        """Hold a client's event by itself."""
+        """Hold a client's event by itself; one that comes again is held as it was, for whoever is not owed it yet."""
         course = held.course
-        held.alone()
+        held = self.holdings.get(held.id) or held.alone()
         held.trace = trace
         clients = self._take_on(held, course.targets, course, now_ns)
         if trace is not None:

@@ -133,7 +133,8 @@ class Entrance:
             return
         if carrier.holdings.unread:
             carrier.read_first(held.id, now_ns)
-        if course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns:
+        is_simple = course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns
+        if is_simple and held.id not in carrier.holdings.held:
             carrier.straight.events.append(held)
         else:
             carrier.keep(held, now_ns, trace)
