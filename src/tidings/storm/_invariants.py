@@ -24,7 +24,7 @@ from tidings.model.filters import Filter
 from tidings.protocol import EventId, LinkStateMap, View, is_address
 from tidings.storm._history import Delivery, History, Loss, Published, Subscribed
 from tidings.storm._plan import Plan
-from tidings.storm._settings import StormSettings
+from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 
 __all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
 
@@ -191,7 +191,7 @@ def ages_are_true(evidence: Evidence) -> Iterator[str]:
         known = history.subscribed[delivery.client, delivery.subscription]
         allowed_ns = _allowed_ns(published, known)
         true_ns = delivery.at_ns - published.departed_ns
-        if delivery.late != (allowed_ns is not None and delivery.age_ns >= allowed_ns):
+        if delivery.late != (delivery.age_ns >= allowed_ns):
             yield f"{delivery.event} came to {known.key} {_s(delivery.age_ns)} old, late: {delivery.late}"
         if delivery.error_ns is None or delivery.event in aged_wrongly:
             continue
@@ -270,9 +270,7 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
         if calms.longest_within(from_ns, at_ns) < settle_ns:
             return False
     allowed_ns = _allowed_ns(published, known)
-    until_ns = evidence.plan.end_ns
-    if allowed_ns is not None:
-        until_ns = min(until_ns, published.departed_ns + allowed_ns + known.late_ns - _ESTIMATE_NS)
+    until_ns = min(evidence.plan.end_ns, published.departed_ns + allowed_ns + known.late_ns - _ESTIMATE_NS)
     if known.until_ns is not None:
         until_ns = min(until_ns, known.until_ns)
     needed_ns = evidence.settings.recover_s * SECOND
@@ -310,9 +308,9 @@ def _is_dropped(evidence: Evidence, published: Published, known: Subscribed) -> 
     return (id, known.client) in dropped or any((id, broker) in dropped for broker in evidence.plan.brokers)
 
 
-def _allowed_ns(published: Published, known: Subscribed) -> int | None:
+def _allowed_ns(published: Published, known: Subscribed) -> int:
     limits = [limit for limit in (published.lifetime_ns, known.max_delay_ns) if limit is not None]
-    return min(limits, default=None)
+    return min(limits, default=round(LONGEST_LIFE_S * SECOND))
 
 
 def view_of_fresh_network(graph: Mapping[str, frozenset[str]], subscribed: Sequence[Subscribed]) -> View:

@@ -30,7 +30,7 @@ from tidings.storm._history import History, Moving, Published, Residence, Subscr
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
 from tidings.storm._network import Network, Process
 from tidings.storm._plan import RELOADING_NS, ClientPlan, Fault, Move, Plan, Publication, SubscriptionPlan, make_plan
-from tidings.storm._settings import StormSettings
+from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 from tidings.storm._strangers import Stranger
 from tidings.storm._watch import connections_missing, leftovers_in_full_stores, reports, stores_still_full
 
@@ -255,7 +255,7 @@ class Storm:
             retry_least_ns=150 * MS,
             retry_most_ns=1500 * MS,
             probe_ns=500 * MS,
-            max_lifetime_ns=30 * SECOND,
+            max_lifetime_ns=round(LONGEST_LIFE_S * SECOND),
             seen_grace_ns=30 * SECOND,
             read_at_once=3,
             window=4 if tight else 16,
@@ -284,7 +284,7 @@ class Storm:
             silence_ns=2600 * MS,
             retry_least_ns=150 * MS,
             retry_most_ns=1500 * MS,
-            max_lifetime_ns=30 * SECOND,
+            max_lifetime_ns=round(LONGEST_LIFE_S * SECOND),
             seen_grace_ns=30 * SECOND,
             move_ns=6 * SECOND,
             handover_ns=800 * MS,

@@ -14,7 +14,10 @@ from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
 from tidings.storm._kinds import FaultKind
 
-__all__ = ["StormSettings"]
+__all__ = ["LONGEST_LIFE_S", "StormSettings"]
+
+LONGEST_LIFE_S = 30.0
+"""How long an event lives that says nothing of it."""
 
 
 class StormSettings(msgspec.Struct, frozen=True, kw_only=True):

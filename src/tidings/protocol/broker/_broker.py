@@ -36,6 +36,8 @@ __all__ = ["Broker"]
 
 _EPOCH: Final = "epoch"
 _READY: Final = "ready"
+_UNTOLD: Final = "untold"
+"""There while something that others want was damaged, and has not been told again."""
 _EVENT: Final = "event/"
 _SEEN: Final = "seen/"
 _TOLD: Final = ("interest/", "wanted/")
@@ -60,6 +62,7 @@ class Broker(Doorway):
         super().__init__(settings)
         self.is_ready = False
         self._is_told = False  # a neighbour has said that it told everything
+        self._must_be_told = False  # it is not enough that nobody answers
         self._alive_ns = 0
         self.outcomes = Outcomes()
         """Of all events that clients were given, as far as they have reported."""
@@ -124,7 +127,8 @@ class Broker(Doorway):
     def mend(self, damaged: Sequence[str]) -> list[Effect]:
         """Go on without these records.
 
-        Where one was about what others want, the broker asks for it again, and is not ready before it has been told.
+        Where one was about what others want, the broker asks for it again, and is not ready before it has been told,
+        however long nobody answers: what it accepted meanwhile would not be for all whom it should be for.
         That is durable before the damaged record is erased: a life that ends early must not hide it from the next.
         All else needs nothing: clients repeat what they have asked for when they hear of the new life, the epoch is
         taken from the clock, and a copy of an event that has been forgotten is recognised by whoever gets it.
@@ -134,9 +138,12 @@ class Broker(Doorway):
         origins = {origin for key in told if (origin := gossip.origin_of(key)) is not None}
         if len(told) < len(damaged) and any(key.partition("/")[0] not in _KINDS for key in damaged):
             origins.update(key.partition("/")[2] for key in kept if key.startswith(_TOLD[0]))  # anything may be missing
-        for origin in sorted(origins):
+        if origins:
+            kept[_UNTOLD] = b""
+            self._journal.store(_UNTOLD, b"")
             if kept.pop(_READY, None) is not None:
                 self._journal.erase(_READY)
+        for origin in sorted(origins):
             head = f"{_TOLD[0]}{origin}"
             kept[head] = gossip.withdrawn(origin, kept.get(head))
             self._journal.store(head, kept[head])
@@ -149,6 +156,7 @@ class Broker(Doorway):
         self.epoch = next_epoch(None if stored is None else int(stored), now_ns)
         self._journal.store(_EPOCH, str(self.epoch).encode())
         self.is_ready = _READY in self._kept or not self.settings.neighbours
+        self._must_be_told = _UNTOLD in self._kept and not self.is_ready
         self._restore(self._kept)
         self._kept.clear()
         self.carrier.dispatch.epoch = self.epoch
@@ -408,7 +416,7 @@ class Broker(Doorway):
     def _stop_waiting(self) -> None:
         """Be ready, unless what others want is still being told; but not for ever."""
         is_patient = self._now_ns < self._alive_ns + _WAITS * self.settings.ready_wait_ns
-        if self.gossip.asked and is_patient:
+        if self._must_be_told or (self.gossip.asked and is_patient):
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
         else:
             self._become_ready()
@@ -417,6 +425,9 @@ class Broker(Doorway):
         if not self.is_ready:
             self.is_ready = True
             self._journal.store(_READY, b"")
+            if self._must_be_told:
+                self._must_be_told = False
+                self._journal.erase(_UNTOLD)
             self._agenda.cancel(("ready",))
 
     def _forget_client(self, peer: Peer) -> None:
