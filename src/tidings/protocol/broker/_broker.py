@@ -151,7 +151,7 @@ class Broker(Doorway):
 
     def start(self, now_ns: int) -> list[Effect]:
         """Read the durable store, and make the new epoch durable before anything is said."""
-        self._now_ns = now_ns
+        self._now_ns = self._born_ns = now_ns
         stored = self._kept.get(_EPOCH)
         self.epoch = next_epoch(None if stored is None else int(stored), now_ns)
         self._journal.store(_EPOCH, str(self.epoch).encode())
@@ -436,6 +436,7 @@ class Broker(Doorway):
         self.relocating.forget(peer.name)
         self.registry.forget(peer.name)
         del self.clients[peer.name]
+        self._has_forgotten = True
         self.carrier.courses.forget()
         if peer.connection is not None:
             self._by_connection[peer.connection] = None

@@ -40,6 +40,8 @@ class Doorway(Machine):
         self.neighbours: dict[str, Peer] = {}
         self.clients: dict[str, Peer] = {}
         self._is_alive = False
+        self._born_ns = 0
+        self._has_forgotten = False  # whether there was a peer in this life that is not known any more
 
     @abstractmethod
     def _credit(self) -> int:
@@ -70,6 +72,7 @@ class Doorway(Machine):
             for task in ("ping", "retry"):
                 self._agenda.cancel((task, "broker", name))
             del self.neighbours[name]
+            self._has_forgotten = True
         self._on_rewired()
         return self._finish()
 
@@ -167,6 +170,9 @@ class Doorway(Machine):
 
     def _outbox(self, max_queued: int) -> Outbox:
         settings = self.settings
+        # Who was forgotten may come back and remember our numbers: it is sent none of them again, for nobody is sent
+        # more than an event per microsecond.
+        first = (self._now_ns - self._born_ns) // 1_000 if self._has_forgotten else 0
         return Outbox(
             strategy=settings.strategy,
             processing_s=settings.processing_s,
@@ -176,4 +182,5 @@ class Doorway(Machine):
             retry_most_ns=settings.retry_most_ns,
             frame_bytes=min(FRAME_BYTES, settings.max_frame_bytes // 2),
             keeps=settings.buffers,
+            first_number=first,
         )

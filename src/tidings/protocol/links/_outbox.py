@@ -40,11 +40,17 @@ class Outbox:
         retry_most_ns: int,
         frame_bytes: int = FRAME_BYTES,
         keeps: bool = True,
+        first_number: int = 0,
     ) -> None:
         self.meter = LinkMeter()
         self.queue = Queue(strategy, self.meter, processing_s=processing_s, max_queued=max_queued)
         self.window = Window(
-            window, self.meter, retry_least_ns=retry_least_ns, retry_most_ns=retry_most_ns, keeps=keeps
+            window,
+            self.meter,
+            retry_least_ns=retry_least_ns,
+            retry_most_ns=retry_most_ns,
+            keeps=keeps,
+            first_number=first_number,
         )
         self.given = 0
         """How many events were sent, each counted once for each of its targets."""

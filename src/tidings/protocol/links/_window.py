@@ -98,12 +98,21 @@ def within(known: Collection[int], first: int, last: int) -> list[int]:
 class Window:
     """The events under way to one peer, at most `size`."""
 
-    def __init__(self, size: int, meter: LinkMeter, *, retry_least_ns: int, retry_most_ns: int, keeps: bool) -> None:
+    def __init__(
+        self,
+        size: int,
+        meter: LinkMeter,
+        *,
+        retry_least_ns: int,
+        retry_most_ns: int,
+        keeps: bool,
+        first_number: int = 0,
+    ) -> None:
         self.keeps = keeps
-        self.next_number = 0
+        self.next_number = first_number
         self.was_held_up = False
         """Whether something has waited since the pace was last looked at."""
-        self._landed = 0  # without buffering: the lowest number that counts as under way
+        self._landed = first_number  # without buffering: the lowest number that counts as under way
         self._meter = meter
         self._pace = Pace(size)
         self._credit = size
