@@ -124,6 +124,7 @@ class Report(NamedTuple):
     client: str
     life: int
     home: str
+    home_epoch: int
     reported: tuple[int, int]
     shown: tuple[int, int]
     is_whole: bool
@@ -143,6 +144,7 @@ class Delivery(NamedTuple):
     late: bool
     age_ns: int
     home: str
+    home_epoch: int
     held_ns: int
     life: int
     error_ns: float | None
@@ -176,6 +178,7 @@ class History:
         self.excused: Counter[str] = Counter()  # by what was lost: deliveries that would have been owed
         self.age_errors_ns: dict[tuple[EventId, str], float | None] = {}  # by event and broker
         self.reports: list[Report] = []
+        self.held: set[tuple[EventId, str, str]] = set()  # at the end, to restore order: event, client, subscription
         self.movers: set[str] = set()
         self.intruders: list[str] = []
         self.corrupted: list[str] = []
@@ -195,13 +198,15 @@ class History:
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
-    def deliver(self, at_ns: int, client: str, effect: Deliver, home: str, life: int, error_ns: float | None) -> None:
-        """An application got an event, while its client was at home at this broker."""
+    def deliver(
+        self, at_ns: int, client: str, effect: Deliver, home: tuple[str, int], life: int, error_ns: float | None
+    ) -> None:
+        """An application got an event, while its client was at home at this broker, in this epoch of it."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
         known = self.published.get(effect.event)
         if known is None or (effect.payload, dict(effect.attributes)) != (known.payload, known.attributes):
             self.corrupted.append(f"{effect.event} came to {client}/{effect.subscription} as nobody published it")
-        self.deliveries.append(Delivery(at_ns, client, *what, home, effect.held_ns, life, error_ns))
+        self.deliveries.append(Delivery(at_ns, client, *what, *home, effect.held_ns, life, error_ns))
 
     def lose(self, at_ns: int, broker: str, what: Literal["disk", "clock", "records"], keys: Iterable[str]) -> None:
         """A broker has lost sound records, or its clock has jumped while it kept them."""

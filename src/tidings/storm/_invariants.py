@@ -152,7 +152,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
     if "buffer" not in evidence.settings.scheme:
         return
     history = evidence.history
-    got = {(delivery.event, delivery.client, delivery.subscription) for delivery in history.deliveries}
+    got = {(delivery.event, delivery.client, delivery.subscription) for delivery in history.deliveries} | history.held
     wanted: PlainIndex[tuple[str, str]] = PlainIndex()
     for known in history.subscribed.values():
         if not known.drops:
@@ -216,7 +216,11 @@ def reports_are_true(evidence: Evidence) -> Iterator[str]:
         if report.client in history.movers:
             continue
         from_ns = started_ns.get(report.home, 0)
-        got = [each for each in by_life[report.client, report.life] if each.at_ns - each.held_ns >= from_ns]
+        got = [
+            each
+            for each in by_life[report.client, report.life]
+            if each.home_epoch == report.home_epoch and each.at_ns - each.held_ns >= from_ns
+        ]
         for place, what in enumerate(("on time", "late")):
             times_ns = [each.at_ns for each in got if each.late == bool(place)]
             surely = sum(at_ns <= evidence.plan.end_ns - _REPORTED_NS for at_ns in times_ns)

@@ -138,6 +138,9 @@ class Storm:
         history.unconnected = self._unconnected()
         history.still_full = stores_still_full(self._brokers())
         history.reports = reports(self._brokers(), self._clients())
+        for name, process in self._clients().items():
+            if process.node is not None and isinstance(process.node.machine, Client):
+                history.held |= {(event, name, subscription) for subscription, event in process.node.machine.end()}
         history.residence = {client.name: self._residence(client.name) for client in self.plan.clients}
         evidence = Evidence(settings=self.settings, plan=self.plan, history=history)
         violations = [(name, text) for name, check in CHECKS.items() for text in check(evidence)]
@@ -511,7 +514,9 @@ class Storm:
         before = [self.history.age_errors_ns.get((effect.event, each), 0.0 if each != home else None) for each in homes]
         errors = [*before, effect.error_ns]
         error_ns = None if None in errors else max(e or 0.0 for e in before) + (effect.error_ns or 0.0)
-        self.history.deliver(self.network.now_ns, process.name, effect, home, process.life, error_ns)
+        client = None if process.node is None else process.node.machine
+        epoch = client.home.epoch if isinstance(client, Client) and client.home is not None else -1
+        self.history.deliver(self.network.now_ns, process.name, effect, (home, epoch), process.life, error_ns)
 
     def _confirm(self, process: Process, effect: Confirmed) -> None:
         now_ns = self.network.now_ns

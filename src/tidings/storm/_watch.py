@@ -87,5 +87,6 @@ def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process]) -> l
         if client.home is not None and peer is not None and peer.reported is not None:
             told, shown = peer.reported, peer.outcomes
             counted = ((told.on_time, told.late), (shown.on_time, shown.late))
-            found.append(Report(name, process.life, client.home.name, *counted, process.life == 1))
+            home_is = (client.home.name, client.home.epoch)
+            found.append(Report(name, process.life, *home_is, *counted, process.life == 1))
     return found

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tidings.ordering import Policy, Stamper
 from tidings.protocol import wire
-from tidings.protocol._effects import Effect
+from tidings.protocol._effects import Effect, EventId
 from tidings.protocol._errors import PeerError, RequestError
 from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
@@ -92,6 +92,10 @@ class Client(Machine):
     def unadvertise(self, name: str, now_ns: int) -> list[Effect]:
         """Take a promise back."""
         return self._request("unadvertise", name, None, now_ns)
+
+    def end(self) -> list[tuple[str, EventId]]:
+        """No time is left: the events that are held to restore order, by subscription."""
+        return self._receiving.end()
 
     def subscribe(
         self,

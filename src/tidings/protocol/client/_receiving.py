@@ -98,6 +98,11 @@ class Receiving:
         """No more of them; what is held to restore order is dropped."""
         self._subscriptions.pop(name, None)
 
+    def end(self) -> list[tuple[str, EventId]]:
+        """What is held to restore order, by subscription; it is held no longer."""
+        receivers = [(name, each.receiver) for name, each in self._subscriptions.items() if each.receiver is not None]
+        return [(name, left.item.event) for name, receiver in receivers for left in receiver.flush()]
+
     def take(self, source: Peer, said: wire.Event, targets: Iterable[str], left_ns: int, now_ns: int) -> None:
         """An event has come from a broker, where its frame left at `left_ns` by this client's clock."""
         content = wire.decode_content(said.content)
