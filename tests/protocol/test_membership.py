@@ -117,6 +117,56 @@ def test_a_client_that_moves_while_a_broker_is_away_gets_what_that_broker_accept
     assert not told  # now that everybody knows the new home
 
 
+def test_an_event_that_is_accepted_again_is_still_for_a_client_that_is_away(wire: Any) -> None:
+    """Its broker has stored it for the client and crashed before it could say so to the publisher."""
+    wire.chain("a", "b")
+    wire.client("p", "a")
+    wire.client("s", "a")
+    wire.client("t", "b")
+    wire.pass_time(2 * SECOND)
+    wire.call("p", "advertise", "all", "x >= 0")
+    wire.call("s", "subscribe", "here", "x >= 5")
+    wire.call("t", "subscribe", "there", "x >= 5")
+    wire.pass_time(2 * SECOND)
+    wire.disconnect("s", "a")
+    wire.pass_time(SECOND)
+    wire.holds_syncs = True
+    number = wire.call("p", "publish", {"x": 7}, lifetime_ns=500 * SECOND)
+    wire.crash("a")
+    wire.syncs.clear()
+    wire.holds_syncs = False
+    restart(wire, "a", "b")
+    for name in "pb":
+        wire.connect(name, "a")
+    wire.pass_time(20 * SECOND)
+    assert numbers(wire, "t") == [number]
+    wire.connect("s", "a")
+    wire.pass_time(10 * SECOND)
+    assert numbers(wire, "s") == [number]
+
+
+def test_a_broker_with_damaged_tables_accepts_nothing_before_it_has_been_told_again(wire: Any) -> None:
+    row_of(wire, **QUICK)
+    damaged = [key for key in wire.disks["a"] if key.startswith("wanted/")]
+    assert damaged
+    wire.crash("a")
+    kept = {key: value for key, value in wire.disks["a"].items() if key not in damaged}
+    wire.cut("a", "b")
+    for _ in range(2):  # whoever crashes meanwhile still knows that something is missing
+        machine = wire.broker("a", "b", kept=dict(kept), **QUICK)
+        wire.disks["a"] = dict(kept)
+        wire.do("a", machine.mend(damaged))
+        wire.add(machine)
+        wire.pass_time(60 * SECOND)
+        assert not machine.is_ready
+        kept, damaged = dict(wire.disks["a"]), []
+    wire.connect("a", "b")
+    wire.pass_time(10 * SECOND)
+    assert machine.is_ready
+    assert "c" in machine.gossip.interests
+    assert "untold" not in wire.disks["a"]
+
+
 def interests_of(names: list[str]) -> Interests:
     known = Interests(max_origins=10, max_entries=10_000)
     known.learn(Interest("b", 1, 1, 1, 0, 0, tuple(Entry(name, "x > 1", None, 1.0, 0) for name in names)), 0)

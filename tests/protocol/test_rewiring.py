@@ -130,3 +130,21 @@ def test_publishers_are_traced_over_links_that_were_not_there_at_first() -> None
     net.pass_time(3 * SECOND)
     assert [effect.event[2] for effect in net.delivered("s")] == list(range(5))
     assert [name for name in NAMES if "p" in net.machines[name].clients] == ["d"], "the walk went over the new link"
+
+
+def test_a_neighbour_that_is_taken_out_and_put_back_takes_new_events_for_new() -> None:
+    """The other one reads its file only once, when the link is back: it never knew that it was gone."""
+    graph = graph_of([("a", "b"), ("b", "d"), ("c", "d")])
+    net = network("bypass+buffer", graph)
+    sent = [net.call("p", "publish", {"x": n}) for n in range(20)]
+    net.pass_time(SECOND)
+    without = graph_of([("b", "d"), ("c", "d")])
+    net.call("a", "rewire", without["a"], without)
+    net.disconnect("a", "b")
+    net.pass_time(5 * SECOND)
+    net.call("a", "rewire", graph["a"], graph)
+    net.connect("a", "b")
+    net.pass_time(5 * SECOND)
+    sent += [net.call("p", "publish", {"x": n}) for n in range(3)]
+    net.pass_time(5 * SECOND)
+    assert [effect.event[2] for effect in net.delivered("s")] == sent

@@ -21,6 +21,8 @@ from tidings.storm._plan import make_plan
 
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
 FIXED = (*range(5), 1_025_358_624_684)  # the last: a broker is gone while a socket to it is full
+FOUND = (383, 667, 1_006, 1_378)
+"""Seeds of the full size that found something: damaged tables, numbers used twice, reports, events accepted twice."""
 FRESH = 3
 
 
@@ -36,6 +38,11 @@ def test_fixed_seeds_keep_every_promise() -> None:
 def test_fresh_seeds_keep_every_promise() -> None:
     first = secrets.randbelow(2**40)
     assert run_storms(SMALL, range(first, first + FRESH)).violations == ()
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_storms_have_found_stays_mended(seed: int) -> None:
+    assert run_storm(StormSettings(), seed).violations == ()
 
 
 class InParts(Broker):
