@@ -341,15 +341,23 @@ def _local(path: str) -> str:
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    """Settings that the plans rely on, for as long as it takes."""
+    """Settings that the plans rely on, for as long as it takes.
+
+    They stay after Ctrl-C: it ends the JVM as well, and whoever asks that for anything gets another error instead.
+    """
     before = {name: str(spark.conf.get(name)) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
+    is_interrupted = False
     try:
         yield
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        if not is_interrupted:
+            for name, value in before.items():
+                spark.conf.set(name, value)
 
 
 @contextmanager
