@@ -8,7 +8,7 @@ What the driver holds grows with subscriptions and brokers, not with rows; what 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -367,7 +367,8 @@ def _threads(spark: SparkSession) -> Iterator[ThreadPoolExecutor]:
     try:
         yield pool
     except BaseException as error:
-        spark.interruptAll()
+        with suppress(Exception) if isinstance(error, KeyboardInterrupt) else nullcontext():
+            spark.interruptAll()
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()

@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from types import FrameType
@@ -114,8 +114,14 @@ def open_session(
                 session = _start(where, app_name, memory, here, Path(folder), settings, verbose=verbose)
             try:
                 yield session
-            finally:
+            except KeyboardInterrupt:
+                with suppress(Exception):  # Ctrl-C has reached the JVM too: it may be gone already
+                    _stop(session)
+                raise
+            except BaseException:
                 _stop(session)
+                raise
+            _stop(session)
 
 
 def require_pyspark() -> None:
