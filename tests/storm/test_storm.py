@@ -257,8 +257,12 @@ def test_storms_are_quiet_and_busy_and_as_often_disturbed() -> None:
         assert len(fast.publications) > 4 * len(slow.publications)
 
 
-@pytest.mark.parametrize(("kind", "seed", "what"), [("store-lost", 2, "disk"), ("bit-flip", 4, "records")])
-def test_what_was_lost_with_its_only_copy_is_counted(kind: FaultKind, seed: int, what: str) -> None:
-    result = run_storm(StormSettings(kinds=(kind,)), seed)
-    assert result.violations == ()
-    assert 0 < result.excused[what] < 20
+@pytest.mark.parametrize(("kind", "first_seed", "what"), [("store-lost", 2, "disk"), ("bit-flip", 12, "records")])
+def test_what_was_lost_with_its_only_copy_is_counted(kind: FaultKind, first_seed: int, what: str) -> None:
+    for seed in range(first_seed, 100):
+        result = run_storm(StormSettings(kinds=(kind,)), seed)
+        assert result.violations == ()
+        if result.excused.get(what):
+            assert result.excused[what] < 20
+            return
+    pytest.fail(f"nothing was lost by {kind} in a hundred storms: nobody knows whether it would be counted")
