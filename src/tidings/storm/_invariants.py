@@ -277,6 +277,8 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
     until_ns = min(evidence.plan.end_ns, published.departed_ns + allowed_ns + known.late_ns - _ESTIMATE_NS)
     if known.until_ns is not None:
         until_ns = min(until_ns, known.until_ns)
+        if known.is_ordered and published.departed_ns + allowed_ns > known.until_ns:
+            return False  # until its deadline it may be held to restore order, and nobody wanted it any more
     needed_ns = evidence.settings.recover_s * SECOND
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
 
