@@ -18,6 +18,7 @@ NAMES = (
     "live",
     "live_store",
     "live_restart",
+    "live_ages",
     "live_overload",
     "live_peers",
     "live_prediction",

@@ -173,7 +173,7 @@ async def _play(
 class _TidingsStage(Stage):
     async def enter(self, stack: contextlib.AsyncExitStack, near: int, far: int) -> None:
         self._publisher = await stack.enter_async_context(
-            tidings.connect(f"127.0.0.1:{near}", name="source", max_in_flight=100_000, record=0)
+            tidings.connect(f"127.0.0.1:{near}", name="source", max_in_flight=100_000)
         )
         subscriber = await stack.enter_async_context(tidings.connect(f"127.0.0.1:{far}", name="sink"))
         for value in VALUES:

@@ -8,6 +8,10 @@ the cost of the decision. Each row is measured in the same run:
 - `scan`, `heap`: the compiled decision inside a compiled loop, as the simulator calls it;
 - `queue`: the live broker's queue, `pop` and `push` from Python;
 - `plain`: the twin, in Python, also `pop` and `push`; the ratios say how many times it takes.
+
+Then what order costs: a push and a pop of the live broker's queue at a depth, of events that nobody wants in order
+(`free`), of one publisher's (`one`) and of fifty publishers' (`fifty`) for who wants order. Deadlines are far away, so
+that the queue keeps its depth; worths differ, so that hardly ever the first of a chain is chosen.
 """
 
 import math
@@ -38,6 +42,10 @@ from tidings.scheduling import (
 )
 
 LENGTHS = (20, 60, 200)
+DEPTHS = (1, 1_000, 10_000)
+ORDERED = (Strategy.fifo(), Strategy.eb(), Strategy.lookahead(), Strategy.triage())
+ORDERED_TURNS = 1_000
+ORDERED_ROUNDS = 6
 STRATEGIES = (
     Strategy.fifo(),
     Strategy.rl(),
@@ -207,6 +215,53 @@ def _timed(name: str, strategy: Strategy, length: int, decisions: int) -> tuple[
     return check, (time.perf_counter() - began) / decisions * 1e6
 
 
+def measure_order(strategy: Strategy, depth: int) -> dict[str, float]:
+    """Microseconds for a push and a pop, by whose events must leave in sequence."""
+    kinds = {"free": 0, "one": 1, "fifty": 50}
+    rounds = [{name: _timed_order(strategy, depth, kinds[name]) for name in kinds} for _ in range(ORDERED_ROUNDS)]
+    return {name: min(each[name] for each in rounds) / ORDERED_TURNS * 1e6 for name in kinds}
+
+
+def _timed_order(strategy: Strategy, depth: int, publishers: int) -> float:
+    generator = np.random.default_rng(SEED)
+    waitings = [
+        Waiting.of(
+            event,
+            published_s=0.0,
+            size_kb=1.0,
+            allowed_s=float(allowed_s),
+            nodes=1,
+            mean_s_per_kb=0.0001,
+            sd_s_per_kb=0.00002,
+            price=float(price),
+            chain=event % publishers if publishers else None,
+            place=event,
+        )
+        for event, (allowed_s, price) in enumerate(generator.uniform(1e3, 1e4, size=(depth + ORDERED_TURNS, 2)))
+    ]
+    queue: OutputQueue[int] = queue_for(strategy, turn_s=0.0001)
+    for waiting in waitings[: depth - 1]:
+        queue.push(waiting, 0.0)
+    queue.push(waitings[depth - 1], 0.0)
+    queue.pop(0.0)
+    began = time.process_time()
+    for waiting in waitings[depth:]:
+        queue.push(waiting, 0.0)
+        queue.pop(0.0)
+    return time.process_time() - began
+
+
+def print_order() -> None:
+    print("Order: microseconds of processor time for a push and a pop, and how many times what is free takes")
+    print(f"{'strategy':10} {'queued':>6} {'free':>9} {'one':>9} {'fifty':>9}   one/free fifty/free")
+    for strategy in ORDERED:
+        for depth in DEPTHS:
+            cost = measure_order(strategy, depth)
+            cells = " ".join(f"{cost[name]:9.2f}" for name in cost)
+            ratios = f"{cost['one'] / cost['free']:8.2f} {cost['fifty'] / cost['free']:10.2f}"
+            print(f"{strategy.name:10} {depth:6} {cells}   {ratios}", flush=True)
+
+
 def main() -> None:
     print("Scheduling: microseconds per decision, and how many times that the plain twin takes")
     print(f"{'strategy':10} {'queued':>6} {'scan':>9} {'heap':>9} {'queue':>9} {'plain':>10}   plain/scan /heap /queue")
@@ -222,6 +277,7 @@ def main() -> None:
                 f"{strategy.name:10} {length:6} {' '.join(cells)} {cost['plain']:10.1f}   {' '.join(ratios)}",
                 flush=True,
             )
+    print_order()
 
 
 if __name__ == "__main__":

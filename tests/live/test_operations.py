@@ -2,17 +2,20 @@
 
 import asyncio
 import io
+import itertools
 import re
 import subprocess
 import urllib.request
+from typing import Any
 
 import msgspec
 from tests.live.conftest import RUN, Place, free_ports, run, running, until
 from typer.testing import CliRunner
 
-from tidings.live import connect, read_network
+from tidings.live import Network, connect, read_network
 from tidings.live.operations._asking import ask_network
 from tidings.live.operations._logs import Log
+from tidings.live.operations._status import network_status, subscribers_of
 
 
 def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> None:
@@ -27,8 +30,9 @@ def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> 
             for n in range(5):
                 await s.publish({"n": n})
                 await anext(events)
-            page = await asyncio.get_running_loop().run_in_executor(None, fetch, f"http://127.0.0.1:{port}/metrics")
-        values = dict(re.findall(r"^(tidings_\S+) (\S+)$", page, re.MULTILINE))
+            while 'tidings_deliveries_total{outcome="on_time"} 5.0' not in (page := await metrics(port)):
+                await asyncio.sleep(0.05)
+        values = values_of(page)
         assert float(values["tidings_transfers_total"]) == 5
         assert float(values["tidings_clients_connected"]) == 1
         assert float(values['tidings_sent_frames_total{kind="Transfer"}']) == 5
@@ -36,7 +40,93 @@ def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> 
         assert float(values["tidings_store_full"]) == 0
         assert "s1" not in page
         for name in values:
-            assert re.fullmatch(r'tidings_[a-z_]+(\{(kind|neighbour)="[^"]*"\})?', name)
+            label = r'(kind|neighbour|outcome|peer|le)="[^"]*"'
+            assert re.fullmatch(rf"tidings_[a-z_]+(\{{{label}(,{label})?\}})?", name)
+        assert float(values["tidings_delivery_delay_seconds_count"]) == 5
+        assert 0 < float(values["tidings_delivery_delay_seconds_sum"]) < 60
+        assert float(values['tidings_deliveries_total{outcome="dropped_here"}']) == 0
+
+    run(work())
+
+
+async def metrics(port: int) -> str:
+    return await asyncio.get_running_loop().run_in_executor(None, fetch, f"http://127.0.0.1:{port}/metrics")
+
+
+def values_of(page: str) -> dict[str, str]:
+    return dict(re.findall(r"^(tidings_\S+) (\S+)$", page, re.MULTILINE))
+
+
+def buckets_of(values: dict[str, str], metric: str, label: str) -> tuple[list[float], list[float]]:
+    """Upper edges and counts of a histogram."""
+    found = {name: many for name, many in values.items() if name.startswith(f"{metric}_bucket") and label in name}
+    edges = re.findall(r'le="([^"]*)"', " ".join(found))
+    return [float(edge) for edge in edges], [float(many) for many in found.values()]
+
+
+def test_histograms_count_frames_of_each_neighbour_and_events_that_wait(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        (port,) = free_ports(1)
+        text = network.path.read_text("utf-8")
+        network.path.write_text(text.replace('name = "b"\n', f'name = "b"\nmetrics = "127.0.0.1:{port}"\n'), "utf-8")
+        network = read_network(network.path)
+        async with (
+            running(network) as nodes,
+            connect(place.address("a"), name="p") as p,
+            connect(place.address("b"), name="slow", window=4) as slow,
+        ):
+            events = await slow.subscribe("n >= 0", max_held=4)
+            await until(lambda: "b" in nodes["a"].machine.gossip.interests)
+            for n in range(40):
+                await p.publish({"n": n})
+            await asyncio.sleep(0.2)
+            for _ in range(40):
+                await anext(events)
+            while 'tidings_deliveries_total{outcome="on_time"} 40.0' not in (page := await metrics(port)):
+                await asyncio.sleep(0.05)
+        values = values_of(page)
+        assert 0 < float(values['tidings_link_transit_seconds_count{neighbour="a"}']) <= 40
+        assert 0 < float(values['tidings_queue_wait_seconds_count{peer="client"}']) <= 40
+        assert float(values['tidings_queue_wait_seconds_count{peer="broker"}']) == 0
+        for metric, label in (
+            ("delivery_delay", ""),
+            ("link_transit", 'neighbour="a"'),
+            ("queue_wait", 'peer="client"'),
+        ):
+            name = f"tidings_{metric}_seconds"
+            edges, counts = buckets_of(values, name, label)
+            assert edges == sorted(edges)
+            assert edges[-1] == float("inf")
+            assert counts == sorted(counts), "buckets are cumulative"
+            assert counts[-1] == float(values[f"{name}_count{{{label}}}" if label else f"{name}_count"])
+        assert values["tidings_delivery_delay_seconds_count"] == "40.0"
+        waited_s = float(values['tidings_queue_wait_seconds_sum{peer="client"}'])
+        assert waited_s / float(values['tidings_queue_wait_seconds_count{peer="client"}']) > 0.05
+
+    run(work())
+
+
+def test_a_counter_of_deliveries_never_goes_down(place: Place) -> None:
+    """An event that counts as dropped may turn out to have arrived."""
+
+    async def work() -> None:
+        network = place.write("a")
+        (port,) = free_ports(1)
+        text = network.path.read_text("utf-8")
+        network.path.write_text(text + f'metrics = "127.0.0.1:{port}"\n', "utf-8")
+        async with running(read_network(network.path)) as nodes, connect(place.address("a"), name="s") as s:
+            events = await s.subscribe("n >= 0", name="all")
+            await s.publish({"n": 1})
+            await anext(events)
+            machine = nodes["a"].machine
+            account = machine.accounts.balances()["s/all"]
+            shown = []
+            for many in (2, -1, 1):
+                account.drop("a", many)
+                machine.accounts._touched["s/all"] = account
+                shown.append(float(values_of(await metrics(port))['tidings_deliveries_total{outcome="dropped_here"}']))
+        assert shown == [2, 2, 2]
 
     run(work())
 
@@ -53,9 +143,12 @@ def test_status_says_who_is_up_and_who_is_not(place: Place) -> None:
             await p.subscribe("n >= 0")
             await p.publish({"n": 1})
             await asyncio.sleep(0.1)
-            up, down = await ask_network(network)
+            status = network_status(await ask_network(network))
+        up, down = status["brokers"]
         assert (up["name"], up["up"], up["absent"], up["clients"], up["left_in_time"]) == ("a", True, ["b"], 1, 1.0)
-        assert (down["name"], down["up"], down["subscribers"]) == ("b", False, [])
+        assert (down["name"], down["up"], down["subscribers_left_off"]) == ("b", False, 0)
+        (subscriber,) = status["subscribers"].values()
+        assert (subscriber["broker"], subscriber["affected"], subscriber["client"]) == ("a", False, "p")
         assert "cannot be reached: Connection refused" in down["why"]
 
     run(work())
@@ -65,19 +158,39 @@ def test_status_counts_events_and_not_frames(place: Place) -> None:
     async def work() -> None:
         network = place.write("a")
         async with running(network), connect(place.address("a"), name="p") as p:
-            events = await p.subscribe("n >= 0")
+            events = await p.subscribe("n >= 0", name="all")
+            await p.subscribe("n < 0", name="none")
             for n in range(300):
                 await p.offer({"n": n})
             await p.flush()
             for _ in range(300):
                 await anext(events)
-            (status,) = await ask_network(network)
-        assert status["transfers"] == 300
-        (subscriber,) = status["subscribers"]
-        assert (subscriber["client"], subscriber["subscriptions"], subscriber["connected"]) == ("p", 1, True)
-        assert (subscriber["sent"], subscriber["dropped"]) == (300, 0)
+            status = await settled(network, 300)
+        (broker,), subscribers = status["brokers"], status["subscribers"]
+        assert broker["transfers"] == 300
+        assert list(subscribers) == ["p/all", "p/none"]
+        for name, many, share in (("p/all", 300, 1.0), ("p/none", 0, None)):
+            found = subscribers[name]
+            assert (found["client"], found["broker"], found["connected"], found["affected"]) == ("p", "a", True, False)
+            for figures in (found, found["last_minute"]):
+                assert (figures["matched"], figures["on_time"], figures["under_way"]) == (many, many, 0)
+                assert (figures["late"], figures["dropped"], figures["dropped_by"], figures["lost"]) == (0, 0, {}, 0)
+                assert figures["on_time_reliability"] == share
+        found = subscribers["p/all"]
+        assert 0 < found["delay_ms_p50"] <= found["delay_ms_p99"]
+        assert (broker["deliveries"]["matched"], broker["deliveries"]["last_minute"]["matched"]) == (300, 300)
 
     run(work())
+
+
+async def settled(network: Network, many: int) -> dict[str, Any]:
+    """The status, once brokers know what became of so many events."""
+    while True:
+        status = network_status(await ask_network(network))
+        found = [broker["deliveries"] for broker in status["brokers"] if broker["up"]]
+        if sum(each["matched"] - each["under_way"] for each in found) >= many:
+            return status
+        await asyncio.sleep(0.01)
 
 
 def test_status_tells_what_left_in_time_from_what_came_in_time(place: Place) -> None:
@@ -90,13 +203,13 @@ def test_status_tells_what_left_in_time_from_what_came_in_time(place: Place) -> 
             for n in range(20):
                 await p.publish({"n": n})
                 assert (await anext(events)).late
-            (status,) = await ask_network(network)
-            while status["reported"]["late"] < 20:
-                await asyncio.sleep(0.01)
-                (status,) = await ask_network(network)
-        assert (status["left_in_time"], status["reported"]) == (1.0, {"on_time": 0, "late": 20, "discarded": 0})
-        (subscriber,) = status["subscribers"]
-        assert (subscriber["sent"], subscriber["reported"]["late"], subscriber["on_time_share"]) == (20, 20, 0.0)
+            status = await settled(network, 20)
+        (broker,) = status["brokers"]
+        (subscriber,) = status["subscribers"].values()
+        assert broker["left_in_time"] == 1.0
+        for figures in (broker["deliveries"], subscriber, subscriber["last_minute"]):
+            assert (figures["matched"], figures["on_time"], figures["late"], figures["dropped"]) == (20, 0, 20, 0)
+            assert figures["on_time_reliability"] == 0.0
 
     run(work())
 
@@ -114,10 +227,11 @@ def test_a_subscriber_of_a_broker_that_is_down_stays_listed(place: Place) -> Non
             nodes["b"].stop()
             machine = nodes["a"].machine
             await until(lambda: "b" not in machine.gossip.links)
-            _, down = await ask_network(network)
-            (subscriber,) = down["subscribers"]
-            assert (subscriber["client"], subscriber["subscriptions"]) == ("desk", 2)
-            assert (subscriber["connected"], subscriber["reported"]) == (False, None)
+            subscribers = network_status(await ask_network(network))["subscribers"]
+            assert list(subscribers) == ["desk/all", "desk/none"]
+            for found in subscribers.values():
+                assert (found["client"], found["broker"], found["affected"]) == ("desk", "b", True)
+                assert (found["connected"], found["matched"], found["last_minute"]) == (False, None, None)
 
     run(work())
 
@@ -126,17 +240,72 @@ def test_status_shows_who_lacks_something(place: Place) -> None:
     async def work() -> None:
         network = place.write("a", "b")
         async with running(network) as nodes, connect(place.address("b"), name="desk") as desk:
-            await desk.subscribe("n >= 0")
+            await desk.subscribe("n >= 0", name="all")
             await until(lambda: "b" in nodes["a"].machine.gossip.interests)
             nodes["b"].stop()
             await until(lambda: not nodes["a"].machine.neighbours["b"].is_up)
-            command = [*RUN, "status", str(network.path)]
-            shown = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-            output, _ = await shown.communicate()
-        assert shown.returncode == 1
-        assert re.search(r"^desk +b +broker down( +-){6}", output.decode(), re.MULTILINE)
+            code, output = await printed_status(network)
+        assert code == 1
+        assert output.startswith("down: 1 of 2 brokers, 1 of 1 links; 1 subscription, 1 affected\nb is down: ")
+        assert re.search(r"^desk/all +b +broker down +- +- +not known$", output, re.MULTILINE)
 
     run(work(), within_s=90.0)
+
+
+def test_status_shows_who_is_late_and_who_dropped_what(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        async with running(network), connect(place.address("a"), name="p") as p:
+            late = await p.subscribe("n >= 0", name="late", max_delay_s=1e-9, late_s=60.0)
+            await p.subscribe("n >= 0", name="strict", max_delay_s=1e-9)
+            quick = await p.subscribe("n >= 0", name="quick")
+            for n in range(20):
+                await p.publish({"n": n})
+                await anext(late)
+                await anext(quick)
+            await settled(network, 60)
+            code, output = await printed_status(network)
+        assert code == 0
+        assert output.startswith("OK: 1 broker, 0 links, 3 subscriptions\n")
+        assert re.search(r"^a +up .* 33.3 % +33.3 % +\d+ +none$", output, re.MULTILINE)
+        assert re.search(r"^p/late +a +connected +0 % +\S+ ms +20 matched, 20 late$", output, re.MULTILINE)
+        assert re.search(
+            r"^p/strict +a +connected +0 % +- +20 matched, 20 dropped by (a|client)$", output, re.MULTILINE
+        )
+        assert "p/quick" not in output
+
+    run(work(), within_s=90.0)
+
+
+async def printed_status(network: Network) -> tuple[int | None, str]:
+    command = [*RUN, "status", str(network.path)]
+    shown = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    output, _ = await shown.communicate()
+    return shown.returncode, "\n".join(line.rstrip() for line in output.decode().splitlines())
+
+
+def test_a_subscription_that_is_listed_twice_counts_where_its_client_is() -> None:
+    """Its client has moved away from a broker that is down now, or that has not forgotten it yet."""
+    figures = {"on_time_reliability": None, "under_way": 0, "last_minute": None}
+    there = {"subscription": "desk/all", "connected": True, **figures}
+    away = {"subscription": "desk/all", "connected": False, **figures}
+    affected = {"subscription": "desk/all", "connected": False, **figures}
+    for rows in itertools.permutations(((True, there), (True, away), (False, affected))):
+        brokers = [{"name": f"b{n}", "up": up, "subscribers": [dict(row)]} for n, (up, row) in enumerate(rows)]
+        (found,) = subscribers_of(brokers).values()
+        assert (found["affected"], found["connected"]) == (False, True)
+
+
+def test_the_worst_of_the_last_minute_come_first() -> None:
+    def row(name: str, recent: float | None, whole: float | None, under_way: int = 0) -> dict[str, Any]:
+        last_minute = {"on_time_reliability": recent}
+        figures = {"on_time_reliability": whole, "under_way": under_way, "last_minute": last_minute}
+        return {"subscription": name, "connected": True, **figures}
+
+    rows = [row("unknown", None, None), row("waits", None, None, 3), row("good", 1.0, 0.2), row("poor", 0.5, 1.0)]
+    up = {"name": "a", "up": True, "subscribers": [*rows, row("was poor", None, 0.7)]}
+    down = {"name": "b", "up": False, "subscribers": [row("affected", None, None)]}
+    assert list(subscribers_of([up, down])) == ["affected", "poor", "was poor", "good", "waits", "unknown"]
 
 
 def test_logs_are_json_lines() -> None:

@@ -39,9 +39,13 @@ def rows(page: "Page", table: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in found}
 
 
-def status(network: Network) -> dict[str, dict[str, Any]]:
+def status(network: Network) -> dict[str, Any]:
     said = subprocess.run([*RUN, "status", str(network.path), "--json"], capture_output=True, check=True, timeout=60)
-    return {broker["name"]: broker for broker in msgspec.json.decode(said.stdout)["brokers"]}
+    return dict(msgspec.json.decode(said.stdout))
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:g} %"
 
 
 def wait_for_all(network: Network) -> None:
@@ -63,8 +67,8 @@ def test_the_page_shows_what_status_says_and_who_is_down(place: Place, page: "Pa
         connect_blocking(place.address("b3"), name="far reader") as far,
         connect_blocking(place.address("b2"), name="quick reader") as quick,
     ):
-        events = far.subscribe("n >= 0")
-        quick.subscribe("n < 0")
+        events = far.subscribe("n >= 0", name="all")
+        quick.subscribe("n < 0", name="none")
         page.goto(addresses["b1"])
         for n in range(25):
             publisher.publish({"n": n})
@@ -76,23 +80,26 @@ def test_the_page_shows_what_status_says_and_who_is_down(place: Place, page: "Pa
         said = status(network)
         shown = rows(page, "brokers")
         assert list(shown) == ["b1", "b2", "b3"]
-        for name, broker in said.items():
-            state, _, clients, queued, stored, sent, left_in_time, late, discarded = shown[name]
+        for broker in said["brokers"]:
+            state, _, clients, queued, stored, recent, whole, sent, dropped = shown[broker["name"]]
             assert (state, clients) == ("up", f"{broker['clients_connected']} of {broker['clients']}")
             assert (queued, stored) == (f"{broker['queued']:,}", f"{broker['stored']:,}")
-            assert sent == f"{broker['transfers']:,}"
-            assert left_in_time == ("-" if broker["left_in_time"] is None else f"{broker['left_in_time']:.2%}")
-            assert (late, discarded) == ("0", "0")
-        assert said["b1"]["transfers"] >= 25  # a link that falls silent on a busy machine has what was under way again
+            deliveries = broker["deliveries"]
+            assert recent == percent(deliveries["last_minute"]["on_time_reliability"])
+            assert whole == percent(deliveries["on_time_reliability"])
+            assert (sent, dropped) == (f"{broker['transfers']:,}", "0")
+        # A link that falls silent on a busy machine has what was under way again.
+        assert said["brokers"][0]["transfers"] >= 25
         subscribers = rows(page, "subscribers")
-        assert int(subscribers["far reader"].pop(3)) >= 25
-        assert subscribers == {
-            "far reader": ["b3", "connected", "0", "0", "25", "0", "0"],
-            "quick reader": ["b2", "connected", "0", "0", "0", "0", "0", "0"],
-        }
+        assert list(subscribers) == list(said["subscribers"]) == ["far reader/all", "quick reader/none"]
+        far_row, quick_row = subscribers.values()
+        assert far_row[:-2] == ["b3", "connected", "100 %", "last minute", "25", "25", "0", "0", "0", "0"]
+        assert all(re.fullmatch(r"[\d.,]+ ms", cell) for cell in far_row[-2:])
+        assert quick_row == ["b2", "connected", "-", "since start", *["0"] * 6, "-", "-"]
         assert {link: cells[0] for link, cells in rows(page, "links").items()} == {"b1 – b2": "up", "b2 – b3": "up"}
-        assert page.locator("#summary").text_content() == "all 3 brokers up; 2 subscribers"
+        assert page.locator("#summary").text_content() == "OK: 3 brokers, 2 links; 2 subscriptions"
         check_the_map_shows_what_the_page_was_told(page)
+        check_the_page_fits_a_phone(page)
         check_the_keyboard_leads_from_the_map_to_the_table(page)
     if folder := os.environ.get("TIDINGS_SCREENSHOTS"):
         page.screenshot(path=f"{folder}/page-up.png", full_page=True)
@@ -121,18 +128,65 @@ def check_the_map_shows_what_the_page_was_told(page: "Page") -> None:
     with page.expect_response(re.compile("status.json")) as waited:
         pass
     brokers = waited.value.json()["brokers"]
+    assert set(waited.value.json()) == {"brokers", "subscribers"}
     before = page.evaluate("() => document.body.dataset.at")
     page.wait_for_function("before => document.body.dataset.at !== before", arg=before, timeout=5_000)
     for broker in brokers:
         node = page.locator(f"#map a[data-broker={broker['name']}]")
         label = node.get_attribute("aria-label")
         assert label is not None
-        assert f"{broker['queued']:,} queued, left in time " in label
+        assert f"{broker['queued']:,} queued, on time " in label
         shown = node.locator("text.busy").text_content()
         assert re.fullmatch(r"\d+%", shown or "")
         assert f"{shown} busy" in label
     assert page.locator("#map line.edge.up").count() == 2
     assert page.locator("#map circle.on-time-2").count() == 1
+
+
+def check_the_page_fits_a_phone(page: "Page") -> None:
+    """Tables scroll by themselves, with the first column in place; the page does not."""
+    wide = page.viewport_size
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    table = page.locator("[aria-labelledby=subscribers-heading].scroll")
+    first = "box => { box.scrollLeft = 200; return box.querySelector('tbody th').getBoundingClientRect().left }"
+    assert table.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert table.evaluate(first) >= 0
+    if folder := os.environ.get("TIDINGS_SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/page-phone.png", full_page=True)
+    if wide is not None:
+        page.set_viewport_size(wide)
+
+
+@pytest.mark.browser
+def test_what_became_of_events_is_shown_worst_first(place: Place, page: "Page") -> None:
+    network, addresses = with_pages(place, "a")
+    place.start("broker", str(network.path))
+    wait_for_all(network)
+    with connect_blocking(place.address("a"), name="desk") as desk:
+        desk.subscribe("n >= 0", name="quick")
+        strict = {"max_delay_s": 1e-9}
+        desk.subscribe("n >= 0", name="strict", **strict)
+        late = desk.subscribe("n >= 0", name="tardy", late_s=60.0, **strict)
+        page.goto(addresses["a"])
+        for n in range(10):
+            desk.publish({"n": n})
+            assert late.get(timeout_s=20.0) is not None
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('#subscribers tr')].some(row => row.cells[7].textContent === '10')"
+        )
+        found = rows(page, "subscribers")
+        assert list(found) == ["desk/strict", "desk/tardy", "desk/quick"]
+        shares = {name: (cells[2], cells[4:8]) for name, cells in found.items()}
+        by = found["desk/strict"][7].removeprefix("10 by ")
+        assert by in ("a", "client")
+        assert shares == {
+            "desk/strict": ("0 %", ["10", "0", "0", f"10 by {by}"]),
+            "desk/tardy": ("0 %", ["10", "0", "10", "0"]),
+            "desk/quick": ("100 %", ["10", "10", "0", "0"]),
+        }
+        assert page.locator("#subscribers td.on-time-0").count() == page.locator("#map circle.on-time-0").count() == 2
+        assert page.locator("#subscribers td.on-time-2").count() == page.locator("#map circle.on-time-2").count() == 1
 
 
 def check_the_keyboard_leads_from_the_map_to_the_table(page: "Page") -> None:
@@ -155,14 +209,14 @@ def test_a_subscriber_whose_broker_is_down_is_shown(place: Place, page: "Page") 
         place.start("broker", str(network.path), "--name", name)
     wait_for_all(network)
     with connect_blocking(place.address("b2"), name="far reader") as far:
-        far.subscribe("n >= 0")
+        far.subscribe("n >= 0", name="all")
         page.goto(addresses["b1"])
-        page.wait_for_function("() => document.querySelector('#summary').textContent.endsWith('; 1 subscribers')")
+        page.wait_for_function("() => document.querySelector('#summary').textContent.endsWith('; 1 subscription')")
         place.processes[1].kill()
         place.processes[1].wait()
         page.wait_for_function("() => document.querySelector('#summary').textContent.startsWith('down: b2')")
-        assert rows(page, "subscribers") == {"far reader": ["b2", "down: its broker", *["-"] * 6]}
-        summary = "down: b2; 1 subscribers, 1 of them at a broker that is down"
+        assert rows(page, "subscribers") == {"far reader/all": ["b2", "down: its broker", *["-"] * 10]}
+        summary = "down: b2; 1 subscription, 1 affected"
         assert page.locator("#summary").text_content() == summary
 
 
@@ -172,11 +226,11 @@ def test_names_are_text_and_never_markup(place: Place, page: "Page") -> None:
     place.start("up", str(network.path))
     wait_for_all(network)
     with connect_blocking(place.address("a"), name="<img src=x onerror=alert(1)>") as client:
-        client.subscribe("n > 0")
+        client.subscribe("n > 0", name="<b>all</b>")
         page.goto(addresses["a"])
         page.wait_for_selector("#subscribers tbody tr")
-        assert list(rows(page, "subscribers")) == ["<img src=x onerror=alert(1)>"]
-        assert page.locator("img").count() == 0
+        assert list(rows(page, "subscribers")) == ["<img src=x onerror=alert(1)>/<b>all</b>"]
+        assert page.locator("img").count() == page.locator("b").count() == 0
 
 
 def test_who_may_ask_for_what(place: Place) -> None:

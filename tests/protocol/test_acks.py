@@ -31,9 +31,9 @@ def transfer(number: int, count: int = 1, *, session: int = EPOCH, floor: int = 
 
 
 def acks(effects: list[Effect]) -> list[wire.Ack]:
-    """What is acknowledged; what is said of the events besides is tried in `test_reports`."""
+    """What is acknowledged; what became of the events is tried in `test_accounts`."""
     said = [wire.decode(effect.frame) for effect in effects if isinstance(effect, Send)]
-    return [msgspec.structs.replace(each, tally=None) for each in said if isinstance(each, wire.Ack)]
+    return [msgspec.structs.replace(each, outcomes={}) for each in said if isinstance(each, wire.Ack)]
 
 
 def test_rare_events_are_acknowledged_at_once() -> None:

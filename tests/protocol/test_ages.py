@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.protocol.frames import Network, Node
 
-from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver
+from tidings.ordering import Stamp
+from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
 from tidings.storm._dice import Dice
 
 MS = 10**6
@@ -26,6 +27,9 @@ class Truth:
         self.errors_ns: list[int] = []
         """The age that was said, less the truth, of each delivery."""
         self.ages_ns: list[int] = []
+        self.stated_ns: list[int] = []
+        """By how much each age may be wrong, as the delivery says; what stands still keeps to no such thing."""
+        self.is_standing_still = False
         joints = [*pairwise(brokers), ("p", brokers[0]), ("s", brokers[-1])]
         for name in (*brokers, "p", "s"):
             self.network.add(name)
@@ -74,6 +78,9 @@ class Truth:
         if isinstance(effect, Deliver) and effect.subscription == "all":
             age_ns = self.network.now_ns - self.sent_ns[effect.event[2]]
             self.errors_ns.append(effect.age_ns - age_ns)
+            assert effect.error_ns is not None
+            self.stated_ns.append(effect.error_ns)
+            assert abs(effect.age_ns - age_ns) <= effect.error_ns + 10 or self.is_standing_still
             self.ages_ns.append(age_ns)
 
 
@@ -175,10 +182,50 @@ def test_a_clock_that_stood_still_is_noticed(late: str) -> None:
     truth = Truth("a", latency_ns=MS)
     truth.join()
     truth.run(2 * SECOND)
+    truth.is_standing_still = True
     for name, node in truth.network.nodes.items():
         if name != late:
             node.offset_ns += 5 * SECOND
     truth.run(10 * SECOND)
+    truth.is_standing_still = False
     truth.publish()
     truth.run(SECOND)
     assert truth.worst_ns() < 2 * MS
+
+
+def test_directions_that_differ_make_the_age_wrong_by_half_the_difference_and_the_delivery_says_so() -> None:
+    """60 ms to the subscriber and 5 ms back."""
+    truth = Truth("a", latency_ns=5 * MS)
+    truth.network.links["a", "s"].latency_ns = 60 * MS
+    truth.join()
+    truth.run(2 * SECOND)
+    truth.stream(50, 10 * MS)
+    truth.run(SECOND)
+    assert truth.errors_ns[-1] == pytest.approx(-27.5 * MS, abs=MS)
+    assert truth.stated_ns[-1] == pytest.approx((32.5 + 5) * MS, abs=2 * MS)
+
+
+def test_the_error_is_said_from_the_first_event_on() -> None:
+    """It is in the queue before anybody has greeted."""
+    truth = Truth("a", "b", latency_ns=20 * MS)
+    truth.join()
+    truth.publish()
+    truth.run(3 * SECOND)
+    truth.publish()
+    truth.run(SECOND)
+    assert truth.stated_ns
+
+
+def test_nobody_knows_the_error_of_clocks_that_are_held_to_be_synchronised() -> None:
+    client = Client(ClientSettings(name="s", synchronised_clocks=True))
+    client.start(SECOND)
+    client.subscribe("all", "n >= 0", SECOND)
+    client.connected("b", SECOND)
+    client.receive("b", wire.encode(wire.Hello(wire.VERSION, "b", "broker", 5, 64, SECOND)), SECOND)
+    client.receive("b", wire.encode(wire.Welcome(wire.VERSION, "b", "broker", 5, 64, SECOND, SECOND)), SECOND)
+    stamp = Stamp(sequence=0, departure_ns=SECOND, previous_departure_ns=SECOND)
+    content = wire.encode_content(wire.Content({"n": 1}, stamp.encode(), b""))
+    event = wire.Event("p", 1, 0, "b", SECOND, 0, None, 10, 0, content, error_ns=0)
+    effects = client.receive("b", wire.encode(wire.Transfer(5, 0, 0, ({"all": ()},), (event,), SECOND)), 2 * SECOND)
+    (delivery,) = (effect for effect in effects if isinstance(effect, Deliver))
+    assert (delivery.age_ns, delivery.error_ns) == (SECOND, None)

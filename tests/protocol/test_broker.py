@@ -7,6 +7,7 @@ import pytest
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Scheme
 from tidings.protocol import Broker, BrokerSettings, Confirmed, Failed, Note, Send, Store, Sync
+from tidings.protocol._histogram import bucket_of
 from tidings.protocol.wire import encode_plain
 
 MS = 10**6
@@ -345,3 +346,19 @@ def test_a_publisher_that_has_asked_for_nothing_else_is_still_known_when_it_retu
     wire.call("p", "publish", {"x": 1})
     wire.disconnect("p", "a")
     assert list(wire.machines["a"].clients) == ["p"]
+
+
+def test_how_long_frames_travel_and_events_wait_is_counted(row: Any) -> None:
+    home, way = row.machines["c"], row.machines["b"]
+    row.call("p", "publish", {"x": 7})
+    assert home.neighbours["b"].meter.transits == {0: 1}
+    assert home.waits == {"broker": {}, "client": {}}, "it did not have to wait"
+    row.disconnect("s", "c")
+    for _ in range(2):
+        row.call("p", "publish", {"x": 7})
+    row.pass_time(3 * SECOND)
+    row.connect("s", "c")
+    row.settle()
+    assert home.waits == {"broker": {}, "client": {bucket_of(3 * SECOND): 2}}
+    assert home.neighbours["b"].meter.transits == {0: 3}
+    assert way.waits == {"broker": {}, "client": {}}

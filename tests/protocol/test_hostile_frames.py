@@ -57,13 +57,13 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.Transfer(
             5, 0, 0, ({"a": ((SECOND, 1.0),)},), (wire.Event("p", 1, 0, "b", NOW, 0, SECOND, 10, 0, CONTENT),), NOW
         ),
-        wire.Ack(epoch, ((0, 0),), 0, 5, wire.Tally(1, 0, 0)),
+        wire.Ack(epoch, ((0, 0),), 0, 5, {"s": wire.Outcome(1, delays={3: 1})}),
         wire.Credit(3),
         wire.LinkState("b", 5, 2, 0, {"a": (0.1, 0.1)}),
         wire.Interest("b", 5, 2, 2, 1, 0, (), ("s",)),
         wire.Ask("a"),
         wire.Ping(NOW, 5, 0, NOW),
-        wire.Pong(NOW, NOW, wire.Tally(1, 0, 0)),
+        wire.Pong(NOW, NOW, {"s": wire.Outcome(1)}),
         wire.Move("b"),
         wire.MigrationUpdate(epoch, 11, "b"),
         wire.MigrationComplete(3),
@@ -73,6 +73,7 @@ def messages(epoch: int) -> list[wire.Message]:
         wire.TraceRequest("b", "p", 1, 0, SECOND),
         wire.TraceAnswer("a", "c", 5, 0, (wire.Answer("b", "a", b"\x01", 3, 5, {"a": 7}),)),
         wire.InterestPart("z", 5, 2, 2, 0, "", (ENTRY,), True),
+        wire.Ledger("a", epoch, "b", 5, 1, "b", 3, {"c/s": (4, 1)}, True),
     ]
 
 
@@ -95,7 +96,7 @@ def test_noise_changes_nothing(connection: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("connection", ["b", "c", "stranger"])
-@given(seed=st.integers(0, 2**32), kind=st.integers(0, 25), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
+@given(seed=st.integers(0, 2**32), kind=st.integers(0, 26), damage=st.sampled_from(["cut", "flip", "grow", "swap"]))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_frames_never_break_a_broker(connection: str, seed: int, kind: int, damage: str) -> None:
     machine = living_broker()

@@ -7,7 +7,7 @@ import pytest
 from tidings.errors import ConfigurationError
 from tidings.protocol import BrokerSettings
 from tidings.protocol.broker._interests import Interests
-from tidings.protocol.broker._view import MOST_CLIENTS, subscribers_at
+from tidings.protocol.broker._view import MOST_SUBSCRIPTIONS, subscribers_at
 from tidings.protocol.wire import Entry, Interest
 
 SECOND = 10**9
@@ -175,10 +175,10 @@ def interests_of(names: list[str]) -> Interests:
 
 def test_who_has_moved_away_is_not_counted_among_the_subscribers() -> None:
     known = interests_of(["desk/s1", "desk/s2", "c\0other/s1"])
-    assert subscribers_at(known, "b").clients == {"desk": 2}
+    assert subscribers_at(known, "b").subscriptions == {"desk/s1": "desk", "desk/s2": "desk"}
     assert subscribers_at(known, "c") == ({}, 0)
 
 
 def test_the_list_of_subscribers_is_bounded() -> None:
-    found = subscribers_at(interests_of([f"client-{place:05}/s1" for place in range(MOST_CLIENTS + 7)]), "b")
-    assert (len(found.clients), found.left_off) == (MOST_CLIENTS, 7)
+    found = subscribers_at(interests_of([f"client-{place:05}/s1" for place in range(MOST_SUBSCRIPTIONS + 7)]), "b")
+    assert (len(found.subscriptions), found.left_off) == (MOST_SUBSCRIPTIONS, 7)

@@ -1,5 +1,6 @@
 """The small parts: the agenda, the meter, the outbox, the inbox, the terms of delivery, the tables of states."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,8 +166,38 @@ def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
     held = event(3)
     held.take_on({"b": ((SECOND, 1.0),)})
     facts = ("p", 1, 3, "a", 7)
-    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c"))
-    assert held.encode(5) == held.encode_once(5) == encode_plain(Event(*facts, 5, SECOND, 1_000, 2, b"c"))
+    held.error_ns, held.period = 9, 4
+    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c", 9, 4))
+    said = Event(*facts, 5, SECOND, 1_000, 2, b"c", error_ns=9, period=4)
+    assert held.encode(5) == held.encode_once(5) == encode_plain(said)
+
+
+def test_records_and_events_of_the_version_before_say_no_error_and_no_period() -> None:
+    facts = ("p", 1, 3, "a", 7, 0, SECOND, 1_000, 2)
+    held = read_record(encode_plain((*facts, {"b": ((SECOND, 1.0),)}, {}, b"c")), read_course)
+    assert (held.error_ns, held.period, held.content) == (None, 0, b"c")
+    event = msgspec.msgpack.decode(encode_plain((*facts, b"c", None)), type=Event)
+    assert (event.error_ns, event.period, event.content) == (None, 0, b"c")
+
+
+def test_a_meter_says_by_how_much_it_may_be_wrong() -> None:
+    """Half of the round trip, and 200 ppm of the time since the question."""
+    meter = LinkMeter()
+    assert meter.error_ns(0) is None
+    meter.read_clock(7_000 * SECOND, 10 * SECOND, 10 * SECOND + 4 * MS)
+    assert meter.error_ns(10 * SECOND + 4 * MS) == 2 * MS + 800
+    assert meter.error_ns(70 * SECOND) == 2 * MS + 12 * MS
+    meter.read_clock(7_060 * SECOND, 70 * SECOND, 70 * SECOND + 40 * MS)
+    assert meter.error_ns(70 * SECOND + 40 * MS) == 2 * MS + 12 * MS + 8_000, "the better one is kept"
+    meter.read_clock(9_000 * SECOND, 70 * SECOND, 70 * SECOND + 40 * MS)
+    assert meter.error_ns(70 * SECOND + 40 * MS) == 20 * MS + 8_000, "that is another clock"
+
+
+def test_a_client_counts_the_time_that_a_reading_was_under_way_to_it() -> None:
+    """What its broker has told it of the clocks was right when the ping left."""
+    meter = LinkMeter()
+    meter.set_clock(5 * SECOND, MS, 10 * SECOND, 16 * SECOND)
+    assert meter.error_ns(16 * SECOND) == MS + 1_200_000
 
 
 @given(

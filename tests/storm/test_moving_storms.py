@@ -16,7 +16,7 @@ WITHIN = 100
 @pytest.mark.parametrize("relocation", ["pop", "grape"])
 def test_publishers_are_moved_by_the_network_and_every_promise_holds(relocation: Any) -> None:
     settings = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=16.0, relocation=relocation)
-    report = run_storms(settings, range(2))
+    report = run_storms(settings, range(3))
     assert report.violations == ()
     assert report.sent["Move"] > 5
     assert report.sent["TraceResult" if relocation == "pop" else "TraceAnswer"] > 20

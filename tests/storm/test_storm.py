@@ -21,8 +21,9 @@ from tidings.storm._plan import make_plan
 
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
 FIXED = (*range(5), 1_025_358_624_684)  # the last: a broker is gone while a socket to it is full
-FOUND = (383, 667, 1_006, 1_378)
-"""Seeds of the full size that found something: damaged tables, numbers used twice, reports, events accepted twice."""
+FOUND = (383, 667, 1_006, 1_378, 100_252, 400_217)
+"""Seeds of the full size that found something: damaged tables, numbers used twice, reports, events accepted twice, a
+table stored under a version that it is not of, a part of an event that expires while another has found a new way."""
 FRESH = 3
 
 
@@ -257,7 +258,7 @@ def test_storms_are_quiet_and_busy_and_as_often_disturbed() -> None:
         assert len(fast.publications) > 4 * len(slow.publications)
 
 
-@pytest.mark.parametrize(("kind", "first_seed", "what"), [("store-lost", 2, "disk"), ("bit-flip", 12, "records")])
+@pytest.mark.parametrize(("kind", "first_seed", "what"), [("store-lost", 2, "disk"), ("bit-flip", 2, "records")])
 def test_what_was_lost_with_its_only_copy_is_counted(kind: FaultKind, first_seed: int, what: str) -> None:
     for seed in range(first_seed, 100):
         result = run_storm(StormSettings(kinds=(kind,)), seed)

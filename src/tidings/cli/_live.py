@@ -1,5 +1,7 @@
 """`tidings status`, `tidings reload` and `tidings certificates`: a live network from outside."""
 
+import math
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ __all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificate
 STATUS_EPILOG = "Try:\n\ntidings status examples/live/network.toml"
 PATIENCE_S = 20.0
 SUBSCRIBERS_SHOWN = 20
+PIPE_COLUMNS = 160  # where nobody says how wide a line may be
 RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
 
@@ -31,54 +34,83 @@ def status(
 
         from tidings.live import read_network
         from tidings.live.operations._asking import ask_network
+        from tidings.live.operations._status import network_status
 
-        found = asyncio.run(ask_network(read_network(network)))
+        found = network_status(asyncio.run(ask_network(read_network(network))))
         if json:
-            print_json({"brokers": found})
+            print_json(found)
         else:
-            _print(found)
-        if not all(broker["up"] for broker in found):
+            _print(found["brokers"], found["subscribers"])
+        if not all(broker["up"] for broker in found["brokers"]):
             raise typer.Exit(1)
 
 
-def _print(found: list[dict[str, Any]]) -> None:
+def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(_brokers(found))
-    for broker in found:
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_COLUMNS)
+    console.print(Text(_headline(brokers, subscribers)))
+    for broker in brokers:
         if not broker["up"]:
             console.print(Text(f"{broker['name']} is down: {broker['why']}"))
         elif broker["store"]["full"]:
             console.print(Text(f"the store of {broker['name']} is full: no event is acknowledged until there is room"))
-    subscribers = [
-        (broker, each) for broker in found for each in broker["subscribers"] if not broker["up"] or _lacks(each)
-    ]
-    if subscribers:
-        console.print()
-        console.print(_subscribers(subscribers[:SUBSCRIBERS_SHOWN]))
-    if len(subscribers) > SUBSCRIBERS_SHOWN:
-        console.print(f"and {len(subscribers) - SUBSCRIBERS_SHOWN:,} more: see --json")
+    console.print()
+    console.print(_brokers(brokers))
+    lacking = {name: each for name, each in subscribers.items() if _lacks(each)}
+    if lacking:
+        console.print("\nNot reached, or not on time in the last minute:")
+        console.print(_subscribers(dict(islice(lacking.items(), SUBSCRIBERS_SHOWN))))
+    if len(lacking) > SUBSCRIBERS_SHOWN:
+        console.print(f"and {len(lacking) - SUBSCRIBERS_SHOWN:,} more: see --json")
 
 
-def _brokers(found: list[dict[str, Any]]) -> "Table":
+def _headline(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> str:
+    """Whether all brokers and links are up, and how many there are."""
+    links = _links(brokers)
+    down = [(sum(not broker["up"] for broker in brokers), len(brokers), "brokers")]
+    down.append((sum(not is_up for is_up in links.values()), len(links), "links"))
+    affected = sum(each["affected"] for each in subscribers.values())
+    left_off = sum(broker["subscribers_left_off"] for broker in brokers)
+    wanted = _count(len(subscribers) + left_off, "subscription")
+    if not any(many for many, _, _ in down):
+        return f"OK: {_count(len(brokers), 'broker')}, {_count(len(links), 'link')}, {wanted}"
+    parts = [f"{many:,} of {of:,} {what}" for many, of, what in down if many]
+    return f"down: {', '.join(parts)}; {wanted}, {affected:,} affected"
+
+
+def _links(brokers: list[dict[str, Any]]) -> dict[tuple[str, ...], bool]:
+    """By the names of both ends: whether they hear each other."""
+    found: dict[tuple[str, ...], bool] = {}
+    for broker in brokers:
+        heard = {name: peer["up"] for name, peer in broker.get("neighbours", {}).items()}
+        for other, is_heard in (dict.fromkeys(broker["absent"], False) | heard).items():
+            ends = tuple(sorted((broker["name"], other)))
+            found[ends] = found.get(ends, True) and is_heard
+    return found
+
+
+def _brokers(brokers: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     table.add_column("broker", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for heading in ("busy", "clients", "queued", "stored", "sent", "left\nin time", "late", "discarded"):
+    for heading in ("busy", "clients", "queued", "stored", "on time,\nlast min", "since\nstart", "dropped"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("links")
-    for broker in found:
+    for broker in brokers:
         if not broker["up"]:
             table.add_row(Text(broker["name"]), "[red]down[/red]")
             continue
         state = "draining" if broker["draining"] else "up" if broker["ready"] else "starting"
         links = {name: "up" if peer["up"] else "down" for name, peer in broker["neighbours"].items()}
         links |= dict.fromkeys(broker["absent"], "down")
+        deliveries = broker["deliveries"]
         table.add_row(
             Text(broker["name"]),
             state,
@@ -86,38 +118,65 @@ def _brokers(found: list[dict[str, Any]]) -> "Table":
             f"{broker['clients_connected']:,} of {broker['clients']:,}",
             f"{broker['queued']:,}",
             f"{broker['stored']:,}",
-            f"{broker['transfers']:,}",
-            "-" if broker["left_in_time"] is None else f"{broker['left_in_time']:.2%}",
-            f"{broker['reported']['late']:,}",
-            f"{broker['reported']['discarded']:,}",
+            _percent(deliveries["last_minute"]["on_time_reliability"]),
+            _percent(deliveries["on_time_reliability"]),
+            f"{broker['dropped']:,}",
             Text(", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none"),
         )
     return table
 
 
 def _lacks(subscriber: dict[str, Any]) -> bool:
-    """Whether a subscriber does not get all that it should."""
-    reported = subscriber["reported"]
-    return not subscriber["connected"] or bool(subscriber["dropped"] or reported["late"] or reported["discarded"])
+    """Whether a subscription is not reached, or did not get all of the last minute on time."""
+    recent = subscriber["last_minute"] or {"on_time_reliability": None}
+    return not subscriber["connected"] or recent["on_time_reliability"] not in (None, 1.0)
 
 
-def _subscribers(rows: "list[tuple[dict[str, Any], dict[str, Any]]]") -> "Table":
-    """Subscribers that are away, or at a broker that is down, or lack something."""
+def _subscribers(rows: dict[str, dict[str, Any]]) -> "Table":
+    """What became of the events of these subscriptions."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("subscriber", "at", "state"):
+    for heading in ("subscription", "at", "state"):
         table.add_column(heading)
-    for heading in ("queued", "sent", "dropped", "on time", "late", "discarded"):
-        table.add_column(heading, justify="right")
-    for broker, each in rows:
-        state = "connected" if each["connected"] else "away" if broker["up"] else "broker down"
-        reported = each["reported"] or dict.fromkeys(("on_time", "late", "discarded"))
-        counts = [each["queued"], each["sent"], each["dropped"], *reported.values()]
-        shown = ["-" if count is None else f"{count:,}" for count in counts]
-        table.add_row(Text(each["client"]), Text(broker["name"]), state, *shown)
+    for heading in ("on time", "p99 delay"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("events")
+    for name, each in rows.items():
+        state = "broker down" if each["affected"] else "connected" if each["connected"] else "away"
+        recent = each["last_minute"]
+        is_recent = recent is not None and recent["on_time_reliability"] is not None
+        shown = recent if is_recent else each
+        delay_ms = shown["delay_ms_p99"]
+        events = "not known" if each["affected"] else _events(shown, each["under_way"])
+        table.add_row(
+            Text(name),
+            Text(each["broker"]),
+            state,
+            _percent(shown["on_time_reliability"]),
+            "-" if delay_ms is None else f"{delay_ms:,.1f} ms",
+            Text(events if is_recent or each["affected"] else f"since the start: {events}"),
+        )
     return table
+
+
+def _events(figures: dict[str, Any], under_way: int) -> str:
+    """What became of events, in words; of the last minute, unless it is said otherwise."""
+    parts = [f"{figures['matched']:,} matched"]
+    parts += [f"{figures[key]:,} {words}" for key, words in (("on_time", "on time"), ("late", "late")) if figures[key]]
+    parts += [f"{many:,} dropped by {by}" for by, many in figures["dropped_by"].items()]
+    parts += [f"{figures['lost']:,} lost"] if figures["lost"] else []
+    return ", ".join([*parts, f"{under_way:,} under way"] if under_way else parts)
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
+
+
+def _percent(share: float | None) -> str:
+    """A share as people read it; 100 % is all of it, and nothing less."""
+    return "-" if share is None else f"{math.floor(round(share * 1e6) / 1e3) / 10:g} %"
 
 
 def reload(

@@ -13,7 +13,7 @@ The departures are the publisher's clock; no receiver compares them with its own
 import struct
 from collections import deque
 from collections.abc import Mapping
-from itertools import starmap
+from itertools import islice, starmap
 from typing import Final
 
 import msgspec
@@ -67,11 +67,22 @@ class Stamper:
     """Stamps the events of one publisher, in the order in which they leave."""
 
     def __init__(self, *, record: int = 25, first_sequence: int = 0) -> None:
-        if not 0 <= record <= MAX_RECORD:
-            raise ConfigurationError(f"a record holds 0 to {MAX_RECORD} events, not {record}")
         self._next = first_sequence
         self._previous_ns: int | None = None
-        self._record: deque[RecordEntry] = deque(maxlen=record)
+        self._record: deque[RecordEntry] = deque(maxlen=0)
+        self.record = record
+
+    @property
+    def record(self) -> int:
+        """How many of the last events each event describes; a longer record fills as events leave."""
+        return self._record.maxlen or 0
+
+    @record.setter
+    def record(self, record: int) -> None:
+        if not 0 <= record <= MAX_RECORD:
+            raise ConfigurationError(f"a record holds 0 to {MAX_RECORD} events, not {record}")
+        if record != self.record:
+            self._record = deque(islice(self._record, record), maxlen=record)
 
     def stamp(self, attributes: Mapping[str, object], now_ns: int) -> Stamp:
         """The stamp of the event with these attributes, that leaves now; the next one counts on."""

@@ -23,6 +23,7 @@ from tidings.protocol._effects import (
     Erase,
     EventId,
     Failed,
+    HandedOver,
     Heard,
     Moved,
     Note,
@@ -33,6 +34,7 @@ from tidings.protocol._effects import (
 )
 from tidings.protocol._errors import FormatError, PeerError, RequestError
 from tidings.protocol._filters import parsed
+from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
 from tidings.protocol._states import (
@@ -47,7 +49,9 @@ from tidings.protocol._states import (
     TransferStep,
     diagram,
 )
+from tidings.protocol.broker._accounts import NOTHING, Account, Balance
 from tidings.protocol.broker._broker import Broker
+from tidings.protocol.broker._interests import told_name
 from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
 from tidings.protocol.broker._view import View
 from tidings.protocol.links._peers import Peer
@@ -59,10 +63,13 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_FRAME_BYTES",
     "MOVE_STEPS",
+    "NOTHING",
     "PEER_STEPS",
     "TRANSFER_STEPS",
     "VERSION",
+    "Account",
     "Acknowledged",
+    "Balance",
     "Bound",
     "Broker",
     "BrokerSettings",
@@ -78,7 +85,9 @@ __all__ = [
     "EventId",
     "Failed",
     "FormatError",
+    "HandedOver",
     "Heard",
+    "Histogram",
     "LinkStateMap",
     "Machine",
     "MoveState",
@@ -98,10 +107,14 @@ __all__ = [
     "TransferState",
     "TransferStep",
     "View",
+    "at_most",
     "breadth_first",
     "diagram",
     "is_address",
     "parsed",
+    "quantile_ns",
+    "sum_ns",
+    "told_name",
     "wire",
 ]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from tidings.protocol.wire import Publication
+from tidings.protocol.wire import Handover, Publication
 
 __all__ = [
     "Acknowledged",
@@ -23,6 +23,7 @@ __all__ = [
     "Erase",
     "EventId",
     "Failed",
+    "HandedOver",
     "Heard",
     "Moved",
     "Note",
@@ -104,7 +105,8 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
 class Deliver(msgspec.Struct, frozen=True):
     """An event for the application. `late`: its deadline for this subscription has passed; `held_ns`: how long it was
-    held to restore order; `error_ns`: by how much the last link may have made its age wrong (None: not known)."""
+    held to restore order; `error_ns`: by how much its age may be wrong, in either direction (None: not known);
+    `out_of_order`: a later event of its publisher was delivered before, although the subscription wants order."""
 
     subscription: str
     event: EventId
@@ -113,7 +115,8 @@ class Deliver(msgspec.Struct, frozen=True):
     age_ns: int
     late: bool
     held_ns: int = 0
-    error_ns: float | None = None
+    error_ns: int | None = None
+    out_of_order: bool = False
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -146,8 +149,8 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 class Note(msgspec.Struct, frozen=True, gc=False):
     """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one.
 
-    Of what was sent, the number that the acknowledgement will name, and what it was sent for; of what was accepted, the
-    event as its publisher sent it, and its departure by this machine's clock.
+    Of what waits or was sent, what for, and of what was sent the number that the acknowledgement will name; of what was
+    accepted, the event as its publisher sent it, and its departure by this machine's clock.
     """
 
     kind: NoteKind
@@ -167,6 +170,13 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
     held_ns: int
 
 
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
+    """For a trace: a client has given events to its application."""
+
+    client: str
+    events: tuple[Handover, ...]
+
+
 Effect = (
     Send
     | Close
@@ -183,4 +193,5 @@ Effect = (
     | Moved
     | Note
     | Acknowledged
+    | HandedOver
 )

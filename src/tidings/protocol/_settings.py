@@ -169,7 +169,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One client; `record` is how many of its last events each event describes (paper A).
+    """One client.
 
     A move that has not come to the new home within `move_ns` is called off; events that the old home has not
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
@@ -178,7 +178,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     epoch: int = 1
-    record: int = 10
     synchronised_clocks: bool = False
 
     greet_ns: int = 1 * SECOND

@@ -121,10 +121,18 @@ _GREETINGS: Final[frozenset[type]] = frozenset((wire.Hello, wire.Welcome))
 _ALWAYS: Final[frozenset[type]] = frozenset((wire.Pong, wire.Ack, wire.Credit, wire.Error)) | _GREETINGS
 ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
     ("broker", "broker"): _ALWAYS
-    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.InterestPart, wire.Ask, wire.Done}
+    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.InterestPart, wire.Ask, wire.Done, wire.Ledger}
     | {wire.TraceResult, wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
     ("broker", "client"): _ALWAYS
-    | {wire.Publish, wire.Subscribe, wire.Unsubscribe, wire.Advertise, wire.Unadvertise, wire.MigrationUpdate},
+    | {
+        wire.Publish,
+        wire.Subscribe,
+        wire.Unsubscribe,
+        wire.Advertise,
+        wire.Unadvertise,
+        wire.MigrationUpdate,
+        wire.Given,
+    },
     ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done, wire.Move, wire.MigrationComplete},
 }
 """By the kind of the receiver and of the sender: what may be sent, once the two have greeted each other."""

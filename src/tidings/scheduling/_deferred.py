@@ -5,7 +5,7 @@ more waits than MOST_DEFERRED or than the queue holds. A queue that is not full 
 and time does not matter to that, so every choice is the one that a queue made at once would have made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from tidings.scheduling._strategies import Strategy
@@ -33,6 +33,8 @@ class _Arrival(NamedTuple, Generic[T]):
     size_kb: float
     columns: Columns
     at_s: float
+    chain: Hashable
+    place: int
 
 
 class DeferredQueue(Generic[T]):
@@ -53,10 +55,18 @@ class DeferredQueue(Generic[T]):
         return len(self._arrived) if self._queue is None else len(self._queue)
 
     def push(
-        self, event: T, *, published_s: float, size_kb: float, columns: Columns, now_s: float
+        self,
+        event: T,
+        *,
+        published_s: float,
+        size_kb: float,
+        columns: Columns,
+        now_s: float,
+        chain: Hashable = None,
+        place: int = 0,
     ) -> tuple[Deleted[T], ...]:
         """Enqueue; returns what had to go because the queue was full."""
-        arrival = _Arrival(event, published_s, size_kb, columns, now_s)
+        arrival = _Arrival(event, published_s, size_kb, columns, now_s, chain, place)
         if self._queue is None and len(self._arrived) < self._most:
             self._arrived.append(arrival)
             return ()
@@ -97,4 +107,5 @@ class DeferredQueue(Generic[T]):
         if self._known is None or self._known[0] is not columns:
             rows = np.array(columns, np.float64).reshape(len(columns), 5).T
             self._known = (columns, np.ascontiguousarray(rows))
-        return Waiting(arrival.event, arrival.published_s, arrival.size_kb, self._known[1])
+        facts = (arrival.event, arrival.published_s, arrival.size_kb, self._known[1])
+        return Waiting(*facts, arrival.chain, arrival.place)

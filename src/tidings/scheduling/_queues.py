@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
+from tidings.scheduling._chains import Chains
 from tidings.scheduling._choosing import choose, purge, take
 from tidings.scheduling._dropping import Assessment, Dropping, benefits
 from tidings.scheduling._heap import heap_choose, heap_purge, heap_push, heap_take
@@ -62,6 +63,7 @@ class FifoQueue(Generic[T]):
         # that were sent stay until they surface, or until they outnumber what waits.
         self._times: list[tuple[float, int]] = []
         self._pushed = 0
+        self._chains = Chains()
         self._dropping = Dropping()
 
     def __len__(self) -> int:
@@ -70,6 +72,8 @@ class FifoQueue(Generic[T]):
     def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
         time_s = self._deletion_time_s(waiting)
         self._queue[self._pushed] = waiting
+        if waiting.chain is not None:
+            self._chains.add(waiting.chain, waiting.place, self._pushed, self._pushed)
         heapq.heappush(self._times, (time_s, -self._pushed))
         self._pushed += 1
         if len(self._times) > 2 * len(self._queue) + 16:
@@ -80,7 +84,7 @@ class FifoQueue(Generic[T]):
         if len(self._queue) <= self._max_queued:
             return ()
         number = self._dropping.choose(now_s, lambda: self._assessed(self._queue, now_s), self._queue.__contains__)
-        return (Deleted(waiting=self._queue.pop(number), reason="full"),)
+        return (Deleted(waiting=self._take(number), reason="full"),)
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         gone = []
@@ -88,9 +92,18 @@ class FifoQueue(Generic[T]):
             number = -heapq.heappop(self._times)[1]
             if number in self._queue:
                 gone.append(number)
-        waitings = [self._queue.pop(number) for number in sorted(gone)]
+        waitings = [self._take(number) for number in sorted(gone)]
         deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in waitings)
-        return self._queue.popitem(last=False)[1] if self._queue else None, deleted
+        if not self._queue:
+            return None, deleted
+        number, first = next(iter(self._queue.items()))
+        return self._take(number if first.chain is None else self._chains.first(first.chain)), deleted
+
+    def _take(self, number: int) -> Waiting[T]:
+        waiting = self._queue.pop(number)
+        if waiting.chain is not None:
+            self._chains.remove(waiting.chain, waiting.place, number)
+        return waiting
 
     def _deletion_time_s(self, waiting: Waiting[T]) -> float:
         return plain_deletion_time_s(waiting, quantile=self._quantile, processing_s=self._processing_s)
@@ -143,7 +156,13 @@ class _CompiledQueue(ABC, Generic[T]):
             deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in waitings)
         if not self._count:
             return None, deleted
-        return self._remove(self._choose(now_s)), deleted
+        position = self._choose(now_s)
+        if self._store.chains:
+            chosen = int(self._order[position])
+            first = self._store.first(chosen)
+            if first != chosen:
+                position = int(np.flatnonzero(self._order[: self._count] == first)[0])
+        return self._remove(position), deleted
 
     def _assessed(self, queue: NDArray[np.int64], now_s: float) -> Assessment:
         worth = np.empty(len(queue))

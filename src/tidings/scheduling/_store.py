@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, cast
 
 import numpy as np
 
+from tidings.scheduling._chains import Chains
 from tidings.scheduling._kernels import FloatArray
 from tidings.scheduling._layout import Pairs, Paths, Slots, empty_slots, fill_slot
 from tidings.scheduling._waiting import Waiting
@@ -30,6 +31,7 @@ class Store(Generic[T]):
         self.slots: Slots = empty_slots(_FIRST_SLOTS)
         self._rows: FloatArray = np.zeros((5, _FIRST_PAIRS))
         self.tables = self._tabulate()
+        self.chains = Chains()
         self._waiting: dict[int, Waiting[T]] = {}
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
         self._end = 0
@@ -58,6 +60,8 @@ class Store(Generic[T]):
             self._processing_s,
         )
         self._waiting[slot] = waiting
+        if waiting.chain is not None:
+            self.chains.add(waiting.chain, waiting.place, self._added, slot)
         self._end = stop
         self._live += count
         self._added += 1
@@ -68,7 +72,14 @@ class Store(Generic[T]):
         waiting = self._waiting.pop(slot)
         self._free.append(slot)
         self._live -= waiting.rows.shape[1]
+        if waiting.chain is not None:
+            self.chains.remove(waiting.chain, waiting.place, int(self.slots.sequence[slot]))
         return waiting
+
+    def first(self, slot: int) -> int:
+        """The slot of the first of its chain; itself, if it has none."""
+        chain = self._waiting[slot].chain
+        return slot if chain is None else self.chains.first(chain)
 
     def _double_slots(self) -> None:
         capacity = len(self.slots.start)

@@ -68,7 +68,15 @@ class PlainQueue(Generic[T]):
         deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in gone)
         if not self._queue:
             return None, deleted
-        return self._queue.pop(self._choose(now_s)), deleted
+        return self._queue.pop(self._first(self._choose(now_s))), deleted
+
+    def _first(self, chosen: int) -> int:
+        """Who leaves in its stead."""
+        chain = self._queue[chosen].chain
+        if chain is None:
+            return chosen
+        members = [number for number, waiting in enumerate(self._queue) if waiting.chain == chain]
+        return min(members, key=lambda number: self._queue[number].place)
 
     def _choose(self, now_s: float) -> int:
         is_triage = self.strategy.name == "triage"

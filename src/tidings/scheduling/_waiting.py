@@ -1,6 +1,7 @@
 """What goes into an output queue and what comes out of it."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
@@ -25,13 +26,16 @@ class Waiting(Generic[T]):
     """An event that waits for a link, with the subscriptions behind that link; make it with `Waiting.of`.
 
     `rows` has a column per subscription: the tighter deadline (counted from publication, infinite: none), the price of
-    an on-time delivery, and what is left of the path: nodes, mean and standard deviation of its slowness.
+    an on-time delivery, and what is left of the path: nodes, mean and standard deviation of its slowness. Events of one
+    `chain` leave in the order of their `place` (`_chains`).
     """
 
     event: T
     published_s: float
     size_kb: float
     rows: "FloatArray"
+    chain: Hashable = None
+    place: int = 0
 
     @classmethod
     def of(
@@ -45,6 +49,8 @@ class Waiting(Generic[T]):
         mean_s_per_kb: "ArrayLike",
         sd_s_per_kb: "ArrayLike",
         price: "ArrayLike" = 1.0,
+        chain: Hashable = None,
+        place: int = 0,
     ) -> "Waiting[T]":
         """One value per subscription, or one for all of them."""
         import numpy as np
@@ -68,7 +74,7 @@ class Waiting(Generic[T]):
         if np.isnan(rows[0]).any() or not ((rest >= 0.0) & (rest < math.inf)).all():
             raise InputError(_what_is_wrong(rows))
         rows.flags.writeable = False
-        return cls(event, published_s, size_kb, rows)
+        return cls(event, published_s, size_kb, rows, chain, place)
 
 
 def _what_is_wrong(rows: "FloatArray") -> str:
@@ -95,6 +101,8 @@ class OutputQueue(Protocol[T]):
 
     Bound: at most `max_queued` events wait; beyond it the one with the least expected benefit (of equals the one whose
     deletion time comes first, then the last enqueued) is deleted as "full". With room to spare nothing is.
+
+    Of a chain the first that waits leaves, whichever of them was chosen (`_chains`).
     """
 
     def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:

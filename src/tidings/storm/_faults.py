@@ -108,7 +108,7 @@ class FaultInjector:
             return  # it is down already
         self._victims.end_life(process, power=power)
         self._note("broker", broker, None, up=False)
-        self._history.crashes.append((self._network.now_ns, broker, process.written_ns))
+        self._history.crash(self._network.now_ns, broker, process.written_ns)
 
     def _start(self, broker: str) -> None:
         process = self._network.processes[broker]

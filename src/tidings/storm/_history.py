@@ -2,12 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from tidings.protocol import Deliver, EventId, Failed, Moved, Note
+from tidings.protocol import Balance, Deliver, EventId, Failed, Moved, Note
 
 __all__ = ["Delivery", "History", "Hop", "Loss", "Moving", "Published", "Report", "Residence", "Subscribed"]
 
@@ -119,16 +119,15 @@ class Loss(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a client has reported to its home, since both have lived, and what its home shows: on time, late."""
+    """What a home shows of a subscription at the end, and which events somebody still holds for it."""
 
     client: str
-    life: int
+    subscription: str
     home: str
     home_epoch: int
-    reported: tuple[int, int]
-    shown: tuple[int, int]
-    is_whole: bool
-    """Whether its home counts nothing else for it: of an earlier life of the client."""
+    shown: Balance
+    owed: frozenset[EventId]
+    """By brokers, or by the client itself to restore order."""
 
 
 class Delivery(NamedTuple):
@@ -147,8 +146,20 @@ class Delivery(NamedTuple):
     home_epoch: int
     held_ns: int
     life: int
-    error_ns: float | None
-    """By how much the age may be wrong, by what is known of the links on the way; None if one was not measured yet."""
+    error_ns: int | None
+    """By how much the age may be wrong, as the delivery says."""
+
+
+class Overtaking(NamedTuple):
+    """A broker has sent an event to a peer while an earlier one of the same publisher waited for that peer; both were
+    for these: home brokers, or subscriptions of a client."""
+
+    at_ns: int
+    broker: str
+    peer: str
+    event: EventId
+    earlier: EventId
+    common: frozenset[str]
 
 
 class Hop:
@@ -173,10 +184,11 @@ class History:
         self.hops: dict[tuple[EventId, str, str], Hop] = {}
         self.transitions: list[tuple[int, str, str, str | None, bool]] = []
         self.local: list[tuple[int, str, EventId]] = []
+        self.waiting: dict[tuple[str, str], dict[EventId, tuple[str, ...]]] = {}  # by broker and peer: what, for whom
+        self.overtakings: list[Overtaking] = []
         self.crashes: list[tuple[int, str, int]] = []  # of which broker, and what it wrote before is on its disk
         self.losses: list[Loss] = []
         self.excused: Counter[str] = Counter()  # by what was lost: deliveries that would have been owed
-        self.age_errors_ns: dict[tuple[EventId, str], float | None] = {}  # by event and broker
         self.reports: list[Report] = []
         self.held: set[tuple[EventId, str, str]] = set()  # at the end, to restore order: event, client, subscription
         self.movers: set[str] = set()
@@ -198,15 +210,19 @@ class History:
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
-    def deliver(
-        self, at_ns: int, client: str, effect: Deliver, home: tuple[str, int], life: int, error_ns: float | None
-    ) -> None:
+    def deliver(self, at_ns: int, client: str, effect: Deliver, home: tuple[str, int], life: int) -> None:
         """An application got an event, while its client was at home at this broker, in this epoch of it."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
         known = self.published.get(effect.event)
         if known is None or (effect.payload, dict(effect.attributes)) != (known.payload, known.attributes):
             self.corrupted.append(f"{effect.event} came to {client}/{effect.subscription} as nobody published it")
-        self.deliveries.append(Delivery(at_ns, client, *what, *home, effect.held_ns, life, error_ns))
+        self.deliveries.append(Delivery(at_ns, client, *what, *home, effect.held_ns, life, effect.error_ns))
+
+    def crash(self, at_ns: int, broker: str, written_ns: int) -> None:
+        """A broker has crashed: nothing waits there any more."""
+        self.crashes.append((at_ns, broker, written_ns))
+        for where in [where for where in self.waiting if where[0] == broker]:
+            del self.waiting[where]
 
     def lose(self, at_ns: int, broker: str, what: Literal["disk", "clock", "records"], keys: Iterable[str]) -> None:
         """A broker has lost sound records, or its clock has jumped while it kept them."""
@@ -229,15 +245,6 @@ class History:
                 return
         self.relocated += isinstance(effect, Moved)
 
-    def note_error(self, note: Note, broker: str, error_ns: float | None) -> None:
-        """An event has come to a broker over a link whose clocks are known up to this error."""
-        if note.kind == "received":
-            before_ns = self.age_errors_ns.get((note.event, note.peer))
-            error_ns = None if before_ns is None or error_ns is None else before_ns + error_ns
-        key = (note.event, broker)
-        known_ns = self.age_errors_ns.get(key, error_ns)
-        self.age_errors_ns[key] = None if known_ns is None or error_ns is None else max(known_ns, error_ns)
-
     def note(self, at_ns: int, broker: str, note: Note) -> None:
         """A broker says what happened to an event."""
         if note.kind == "accepted":
@@ -257,6 +264,13 @@ class History:
             self._note_leaving(at_ns, broker, note)
 
     def _note_leaving(self, at_ns: int, broker: str, note: Note) -> None:
+        waiting = self.waiting.setdefault((broker, note.peer), {})
+        if note.kind == "enqueued":
+            waiting[note.event] = note.targets
+        else:
+            waiting.pop(note.event, None)
+        if note.kind == "sent" and waiting:
+            self._note_overtaking(at_ns, broker, note, waiting)
         key = (note.event, broker, note.peer)
         hop = self.hops.get(key)
         if hop is None:
@@ -273,6 +287,13 @@ class History:
                 self.dropped.add((note.event, note.peer))
             if hop.received_ns is None:
                 hop.outcome = "expired" if note.kind == "expired" else "hopeless"
+
+    def _note_overtaking(self, at_ns: int, broker: str, note: Note, waiting: Mapping[EventId, tuple[str, ...]]) -> None:
+        for earlier, targets in waiting.items():
+            if earlier[:2] == note.event[:2] and earlier[2] < note.event[2]:
+                common = frozenset(targets) & frozenset(note.targets)
+                if common:
+                    self.overtakings.append(Overtaking(at_ns, broker, note.peer, note.event, earlier, common))
 
     def digest(self) -> str:
         """One number for all of it: equal histories have equal digests."""

@@ -28,6 +28,7 @@ GUEST: Final = "guest"
 """A client that may come in, and that nobody relies on."""
 _LATENCY_NS: Final = (0.2e6, 30e6)
 _NS_PER_BYTE: Final = (10, 200)
+_LOPSIDED: Final = 12.0
 
 
 class Network(World):
@@ -51,6 +52,7 @@ class Network(World):
         self.limits = ConnectionLimits(max_frame_bytes=BrokerSettings(name="any").max_frame_bytes)
         self._node_type = node_type
         self._on_store_failed = on_store_failed
+        self._lopsided: Dice | None = None
 
     def add(self, name: str) -> Process:
         """A host without a node yet."""
@@ -59,8 +61,9 @@ class Network(World):
 
     def join(self, one: str, other: str, latency_ns: float, jitter_ns: float, ns_per_byte: float) -> None:
         """Paths between two hosts, both ways."""
-        for source, target in ((one, other), (other, one)):
-            path = self.paths[source, target] = Path(source, target, latency_ns, jitter_ns, ns_per_byte)
+        lean = 1.0 if self._lopsided is None else _LOPSIDED ** self._lopsided.between(-0.5, 0.5)
+        for source, target, share in ((one, other, lean), (other, one, 1.0 / lean)):
+            path = self.paths[source, target] = Path(source, target, share * latency_ns, jitter_ns, ns_per_byte)
             path.cuts = self.cut_off[source] + self.cut_off[target]
 
     def path(self, source: str, target: str) -> Path:
@@ -69,6 +72,10 @@ class Network(World):
             latency_ns = self.dice.between(*_LATENCY_NS)
             self.join(source, target, latency_ns, latency_ns / 2, self.dice.between(*_NS_PER_BYTE))
         return self.paths[source, target]
+
+    def make_lopsided(self, dice: Dice) -> None:
+        """From now on the latencies of the two directions between hosts differ, by a factor of up to _LOPSIDED."""
+        self._lopsided = dice
 
     def make_busy(self, dice: Dice, usual_ns: float, busy_ns: float) -> None:
         """From now on turns come so long after what they are about."""

@@ -214,9 +214,9 @@ class Process:
         self._carry_out(effects)
         if node is not None and node is self.node and node.is_stirred:
             self._carry_out(node.turn(self.clock_ns()))
+            if node is self.node and node.is_stirred:
+                self._turn_later()
         self._is_stepping = False
-        if node is not None and node is self.node and node.is_stirred:
-            self._turn_later()
 
     def _carry_out(self, effects: list[Any]) -> None:
         for effect in effects:

@@ -1,8 +1,8 @@
 """One storm from its seed to its verdict: the plan is set up, happens, and is judged."""
 
 from collections import Counter
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from itertools import groupby, islice
 from typing import Any, Final
 
 import msgspec
@@ -137,10 +137,10 @@ class Storm:
         history = self.history
         history.unconnected = self._unconnected()
         history.still_full = stores_still_full(self._brokers())
-        history.reports = reports(self._brokers(), self._clients())
         for name, process in self._clients().items():
             if process.node is not None and isinstance(process.node.machine, Client):
                 history.held |= {(event, name, subscription) for subscription, event in process.node.machine.end()}
+        history.reports = reports(self._brokers(), self._clients(), history)
         history.residence = {client.name: self._residence(client.name) for client in self.plan.clients}
         evidence = Evidence(settings=self.settings, plan=self.plan, history=history)
         violations = [(name, text) for name, check in CHECKS.items() for text in check(evidence)]
@@ -172,6 +172,7 @@ class Storm:
         network.figures = plan.figures
         network.limits = ConnectionLimits(max_frame_bytes=network.limits.max_frame_bytes, max_unread_bytes=1_000_000)
         network.make_busy(self._dice, plan.busy_ms[0] * MS, plan.busy_ms[1] * MS)
+        network.make_lopsided(Dice(np.random.default_rng([self.seed, 7])))
         for name in plan.everybody:
             network.add(name)
         for link in plan.links:
@@ -483,8 +484,6 @@ class Storm:
         now_ns, kind = self.network.now_ns, type(effect)
         if kind is Note:
             self.history.note(now_ns, process.name, effect)
-            if effect.kind in ("accepted", "received"):
-                self._note_error(process, effect)
         elif kind is Deliver:
             self._deliver(process, effect)
         elif kind is Confirmed:
@@ -500,23 +499,11 @@ class Storm:
             if isinstance(host, Stranger) and not host.may_enter:
                 self.history.intruders.append(f"{process.name} has admitted a stranger as {effect.kind} {effect.peer}")
 
-    def _note_error(self, process: Process, note: Note) -> None:
-        broker = self._broker(process.name)
-        assert broker is not None
-        peer = broker.clients.get(note.event[0]) if note.kind == "accepted" else broker.neighbours.get(note.peer)
-        error_ns = None if peer is None else peer.meter.worst_error_ns(process.clock_ns())
-        self.history.note_error(note, process.name, error_ns)
-
     def _deliver(self, process: Process, effect: Deliver) -> None:
         home = self._home(process.name)
-        # What a client holds that has moved since may have come from its home before, or from both.
-        homes = self.plan.brokers if process.name in self.history.movers else (home,)
-        before = [self.history.age_errors_ns.get((effect.event, each), 0.0 if each != home else None) for each in homes]
-        errors = [*before, effect.error_ns]
-        error_ns = None if None in errors else max(e or 0.0 for e in before) + (effect.error_ns or 0.0)
         client = None if process.node is None else process.node.machine
         epoch = client.home.epoch if isinstance(client, Client) and client.home is not None else -1
-        self.history.deliver(self.network.now_ns, process.name, effect, (home, epoch), process.life, error_ns)
+        self.history.deliver(self.network.now_ns, process.name, effect, (home, epoch), process.life)
 
     def _confirm(self, process: Process, effect: Confirmed) -> None:
         now_ns = self.network.now_ns
@@ -546,7 +533,8 @@ class Storm:
             if begin <= now_ns < end and begin not in history.settled_ns and not self._unconnected():
                 history.settled_ns[begin] = now_ns
         if now_ns >= self.plan.heal_ns and (history.converged_ns is None or now_ns == self.plan.end_ns):
-            history.differences = self._differences()
+            most = None if now_ns == self.plan.end_ns else 1  # until the end one is enough to know that there are some
+            history.differences = list(islice(self._differences(), most))
             if history.differences:
                 history.converged_ns = None
             elif history.converged_ns is None:
@@ -560,14 +548,15 @@ class Storm:
             clients[name] = node.machine if node is not None and isinstance(node.machine, Client) else None
         return connections_missing(self._graph, brokers, clients)
 
-    def _differences(self) -> list[str]:
+    def _differences(self) -> Iterator[str]:
         """Where brokers know something else than those of a fresh network would."""
         subscribed = [known for known in self.history.subscribed.values() if known.until_ns is None]
+        homes = {client.name: self._home(client.name) for client in self.plan.clients}
         for known in subscribed:
-            known.home = self._home(known.client)
+            known.home = homes[known.client]
         fresh = view_of_fresh_network(self._graph, subscribed)
-        machines = {name: self._broker(name) for name in self.plan.brokers}
-        views = {name: None if machine is None else machine.view() for name, machine in machines.items()}
+        machines = ((name, self._broker(name)) for name in self.plan.brokers)
+        views = ((name, None if machine is None else machine.view()) for name, machine in machines)
         return differences(self._graph, fresh, views)
 
     def _count(self, process: Process) -> None:

@@ -164,7 +164,8 @@ class Socket:
         if not self.is_open or self.is_closing:
             return
         data = b"".join(parts)
-        self._unsent.append((data, list(accumulate(map(len, parts)))[1::2]))
+        ends = [len(data)] if len(parts) == 2 else list(accumulate(map(len, parts)))[1::2]
+        self._unsent.append((data, ends))
         self.unsent_bytes += len(data)
         self.pump()
         if self.unsent_bytes > self._time.figures.high_bytes and not self.is_congested:

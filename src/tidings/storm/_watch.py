@@ -1,10 +1,12 @@
 """What is looked at twice a second while a storm lasts: who is connected with whom, and what full stores hold."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tidings.protocol import Broker, Client
-from tidings.storm._history import Report
+from tidings.matching import PlainIndex
+from tidings.protocol import Broker, Client, EventId, is_address, parsed
+from tidings.storm._history import History, Report
 from tidings.storm._process import Process
 
 __all__ = ["connections_missing", "leftovers_in_full_stores", "reports", "stores_still_full"]
@@ -75,18 +77,51 @@ def stores_still_full(brokers: Mapping[str, Process]) -> list[str]:
     ]
 
 
-def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process]) -> list[Report]:
-    """What homes count for their clients, and what these have told them."""
+def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process], history: History) -> list[Report]:
+    """What homes show of the subscriptions of clients that are there, beside what somebody still holds for them."""
+    owed = _owed(brokers, history)
     found = []
     for name, process in clients.items():
         client = None if process.node is None else process.node.machine
         assert isinstance(client, Client)
         home = None if client.home is None else brokers[client.home.name].node
         broker = None if home is None else home.machine
-        peer = broker.clients.get(name) if isinstance(broker, Broker) else None
-        if client.home is not None and peer is not None and peer.reported is not None:
-            told, shown = peer.reported, peer.outcomes
-            counted = ((told.on_time, told.late), (shown.on_time, shown.late))
-            home_is = (client.home.name, client.home.epoch)
-            found.append(Report(name, process.life, *home_is, *counted, process.life == 1))
+        if client.home is None or not isinstance(broker, Broker) or name not in broker.clients:
+            continue
+        for told, account in broker.accounts.balances().items():
+            if account.client == name:
+                subscription = told[len(name) + 1 :]
+                mine = owed[client.home.name, name, subscription]
+                here = (client.home.name, client.home.epoch)
+                found.append(Report(name, subscription, *here, account.known, frozenset(mine)))
+    return found
+
+
+def _owed(brokers: Mapping[str, Process], history: History) -> dict[tuple[str, str, str], set[EventId]]:
+    """By home, client and subscription: the events that brokers, wherever they are, or the client hold for it."""
+    found: dict[tuple[str, str, str], set[EventId]] = defaultdict(set)
+    for event, client, name in history.held:
+        for home in brokers:
+            found[home, client, name].add(event)
+    alike: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for known in history.subscribed.values():
+        alike[known.filter].append(known.key)
+    wanted: PlainIndex[str] = PlainIndex()
+    for text in alike:
+        wanted.put(text, parsed(text))
+    for process in brokers.values():
+        machine = None if process.node is None else process.node.machine
+        if not isinstance(machine, Broker):
+            continue
+        holdings = machine.carrier.holdings
+        holdings.read(None, 0)
+        for held in holdings.each(lambda _: True):
+            for client, names in held.local.items():
+                for name in names:
+                    found[machine.name, client, name].add(held.id)
+            homes = {target for target in held.targets if not is_address(target)}
+            for text in wanted.match(history.published[held.id].attributes) if homes else ():
+                for home in homes:
+                    for client, name in alike[text]:
+                        found[home, client, name].add(held.id)
     return found

@@ -1,10 +1,15 @@
 """Records of the store: what is damaged is found and reported, the rest goes on; clocks and epochs never go back."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.protocol import Broker, BrokerSettings, FormatError
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.links._peers import Peer
 from tidings.protocol.node import (
     Commit,
     ConnectionLimits,
@@ -18,6 +23,8 @@ from tidings.protocol.node import (
     opened,
     sealed,
 )
+from tidings.protocol.node._commits import Commits
+from tidings.protocol.wire import Entry, Interest
 
 SECOND = 10**9
 
@@ -109,3 +116,50 @@ def test_who_has_lost_a_part_of_what_others_want_is_not_ready_before_it_is_told(
     assert not [effect for effect in effects if isinstance(effect, Report)]
     assert not again.machine.is_ready  # type: ignore[attr-defined]
     assert not again.machine.gossip.interests.is_known("b")  # type: ignore[attr-defined]
+
+
+def gossip_of(stored: dict[str, bytes], commits: Commits) -> Gossip:
+    """What a broker knows of others when it begins with this store; what it learns is written to it."""
+    gossip = Gossip(
+        BrokerSettings(name="a"),
+        send=lambda *_: None,
+        neighbours=list,
+        store=commits.write,
+        erase=lambda key: commits.write(key, None),
+        refused=Counter(),
+    )
+    for key, value in sorted(opened(stored).kept.items()):
+        gossip.restore(key.partition("/")[0], value, SECOND)
+    gossip.begin(1, SECOND)
+    return gossip
+
+
+def written(commits: Commits) -> dict[str, bytes | None]:
+    """The next commit, which succeeds."""
+    commit = commits.next(SECOND, hurry=True)
+    assert commit is not None
+    commits.done(SECOND)
+    return dict(commit.writes)
+
+
+def kept(stored: dict[str, bytes], writes: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """What a store holds after these writes."""
+    return {key: value for key, value in (stored | dict(writes)).items() if value is not None}
+
+
+def test_a_table_that_a_torn_commit_leaves_between_two_versions_has_no_version() -> None:
+    commits, peer = Commits(), Peer("b", "broker", Broker(BrokerSettings(name="a"))._outbox(3))
+    gossip = gossip_of({}, commits)
+    entries = {name: Entry(name, "x > 1", None, 1.0, 0) for name in ("c/s", "c/t", "d/s", "d/t")}
+    first = (entries["c/s"], entries["c/t"])
+    gossip.on_interest(Interest("b", 1, 1, 3, 0, 0, first), peer, SECOND)
+    stored = kept({}, written(commits).items())
+    second = (entries["d/s"], entries["d/t"])
+    gossip.on_interest(Interest("b", 1, 2, 4, 3, 0, second, ("c/s", "c/t")), peer, SECOND)
+    writes = list(written(commits).items())
+    versions = []
+    for count in range(len(writes) + 1):  # so many of the writes have reached the disk
+        interests = gossip_of(kept(stored, writes[:count]), Commits()).interests
+        versions.append(interests.versions()["b"][1])
+        assert versions[-1] in (0, {first: 3, second: 4}.get(tuple(interests.entries("b").values())))
+    assert (versions[0], versions[-1]) == (3, 4)

@@ -375,7 +375,10 @@ class Tidings:
                 attributes=effect.attributes,
                 payload=effect.payload,
                 age_s=effect.age_ns * 1e-9,
+                age_error_s=None if effect.error_ns is None else effect.error_ns * 1e-9,
                 late=effect.late,
+                hold_s=effect.held_ns * 1e-9,
+                out_of_order=effect.out_of_order,
             )
         )
         if subscription.is_full and not self._is_paused:

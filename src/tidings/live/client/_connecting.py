@@ -28,7 +28,6 @@ def connect(
     durable: bool = False,
     max_in_flight: int = 1_024,
     window: int = 256,
-    record: int = 10,
     synchronised_clocks: bool = False,
     may_be_moved: bool = True,
     connect_s: float = CONNECT_S,
@@ -36,8 +35,7 @@ def connect(
     """A client of the broker at host:port, to be used with `async with`.
 
     `authority` makes it TLS, `certificate` and `key` mutual; `server_name` is the name that the broker's certificate
-    has to have, if it is not the host. `record` is how many of its last events each event describes (paper A).
-    `may_be_moved`: whether the network may ask it to make another broker its home.
+    has to have, if it is not the host. `may_be_moved`: whether the network may ask it to make another broker its home.
     """
     try:
         where = Address.parse(address)
@@ -50,7 +48,6 @@ def connect(
     settings = ClientSettings(
         name=name or f"client-{uuid.uuid4().hex[:12]}",
         epoch=time.time_ns() // 1000,
-        record=record,
         window=window,
         max_unacknowledged=max_in_flight,
         synchronised_clocks=synchronised_clocks,

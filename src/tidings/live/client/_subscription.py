@@ -25,7 +25,16 @@ class Owner(Protocol):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as an application gets it; `late`: its deadline has passed, and the subscription takes such events."""
+    """An event as an application gets it; `late`: its deadline has passed, and the subscription takes such events.
+
+    `age_s` is how long ago it was published when this client took it from its connection, or, if it was held to restore
+    order, when that ended. The truth is within `age_error_s` of it, more or less: for each link, half of the shortest
+    round trip over which the clocks at its ends were compared, however much its two directions differ; and what
+    ordinary clocks drift (200 ppm). None: not known, because clocks are taken to be synchronised, or because a broker
+    on the way does not say.
+
+    With `order`: it was held for `hold_s` to restore it; `out_of_order`: a later event of its publisher came before.
+    """
 
     subscription: str
     publisher: str
@@ -34,7 +43,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     attributes: Attributes
     payload: bytes
     age_s: float
+    age_error_s: float | None = None
     late: bool
+    hold_s: float = 0.0
+    out_of_order: bool = False
 
 
 class Subscription:

@@ -1,8 +1,7 @@
 """What a broker tells of itself: whoever asks with `tidings status`, and Prometheus.
 
-A broker knows of an event that it left here in time. What became of it then, clients report: what they got on time or
-late, and what they discarded. Of clients at other brokers it knows that they subscribe there, whether or not those
-brokers answer.
+A broker keeps the accounts of its clients' subscriptions (`protocol/broker/_accounts`). Of clients at other brokers it
+knows that they subscribe there, whether or not those brokers answer.
 """
 
 import asyncio
@@ -11,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidings.protocol import NOTHING, quantile_ns, told_name
+
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
-    from tidings.protocol import Broker, Peer
+    from tidings.protocol import Balance, Broker, Histogram, Peer
 
-__all__ = ["Load", "answer_status", "snapshot"]
+__all__ = ["Load", "answer_status", "network_status", "overview", "snapshot", "subscribers_of"]
 
 _EVERY_S: Final = 1.0
 _DROPPED: Final = ("expired", "hopeless", "full")
 SUBSCRIBERS_MAX: Final = 1_000
-"""So many are told of one by one, those with the least share on time first."""
+"""So many subscriptions of a broker are shown one by one, those with the least share on time first."""
 
 
 class Load:
@@ -52,11 +53,16 @@ def answer_status(node: "BrokerNode", detail: bytes) -> bytes:
 
 def snapshot(node: "BrokerNode") -> dict[str, Any]:
     """Everything that is known now; times in seconds."""
+    return {**overview(node), **_subscribers(node.machine)}
+
+
+def overview(node: "BrokerNode") -> dict[str, Any]:
+    """The broker as a whole; times in seconds."""
     machine = node.machine
+    machine.accounts.look()
     sent, counts = machine.carrier.dispatch.events_out, machine.counts
     dropped = sum(counts[reason] for reason in _DROPPED)
     clients = machine.clients.values()
-    subscribers = _subscribers(machine)
     return {
         "name": node.name,
         "epoch": machine.epoch,
@@ -78,9 +84,7 @@ def snapshot(node: "BrokerNode") -> dict[str, Any]:
         "transfers": sent,
         "dropped": dropped,
         "left_in_time": _share(sent, dropped),
-        "reported": msgspec.structs.asdict(machine.outcomes.tally()),
-        "subscribers": subscribers[:SUBSCRIBERS_MAX],
-        "subscribers_left_off": max(len(subscribers) - SUBSCRIBERS_MAX, 0),
+        "deliveries": _account(machine.accounts.total, machine.accounts.last_minute()),
         "counts": dict(counts),
         "refused": dict(machine.refused),
         "store": {
@@ -103,38 +107,106 @@ def _peer(peer: "Peer") -> dict[str, Any]:
     }
 
 
-def _subscribers(machine: "Broker") -> list[dict[str, Any]]:
-    """The clients here that want something, in the order of their shares on time; those who had nothing yet last."""
+def _subscribers(machine: "Broker") -> dict[str, Any]:
+    """The subscriptions here with their accounts, worst first."""
+    accounts = machine.accounts.balances()
     found = []
-    for name, peer in machine.clients.items():
-        subscriptions = len(machine.gossip.local.of(name))
-        if subscriptions:
-            said, dropped = peer.outcomes, peer.outbox.dropped
-            found.append(
-                {
-                    "client": name,
-                    "connected": peer.is_up,
-                    "subscriptions": subscriptions,
-                    "queued": peer.outbox.queued,
-                    "under_way": peer.outbox.under_way,
-                    "sent": peer.outbox.given,
-                    "dropped": dropped,
-                    "reported": msgspec.structs.asdict(said.tally()),
-                    "on_time_share": _share(said.on_time, said.late + said.discarded + dropped),
-                }
-            )
-    return sorted(found, key=lambda each: (each["on_time_share"] is None, each["on_time_share"] or 0.0, each["client"]))
+    for client, peer in machine.clients.items():
+        for name in machine.gossip.local.of(client):
+            told = told_name(client, name)
+            account = accounts.get(told)
+            whole = NOTHING if account is None else account.known
+            before = NOTHING if account is None else machine.accounts.minute_ago(account)
+            rank = _rank(whole.share_since(before), whole.on_time_share, whole.under_way, told)
+            found.append((rank, client, peer, whole, before))
+    found.sort(key=lambda each: each[0])
+    return {
+        "subscribers": [
+            {
+                "subscription": rank[-1],
+                "client": client,
+                "connected": peer.is_up,
+                "queued": peer.outbox.queued,
+                **_account(whole, whole.since(before)),
+            }
+            for rank, client, peer, whole, before in found[:SUBSCRIBERS_MAX]
+        ],
+        "subscribers_left_off": max(len(found) - SUBSCRIBERS_MAX, 0),
+    }
+
+
+def _rank(recent: float | None, whole: float | None, under_way: int | None, told: str) -> tuple[bool, float, int, str]:
+    """Worst first: by the share on time of the last minute, or if nothing was settled in it since the start; where that
+    is not known either, those that wait come first."""
+    share = whole if recent is None else recent
+    return share is None, share or 0.0, -(under_way or 0), told
+
+
+def _account(whole: "Balance", recent: "Balance") -> dict[str, Any]:
+    """An account since its start and in the last minute."""
+    return {**_figures(whole), "last_minute": _figures(recent)}
+
+
+def _figures(balance: "Balance") -> dict[str, Any]:
+    """An account as people read it; times in milliseconds."""
+    share = balance.on_time_share
+    return {
+        "matched": balance.matched,
+        "on_time": balance.on_time,
+        "late": balance.late,
+        "dropped": balance.dropped,
+        "dropped_by": dict(sorted(balance.dropped_by.items())),
+        "lost": balance.lost,
+        "under_way": balance.under_way,
+        "out_of_order": balance.out_of_order,
+        "on_time_reliability": None if share is None else round(share, 6),
+        "delay_ms_p50": _ms(balance.delays, 0.5),
+        "delay_ms_p99": _ms(balance.delays, 0.99),
+        "hold_ms_p99": _ms(balance.holds, 0.99),
+    }
+
+
+def _ms(histogram: "Histogram", share: float) -> float | None:
+    found_ns = quantile_ns(histogram, share)
+    return None if found_ns is None else round(found_ns * 1e-6, 3)
 
 
 def _elsewhere(machine: "Broker", broker: str) -> dict[str, Any]:
-    """The clients that subscribe at another broker, by its last word; what becomes of their events is not known."""
+    """The subscriptions at another broker, by its last word; what becomes of their events is not known."""
     known = machine.subscribers_at(broker)
-    unknown = dict.fromkeys(("queued", "under_way", "sent", "dropped", "reported", "on_time_share"))
+    unknown = dict.fromkeys(("queued", *_figures(NOTHING), "last_minute"))
     found = [
-        {"client": client, "connected": False, "subscriptions": count, **unknown}
-        for client, count in known.clients.items()
+        {"subscription": told, "client": client, "connected": False, **unknown}
+        for told, client in known.subscriptions.items()
     ]
     return {"subscribers": found, "subscribers_left_off": known.left_off}
+
+
+def network_status(brokers: "list[dict[str, Any]]") -> dict[str, Any]:
+    """What all brokers say, as `tidings status --json` prints it: the brokers, and the subscribers of all together."""
+    rows = [{key: value for key, value in broker.items() if key != "subscribers"} for broker in brokers]
+    return {"brokers": rows, "subscribers": subscribers_of(brokers)}
+
+
+def subscribers_of(brokers: "list[dict[str, Any]]") -> dict[str, dict[str, Any]]:
+    """By subscription, `client/name`: its account, where it is at home, and whether it is reached there; worst first.
+
+    The subscriptions at a broker that is down are affected, and their figures are not known.
+    """
+    rows = [
+        {"broker": broker["name"], "affected": not broker["up"], **each}
+        for broker in brokers
+        for each in broker["subscribers"]
+    ]
+    # A client that has moved may be listed twice: what is known of it where it is connected counts.
+    rows.sort(key=lambda row: (not row["affected"], row["connected"]))
+    last = {row["subscription"]: row for row in rows}
+    return {row.pop("subscription"): row for row in sorted(last.values(), key=_rank_of)}
+
+
+def _rank_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    recent = None if row["last_minute"] is None else row["last_minute"]["on_time_reliability"]
+    return not row["affected"], _rank(recent, row["on_time_reliability"], row["under_way"], row["subscription"])
 
 
 def _share(good: int, bad: int) -> float | None:

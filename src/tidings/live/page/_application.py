@@ -18,7 +18,7 @@ import msgspec
 from tidings.errors import TidingsError
 from tidings.live.configuration._config import is_loopback
 from tidings.live.operations._asking import ask_network
-from tidings.live.operations._status import snapshot
+from tidings.live.operations._status import network_status, snapshot
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -63,9 +63,9 @@ class OverlayStatus:
 
     async def _ask(self) -> bytes:
         node = self._node
-        others = await ask_network(node.network, patience_s=PATIENCE_S, known={node.name: snapshot(node)})
+        brokers = await ask_network(node.network, patience_s=PATIENCE_S, known={node.name: snapshot(node)})
         self._asked_s = time.monotonic()
-        return msgspec.json.encode({"brokers": others})
+        return msgspec.json.encode(network_status(brokers))
 
 
 def page_application(node: "BrokerNode", metrics: Wsgi) -> Wsgi:

@@ -9,7 +9,9 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const byId = (id) => document.getElementById(id);
 const count = (value) => (value === null ? "-" : value.toLocaleString("en"));
-const share = (value) => (value === null ? "-" : `${(value * 100).toFixed(2)}%`);
+const many = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+const share = (value) => (value === null ? "-" : `${Math.floor(Math.round(value * 1e6) / 1e3) / 10} %`); // 100 %: all of it
+const delay = (value) => (value === null ? "-" : `${value.toLocaleString("en", { maximumSignificantDigits: 3 })} ms`);
 const percent = (value) => `${Math.round(value * 100)}%`;
 
 function shape(name, attributes = {}, text = "") {
@@ -49,17 +51,23 @@ function linksOf(brokers) {
   return [...found.values()].sort((one, other) => (one.ends.join() < other.ends.join() ? -1 : 1));
 }
 
-// Of who is at a broker that is down nothing is known but that: they come first, then those who do worst.
-function subscribersOf(brokers) {
-  const rank = (subscriber) => (!subscriber.served ? -1 : subscriber.on_time_share === null ? 2 : subscriber.on_time_share);
-  return brokers
-    .flatMap((broker) => broker.subscribers.map((each) => ({ ...each, at: broker.name, served: broker.up })))
-    .sort((one, other) => rank(one) - rank(other) || (one.client < other.client ? -1 : 1));
+// They come worst first. What is shown is of the last minute, or, if nothing was settled in it, since the start.
+function subscriptionsOf(subscribers) {
+  return Object.entries(subscribers).map(([name, each]) => {
+    const isRecent = each.last_minute !== null && each.last_minute.on_time_reliability !== null;
+    const figures = isRecent ? each.last_minute : each;
+    return { ...each, ...figures, name, under_way: each.under_way, period: isRecent ? "last minute" : "since start" };
+  });
 }
 
-function conditionOf(subscriber) {
-  if (!subscriber.served) return "down: its broker";
-  return subscriber.connected ? "connected" : "away";
+function conditionOf(subscription) {
+  if (subscription.affected) return "down: its broker";
+  return subscription.connected ? "connected" : "away";
+}
+
+// Of the last minute, or, if nothing was settled in it, since the start.
+function onTime(account) {
+  return account.last_minute.on_time_reliability ?? account.on_time_reliability;
 }
 
 function loadClass(utilisation) {
@@ -130,7 +138,7 @@ function fit(names, at) {
 
 // -- drawing ----------------------------------------------------------------------------------------------------------
 
-function drawMap(brokers, links, subscribers) {
+function drawMap(brokers, links, subscriptions) {
   const map = byId("map");
   const focused = document.activeElement?.closest?.("#map a")?.dataset.broker;
   const names = brokers.map((broker) => broker.name).sort();
@@ -138,7 +146,7 @@ function drawMap(brokers, links, subscribers) {
   const drawn = [];
   for (const link of links) drawn.push(...drawLink(link, at));
   for (const broker of brokers) {
-    drawn.push(drawBroker(broker, at.get(broker.name), subscribers.filter((each) => each.at === broker.name)));
+    drawn.push(drawBroker(broker, at.get(broker.name), subscriptions.filter((each) => each.broker === broker.name)));
   }
   map.replaceChildren(...drawn);
   if (focused !== undefined) [...map.querySelectorAll("a")].find((each) => each.dataset.broker === focused)?.focus();
@@ -155,11 +163,11 @@ function drawLink(link, at) {
   return [line, shape("text", middle, link.up ? count(waiting) : "down")];
 }
 
-function drawBroker(broker, { x, y }, subscribers) {
+function drawBroker(broker, { x, y }, subscriptions) {
   const state = stateOf(broker);
   const link = shape("a", { href: `#broker-${encodeURIComponent(broker.name)}`, "data-broker": broker.name });
   const facts = broker.up
-    ? `${percent(broker.utilisation)} busy, ${count(broker.queued)} queued, left in time ${share(broker.left_in_time)}`
+    ? `${percent(broker.utilisation)} busy, ${count(broker.queued)} queued, on time ${share(onTime(broker.deliveries))}`
     : broker.why;
   link.setAttribute("aria-label", `${broker.name}: ${state}, ${facts}`);
   link.append(shape("title", {}, `${broker.name}: ${state}, ${facts}`));
@@ -169,16 +177,16 @@ function drawBroker(broker, { x, y }, subscribers) {
     shape("text", { class: "halo", x, y: y + RADIUS + 32 }, broker.name),
   );
   if (broker.up) link.append(shape("text", { class: "small halo", x, y: y + RADIUS + 49 }, `${count(broker.queued)} queued`));
-  subscribers.slice(0, DOTS_MAX).forEach((subscriber, number) => {
+  subscriptions.slice(0, DOTS_MAX).forEach((subscription, number) => {
     const angle = (2 * Math.PI * number) / DOTS_MAX - Math.PI / 2;
     const [cx, cy] = [x + (RADIUS + 10) * Math.cos(angle), y + (RADIUS + 10) * Math.sin(angle)];
-    const dot = shape("circle", { class: onTimeClass(subscriber.on_time_share), cx, cy, r: 5 });
-    const told = subscriber.served ? `on time ${share(subscriber.on_time_share)}` : "its broker is down";
-    dot.append(shape("title", {}, `${subscriber.client}: ${told}`));
+    const dot = shape("circle", { class: onTimeClass(subscription.on_time_reliability), cx, cy, r: 5 });
+    const told = subscription.affected ? "its broker is down" : `on time ${share(subscription.on_time_reliability)}`;
+    dot.append(shape("title", {}, `${subscription.name}: ${told}`));
     link.append(dot);
   });
-  if (subscribers.length > DOTS_MAX) {
-    link.append(shape("text", { class: "small halo", x, y: y - RADIUS - 22 }, `${count(subscribers.length)} subscribers`));
+  if (subscriptions.length > DOTS_MAX) {
+    link.append(shape("text", { class: "small halo", x, y: y - RADIUS - 22 }, many(subscriptions.length, "subscription")));
   }
   return link;
 }
@@ -186,7 +194,7 @@ function drawBroker(broker, { x, y }, subscribers) {
 function fill(table, rows) {
   const body = byId(table).tBodies[0];
   body.replaceChildren(
-    ...rows.map(({ id, cells, states, wide }) => {
+    ...rows.map(({ id, cells, states, wide, tone }) => {
       const row = document.createElement("tr");
       if (id !== undefined) row.id = id;
       cells.forEach((text, number) => {
@@ -195,6 +203,7 @@ function fill(table, rows) {
         cell.textContent = text;
         if (number > states) cell.className = "n";
         if (number === states && /^(down|away)/.test(text)) cell.className = "down";
+        if (tone !== undefined && number === states + 1) cell.classList.add(tone);
         if (wide && number === states) cell.colSpan = wide;
         row.append(cell);
       });
@@ -203,7 +212,7 @@ function fill(table, rows) {
   );
 }
 
-function drawTables(brokers, links, subscribers) {
+function drawTables(brokers, links, subscriptions) {
   fill(
     "brokers",
     brokers.map((broker) => ({
@@ -217,10 +226,10 @@ function drawTables(brokers, links, subscribers) {
             `${count(broker.clients_connected)} of ${count(broker.clients)}`,
             count(broker.queued),
             count(broker.stored),
+            share(broker.deliveries.last_minute.on_time_reliability),
+            share(broker.deliveries.on_time_reliability),
             count(broker.transfers),
-            share(broker.left_in_time),
-            count(broker.reported.late),
-            count(broker.reported.discarded),
+            count(broker.dropped),
           ]
         : [broker.name, `down: ${broker.why}`],
       wide: broker.up ? 0 : 9,
@@ -240,21 +249,33 @@ function drawTables(brokers, links, subscribers) {
   );
   fill(
     "subscribers",
-    subscribers.map((each) => ({
+    subscriptions.map((each) => ({
       states: 2,
+      tone: onTimeClass(each.on_time_reliability),
       cells: [
-        each.client,
-        each.at,
+        each.name,
+        each.broker,
         conditionOf(each),
-        count(each.queued),
-        count(each.sent),
-        count(each.dropped),
-        ...["on_time", "late", "discarded"].map((outcome) => count(each.reported?.[outcome] ?? null)),
+        share(each.on_time_reliability),
+        each.affected ? "-" : each.period,
+        ...["matched", "on_time", "late"].map((outcome) => count(each[outcome])),
+        droppedBy(each.dropped_by),
+        ...["lost", "under_way"].map((outcome) => count(each[outcome])),
+        ...[each.delay_ms_p50, each.delay_ms_p99].map(delay),
       ],
     })),
   );
-  const leftOff = brokers.reduce((sum, broker) => sum + broker.subscribers_left_off, 0);
-  byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} more, none of whom is known to do worse` : "";
+  const leftOff = leftOffBy(brokers);
+  byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} more, none of which is known to do worse` : "";
+}
+
+function droppedBy(found) {
+  if (found === null) return "-";
+  return Object.entries(found).map(([by, dropped]) => `${count(dropped)} by ${by}`).join(", ") || "0";
+}
+
+function leftOffBy(brokers) {
+  return brokers.reduce((sum, broker) => sum + broker.subscribers_left_off, 0);
 }
 
 // -- live -------------------------------------------------------------------------------------------------------------
@@ -269,27 +290,27 @@ function announce(brokers) {
   before = new Map(brokers.map((broker) => [broker.name, stateOf(broker)]));
 }
 
-function summarise(brokers, subscribers) {
+function summarise(brokers, links, subscriptions) {
   const down = brokers.filter((broker) => !broker.up).map((broker) => broker.name);
   const summary = byId("summary");
   summary.className = down.length > 0 ? "bad" : "";
-  const who = down.length > 0 ? `down: ${down.join(", ")}` : `all ${count(brokers.length)} brokers up`;
-  const cutOff = subscribers.filter((subscriber) => !subscriber.served).length;
-  const where = cutOff > 0 ? `, ${count(cutOff)} of them at a broker that is down` : "";
-  summary.textContent = `${who}; ${count(subscribers.length)} subscribers${where}`;
+  const who = down.length > 0 ? `down: ${down.join(", ")}` : `OK: ${many(brokers.length, "broker")}, ${many(links.length, "link")}`;
+  const affected = subscriptions.filter((each) => each.affected).length;
+  const where = affected > 0 ? `, ${count(affected)} affected` : "";
+  summary.textContent = `${who}; ${many(subscriptions.length + leftOffBy(brokers), "subscription")}${where}`;
 }
 
 async function poll() {
   try {
     const answer = await fetch("status.json", { cache: "no-store" });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-    const { brokers } = await answer.json();
+    const { brokers, subscribers } = await answer.json();
     const links = linksOf(brokers);
-    const subscribers = subscribersOf(brokers);
-    drawMap(brokers, links, subscribers);
-    drawTables(brokers, links, subscribers);
+    const subscriptions = subscriptionsOf(subscribers);
+    drawMap(brokers, links, subscriptions);
+    drawTables(brokers, links, subscriptions);
     announce(brokers);
-    summarise(brokers, subscribers);
+    summarise(brokers, links, subscriptions);
     document.body.dataset.at = String(Date.now());
   } catch (error) {
     byId("summary").className = "bad";

@@ -5,8 +5,8 @@ Each broker writes what it saw, in files of its own, so that the files of all br
 - publications that it accepted, and their hop from the publisher (source NULL);
 - hops that it sent: the row is complete when the acknowledgement comes, and has the receipt on this broker's own clock
   (the acknowledgement, less the time the receiver held it, less half a round trip), so no two clocks meet in one row;
-- deliveries to its clients, when they are acknowledged, in the same way. How long a client then holds an event to
-  restore order is not known here: `delivered_ns` is `arrived_ns`.
+- deliveries to its clients, as these report them (`Given`): departure and age, so no two clocks meet there either, and
+  an event is on time in the trace exactly if its application got it on time.
 - its clients' subscriptions, as one file that is replaced when they change; its links, once; when it was up, and its
   links.
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
-from tidings.protocol import Acknowledged, EventId, Note, wire
+from tidings.protocol import Acknowledged, EventId, HandedOver, Note, wire
 from tidings.protocol.node import value_of
 
 if TYPE_CHECKING:
@@ -133,6 +133,21 @@ class TraceWriter:
                     self._free_ns[peer] = max(received_ns, hop.sent_ns)
                     self._end(event, peer, hop, self._free_ns[peer], "received")
 
+    def handed_over(self, said: HandedOver) -> None:
+        """A client has given events to its application."""
+        for event in said.events:
+            self._add(
+                "deliveries",
+                {
+                    "publisher": f"{event.publisher}/{event.epoch}",
+                    "sequence": event.sequence,
+                    "subscription": self._subscriptions.name_of(said.client, event.subscription),
+                    "broker": self._name,
+                    "arrived_ns": event.departure_ns + event.arrived_ns,
+                    "delivered_ns": event.departure_ns + event.age_ns,
+                },
+            )
+
     def stored(self, writes: Mapping[str, bytes | None], now_ns: int) -> None:
         """Subscriptions are known by their place in the durable store."""
         for key, record in writes.items():
@@ -181,19 +196,6 @@ class TraceWriter:
         self._numbers.get(peer, {}).pop(hop.number, None)
         if peer in self._node.network.links[self._name]:
             self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, outcome))
-        elif received_ns is not None:
-            for name in hop.targets:
-                self._add(
-                    "deliveries",
-                    {
-                        "publisher": _publisher(event),
-                        "sequence": event[2],
-                        "subscription": self._subscriptions.name_of(peer, name),
-                        "broker": self._name,
-                        "arrived_ns": received_ns,
-                        "delivered_ns": received_ns,
-                    },
-                )
 
     def _transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:
         self._add("transitions", {"kind": kind, "source": self._name, "target": target, "at_ns": at_ns, "up": up})

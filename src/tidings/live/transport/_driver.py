@@ -17,7 +17,7 @@ from tidings.live.configuration._schema import Address
 from tidings.live.storage._committer import Committer
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._connection import SEND_BUFFER_BYTES, Connection
-from tidings.protocol import Acknowledged, Note, SetTimer
+from tidings.protocol import Acknowledged, HandedOver, Note, SetTimer
 from tidings.protocol.node import Commit, Dial, Node, NodeEffect, Read, Shut, Write
 
 __all__ = ["Driver", "Tracer", "why_not_reached"]
@@ -28,6 +28,9 @@ class Tracer(Protocol):
 
     def note(self, note: Note, now_ns: int) -> None:
         """Something happened to an event."""
+
+    def handed_over(self, said: HandedOver) -> None:
+        """A client has given events to its application."""
 
     def acknowledged(self, said: Acknowledged, now_ns: int) -> None:
         """A peer has acknowledged events."""
@@ -157,6 +160,9 @@ class Driver:
             elif kind is Acknowledged:
                 if self.tracer is not None:
                     self.tracer.acknowledged(effect, now_ns)  # type: ignore[arg-type]
+            elif kind is HandedOver:
+                if self.tracer is not None:
+                    self.tracer.handed_over(effect)  # type: ignore[arg-type]
             elif kind is Dial:
                 task = self._loop.create_task(self._dial(effect))  # type: ignore[arg-type]
                 self._dials[effect.connection] = task  # type: ignore[union-attr]

@@ -15,21 +15,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from tidings.protocol import wire
-from tidings.protocol._effects import Acknowledged, Effect, Heard
+from tidings.protocol._effects import Acknowledged, Effect, HandedOver, Heard
 from tidings.protocol._errors import PeerError
 from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
+from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
 from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
+from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
-from tidings.protocol.links._peers import Outcomes, Peer
+from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
 __all__ = ["Broker"]
@@ -64,8 +66,6 @@ class Broker(Doorway):
         self._is_told = False  # a neighbour has said that it told everything
         self._must_be_told = False  # it is not enough that nobody answers
         self._alive_ns = 0
-        self.outcomes = Outcomes()
-        """Of all events that clients were given, as far as they have reported."""
         self._kept = dict(kept or {})
         self._journal = Journal(emit=self._emit, perform=self._now_durable)
         self.gossip = Gossip(
@@ -76,9 +76,26 @@ class Broker(Doorway):
             erase=self._journal.erase,
             refused=self.refused,
         )
+        self._ledgers = Ledgers(
+            settings,
+            gossip=self.gossip,
+            neighbours=self.neighbours.get,
+            send=self._send,
+            count=self._count,
+            now_ns=lambda: self._now_ns,
+            wake_at=self._account_at,
+        )
+        self.accounts = Accounts(
+            settings,
+            self._ledgers,
+            local=self.gossip.local,
+            now_ns=lambda: self._now_ns,
+            wake_at=self._account_at,
+        )
         self.carrier = Carrier(
             settings,
             gossip=self.gossip,
+            accounts=self.accounts,
             neighbours=self.neighbours,
             clients=self.clients,
             send_events=self._send_events,
@@ -99,7 +116,9 @@ class Broker(Doorway):
             count=self._count,
             wake_at=self._survey_at,
         )
-        self.registry = Registry(settings, gossip=self.gossip, journal=self._journal, deny=self._deny)
+        self.registry = Registry(
+            settings, gossip=self.gossip, accounts=self.accounts, journal=self._journal, deny=self._deny
+        )
         self.departures = Departures(
             settings,
             gossip=self.gossip,
@@ -184,6 +203,7 @@ class Broker(Doorway):
         self._is_alive = True
         self.departures.begin(self._now_ns)
         self.gossip.begin(self.epoch, self._now_ns)
+        self.accounts.begin(self.epoch)
         self._agenda.set(("refresh",), self._now_ns + self.settings.refresh_ns)
         if not self.is_ready:
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
@@ -226,6 +246,7 @@ class Broker(Doorway):
             "interests": (len(self.gossip.interests), settings.max_entries_elsewhere),
             "interests under way": (self.gossip.under_way, settings.max_entries_elsewhere),
             "link states": (len(self.gossip.links), settings.max_origins),
+            "ledgers": (len(self._ledgers), MAX_ROWS),
         }
 
     def _bounds_of_queues(self) -> list[tuple[str, Bound, Bound]]:
@@ -250,6 +271,7 @@ class Broker(Doorway):
         """The overlay has changed."""
         self.departures.on_change(self._now_ns)
         self.carrier.router.reroute(self._now_ns)
+        self._ledgers.repeat()
 
     def _on_rewired(self) -> None:
         self.relocating.rewire(self.settings.neighbours)
@@ -322,8 +344,11 @@ class Broker(Doorway):
     def _on_new_peer(self, peer: Peer) -> None:
         peer.greeted_ns = self._now_ns
         self.carrier.courses.forget()
-        self._agenda.set(("ping", peer.kind, peer.name), self._now_ns)
+        self._on_ping_time(peer)  # before any event: a peer that was greeted alone knows no clock yet
+        self._entrance.acknowledge_again(peer)
         peer.outbox.hasten(self._now_ns)
+        if not peer.outbox.is_congested:
+            self.carrier.dispatch.resend(peer, self._now_ns)  # before what has come since
         self._set_retry(peer)
         if peer.kind == "client":
             self.carrier.router.deliver_waiting(peer.name, self._now_ns)
@@ -358,6 +383,8 @@ class Broker(Doorway):
                 self._follow_up()
             case ("expire",):
                 self.carrier.expire(self._now_ns)
+            case ("accounts",):
+                self.accounts.tick()
             case ("read",):
                 self.carrier.read_on(self._now_ns, self.settings.read_at_once)
                 self._read_later()
@@ -387,12 +414,14 @@ class Broker(Doorway):
         self._agenda.set(("ping", peer.kind, peer.name), self._now_ns + min(again_ns, hasty_ns))
 
     def _ping(self, peer: Peer) -> wire.Ping:
-        """A ping that says what is known of the link, for a client to know it too."""
+        """A ping that says what is known of the link, for the other end to know it too."""
         rtt_ns = int(min(peer.meter.rtt_ns or 0.0, wire.LONGEST_NS))
-        ahead_ns = peer.meter.ahead_ns(self._now_ns)
+        ahead_ns = peer.meter.ahead_ns
         yours_ns = None if ahead_ns is None else min(max(self._now_ns + ahead_ns, 0), wire.LATEST_NS)
-        error_ns = int(min(peer.meter.error_ns(self._now_ns) or 0.0, wire.LONGEST_NS))
-        return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns, error_ns)
+        error_ns = peer.meter.error_ns(self._now_ns) or 0
+        if peer.record:
+            peer.record = min(peer.record, self.gossip.longest_record)
+        return wire.Ping(self._now_ns, rtt_ns, self.gossip.digest(), yours_ns, error_ns, peer.record)
 
     def _set_retry(self, peer: Peer) -> None:
         due_ns = peer.outbox.window.next_due_ns
@@ -412,6 +441,9 @@ class Broker(Doorway):
 
     def _expire_at(self, at_ns: int) -> None:
         self._agenda.advance(("expire",), at_ns)
+
+    def _account_at(self, at_ns: int) -> None:
+        self._agenda.advance(("accounts",), at_ns)
 
     def _stop_waiting(self) -> None:
         """Be ready, unless what others want is still being told; but not for ever."""
@@ -451,7 +483,10 @@ class Broker(Doorway):
     def _on_publish(self, source: Peer, said: wire.Publish) -> None:
         self.events_in += len(said.events)
         if self.is_ready and not self._is_draining:
+            before = source.record
             self._entrance.publish(source, said, self._now_ns)
+            if source.record > before:
+                self._send(source, self._ping(source))  # somebody wants its events in order: it is told at once
         else:
             self._count("not ready")
 
@@ -460,7 +495,8 @@ class Broker(Doorway):
         if said.session == self.epoch:
             if self.settings.tracing:
                 self._emit(Acknowledged(source.name, said.numbers, said.held_ns))
-            self._on_report(source, said.tally)
+            if said.outcomes:
+                self._on_report(source, said.outcomes)
             self.carrier.dispatch.acknowledged(source, said, self._now_ns)
 
     def _on_credit(self, source: Peer, said: wire.Credit) -> None:
@@ -472,19 +508,22 @@ class Broker(Doorway):
             self._reroute()
 
     def _on_interest(self, source: Peer, said: wire.Interest) -> None:
+        self.accounts.prepare()
         self.gossip.on_interest(said, source, self._now_ns)
         self._follow_up()
 
     def _on_interest_part(self, source: Peer, said: wire.InterestPart) -> None:
+        self.accounts.prepare()
         self.gossip.on_part(said, source, self._now_ns)
         self._follow_up()
 
     def _follow_up(self) -> None:
         """What was asked for is asked for again in time; when all of it has come, everything is known."""
+        self._ledgers.end()
         ask_ns = self.gossip.next_ask_ns
         if ask_ns is not None:
             self._agenda.advance(("ask",), ask_ns)
-        elif self._is_told:
+        elif self._is_told and not (self._must_be_told and self.gossip.interests.lacks_any):
             self._become_ready()
 
     def _on_ask(self, source: Peer, said: wire.Ask) -> None:
@@ -496,6 +535,7 @@ class Broker(Doorway):
             self._follow_up()
 
     def _on_ping(self, source: Peer, said: wire.Ping) -> None:
+        source.meter.read_ping(said, self._now_ns)
         self._send(source, wire.Pong(said.sent_ns, self._now_ns))
         if self._now_ns - source.greeted_ns >= self.settings.ping_ns:  # before, they are telling each other everything
             self.gossip.compare(source, said.digest, self._now_ns)
@@ -504,12 +544,22 @@ class Broker(Doorway):
         source.meter.note_round_trip(self._now_ns - said.sent_ns)
         if said.clock_ns is not None:
             source.meter.read_clock(said.clock_ns, said.sent_ns, self._now_ns)
-        self._on_report(source, said.tally)
+        self._on_report(source, said.outcomes)
 
-    def _on_report(self, source: Peer, said: wire.Tally | None) -> None:
+    def _on_report(self, source: Peer, said: dict[str, wire.Outcome]) -> None:
         """A client says what became of the events that it was given."""
-        if said is not None and source.kind == "client":
-            self.outcomes.add(source.report(said))
+        if source.kind == "client":
+            self.accounts.hear(source.name, source.epoch, said)
+
+    def _on_given(self, source: Peer, said: wire.Given) -> None:
+        if self.settings.tracing:
+            self._emit(HandedOver(source.name, said.events))
+
+    def _on_ledger(self, source: Peer, said: wire.Ledger) -> None:  # noqa: ARG002
+        if said.target == self.name:
+            self.accounts.read(said)
+        else:
+            self._ledgers.pass_on(said)
 
     def _on_relocation(self, source: Peer, said: RelocationMessage) -> None:
         self.relocating.on_message(source, said, self._now_ns)
@@ -550,6 +600,8 @@ _HANDLERS: Final[dict[type, Any]] = {
     wire.Done: Broker._on_done,
     wire.Ping: Broker._on_ping,
     wire.Pong: Broker._on_pong,
+    wire.Given: Broker._on_given,
+    wire.Ledger: Broker._on_ledger,
     wire.Error: Broker._on_error,
     wire.Subscribe: Broker._on_request,
     wire.Unsubscribe: Broker._on_request,

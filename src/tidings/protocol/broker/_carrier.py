@@ -14,10 +14,11 @@ Rules:
 - Without buffering nothing is stored, kept or sent again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
 from tidings.protocol.broker._dispatch import Dispatch, Straight
 from tidings.protocol.broker._gossip import Gossip
@@ -38,6 +39,7 @@ class Carrier:
         settings: BrokerSettings,
         *,
         gossip: Gossip,
+        accounts: Accounts,
         neighbours: Mapping[str, Peer],
         clients: Mapping[str, Peer],
         send_events: Callable[[Peer, str, bytes], None],
@@ -56,6 +58,7 @@ class Carrier:
             settings,
             holdings=holdings,
             courses=courses,
+            accounts=accounts,
             send_events=send_events,
             note=note,
             count=count,
@@ -66,6 +69,7 @@ class Carrier:
             holdings=holdings,
             courses=courses,
             dispatch=dispatch,
+            accounts=accounts,
             links=gossip.links,
             neighbours=neighbours,
             clients=clients,
@@ -76,10 +80,12 @@ class Carrier:
             holdings=holdings,
             memory=self.memory,
             dispatch=dispatch,
+            accounts=accounts,
             note=note,
             keep=self.keep,
             keep_for=self.keep_for,
         )
+        self.accounts = accounts
         self._settings = settings
         self._local = gossip.local
         self._note = note
@@ -96,7 +102,7 @@ class Carrier:
     @property
     def is_stirred(self) -> bool:
         """Whether something leaves, or has to be stored, at the end of this step."""
-        return self.dispatch.is_stirred or bool(self.memory.unstored or self.straight)
+        return bool(self.dispatch.leaving or self.memory.unstored or self.straight.events)
 
     # -- taken on ------------------------------------------------------------------------------------------------
 
@@ -130,6 +136,7 @@ class Carrier:
         targets: Mapping[str, tuple[Term, ...]],
         since_ns: int,
         lifetime_ns: int,
+        error_ns: int | None,
         now_ns: int,
     ) -> None:
         """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
@@ -143,7 +150,7 @@ class Carrier:
         held = self.holdings.get(id)
         if held is None:
             facts = (said.departure_ns, since_ns, lifetime_ns, said.size_bytes, said.hops + 1)
-            held = Held(id, said.root, *facts, said.content).alone()
+            held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period).alone()
         held.hops = max(held.hops, said.hops)
         held.trace = said.trace
         clients = self._take_on(held, targets, course, now_ns)
@@ -153,6 +160,8 @@ class Carrier:
     def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course, now_ns: int) -> int:
         """Hold an event for these targets, the course being who wants it here; how many clients here get it now."""
         wanted = {target: terms for target, terms in targets.items() if held.since_ns + latest_ns(terms) > now_ns}
+        if len(wanted) < len(targets):
+            self._drop_late(held, targets.keys() - wanted.keys() - held.targets.keys(), course)
         here = wanted.pop(self._settings.name, None)
         clients: list[str] = []
         if here is not None and course is not NO_COURSE and not self.memory.has(held.id):
@@ -177,8 +186,18 @@ class Carrier:
         if not course.local:
             return []
         held.take_on_local(course.local)
+        self.accounts.arrived(course, held.root, held.period)
         self._note("local", held.id)
         return list(course.local)
+
+    def _drop_late(self, held: Held, targets: Set[str], course: Course) -> None:
+        """An event has come too late for these targets, and they are owed no other copy of it."""
+        self._count("expired")
+        self.accounts.dropped_on_the_way(held, sorted(targets - {self._settings.name}))
+        if self._settings.name in targets and course.local and not self.memory.has(held.id):
+            self.accounts.arrived(course, held.root, held.period)
+            for client, wanted in course.local.items():
+                self.accounts.dropped(held, client, wanted)
 
     def forget_client(self, client: str, now_ns: int) -> None:
         """A client is gone for good: nothing is kept for it."""
@@ -237,7 +256,15 @@ class Carrier:
             self._count("expired")
             for parcel in dict.fromkeys([*held.parcels.values(), *held.handed.values()]):
                 self._note("expired", held.id, parcel.peer.name)
-                parcel.peer.outbox.give_up(parcel)
+                if parcel.peer.kind == "broker":
+                    parcel.targets = {
+                        to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel
+                    }
+                parcel.peer.outbox.give_up(parcel, has_expired=True)
+            self.accounts.dropped_on_the_way(held, held.targets)
+            for client, wanted in held.local.items():
+                handed = held.handed.get(client)
+                self.accounts.dropped(held, client, wanted, was_sent=handed is not None and handed.tries > 0)
             held.targets.clear()
             held.local.clear()
             self.holdings.settle(held)

@@ -19,7 +19,7 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._interests import Token
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
+from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
 
 __all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
 
@@ -38,14 +38,15 @@ def latest_ns(terms: tuple[Term, ...]) -> int:
 def terms_of(entries: Sequence[Entry], lifetime_ns: int) -> tuple[Term, ...]:
     """What on-time deliveries to these subscriptions are worth, by how old the event may be.
 
-    A subscription that takes late events as well adds a term that pays nothing: it keeps the event alive. Terms beyond
-    MAX_TERMS are merged into the next tighter one, so nothing is promised that a deadline would not allow.
+    A subscription that takes late events as well adds a term that pays nothing: it keeps the event alive. If one of
+    them wants order, IN_ORDER comes first. Terms beyond MAX_TERMS are merged into the next tighter one, so nothing is
+    promised that a deadline would not allow.
     """
-    if len(entries) == 1 and not entries[0].late_ns:
+    if len(entries) == 1 and not entries[0].late_ns and entries[0].record is None:
         (entry,) = entries
         allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
         return ((allowed_ns, entry.price),)
-    worth: dict[int, float] = {}
+    worth: dict[int, float] = dict((IN_ORDER,)) if any(entry.record is not None for entry in entries) else {}
     for entry in entries:
         allowed_ns = lifetime_ns if entry.max_delay_ns is None else min(lifetime_ns, entry.max_delay_ns)
         worth[allowed_ns] = worth.get(allowed_ns, 0.0) + entry.price
@@ -66,7 +67,10 @@ def merged(worth: Mapping[int, float]) -> tuple[Term, ...]:
 class Course(NamedTuple):
     """By home broker (this one included, and clients that have moved) what an event is worth there, by client what it
     is worth here; when the first of them wants it no more, and the last; whom it can go to straight, None if it is not
-    so simple, and by home broker the neighbour on the way; targets elsewhere and here as a record says them."""
+    so simple, and by home broker the neighbour on the way; targets elsewhere and here as a record says them. By home
+    broker elsewhere the names of the subscriptions that match; and, not counted into their accounts yet, by broker and
+    period of acceptance how many such events there were (`_accounts`). How long a publication record those who want
+    order ask for, None if nobody does."""
 
     targets: dict[str, tuple[Term, ...]]
     local: dict[str, dict[str, tuple[Term, ...]]]
@@ -78,9 +82,12 @@ class Course(NamedTuple):
     encoded: tuple[Raw, Raw]
     outboxes: frozenset[int]
     is_nobodys: bool
+    names: dict[str, tuple[str, ...]]
+    ledger: dict[tuple[str, int], int]
+    record: int | None = None
 
 
-NO_COURSE: Final = Course({}, {}, {}, LONGEST_NS, 0, None, {}, (Raw(b"\x80"), Raw(b"\x80")), frozenset(), True)
+NO_COURSE: Final = Course({}, {}, {}, LONGEST_NS, 0, None, {}, (Raw(b"\x80"), Raw(b"\x80")), frozenset(), True, {}, {})
 """Of an event that goes its own way: nobody's."""
 
 
@@ -89,7 +96,7 @@ def read_course(targets: bytes, local: bytes) -> Course:
     elsewhere, here = _TARGETS.decode(targets), _LOCAL.decode(local)
     terms = [*elsewhere.values(), *(terms for wanted in here.values() for terms in wanted.values())]
     last_ns = max(map(latest_ns, terms), default=0)
-    return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False)
+    return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False, {}, {})
 
 
 class Courses:
@@ -172,6 +179,7 @@ class Courses:
 
     def _made(self, elsewhere: Token, here: Token, lifetime_ns: int) -> Course:
         matched = self._gossip.interests.matched(elsewhere)
+        names = {home: tuple(entry.name for entry in entries) for home, entries in matched.items()}
         own: list[Entry] = []
         local: dict[str, dict[str, tuple[Term, ...]]] = {}
         moved: dict[str, tuple[Term, ...]] = {}
@@ -186,6 +194,7 @@ class Courses:
         if own:
             matched[self._name] = own
         targets = {home: terms_of(entries, lifetime_ns) for home, entries in matched.items()}
+        records = [entry.record for entries in matched.values() for entry in entries if entry.record is not None]
         ends = [latest_ns(terms) for terms in targets.values()]
         ends += [latest_ns(terms) for wanted in local.values() for terms in wanted.values()]
         hops = {} if moved else self._hops(targets)
@@ -194,7 +203,8 @@ class Courses:
         soonest_ns, last_ns = min(ends, default=LONGEST_NS), max(ends, default=0)
         elsewhere_only = {home: terms for home, terms in targets.items() if home != self._name}
         encoded = (Raw(encode_plain(elsewhere_only)), Raw(encode_plain(local)))
-        return Course(targets, local, moved, soonest_ns, last_ns, ways, hops or {}, encoded, outboxes, not targets)
+        facts = (targets, local, moved, soonest_ns, last_ns, ways, hops or {}, encoded, outboxes, not targets)
+        return Course(*facts, names, {}, max(records, default=None))
 
     def _hops(self, targets: Iterable[str]) -> dict[str, str] | None:
         """By home broker the neighbour on the way, for events that are published here; None if somebody is away."""

@@ -14,10 +14,13 @@
 - All that leaves for a peer in a step leaves in as few frames as can be (`flush`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol._states import TransferState
+from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import Course, Courses
 from tidings.protocol.broker._held import Held, Holdings
 from tidings.protocol.broker._memory import Memory
@@ -38,6 +41,7 @@ class Dispatch:
         *,
         holdings: Holdings,
         courses: Courses,
+        accounts: Accounts,
         send_events: Callable[[Peer, str, bytes], None],
         note: Callable[..., None],
         count: Callable[..., None],
@@ -50,24 +54,21 @@ class Dispatch:
         self._probe_ns = settings.probe_ns
         self._holdings = holdings
         self._courses = courses
+        self._accounts = accounts
         self._send_events = send_events
         self._note = note
         self._count = count
         self._retry_at = retry_at
-        self._leaving: list[Peer] = []  # those who are sent something at the end of this step
-
-    @property
-    def is_stirred(self) -> bool:
-        """Whether something leaves at the end of this step."""
-        return bool(self._leaving)
+        self.leaving: list[Peer] = []
+        """Those who are sent something at the end of this step."""
 
     def leaves_for(self, peer: Peer) -> None:
         """Something leaves for a peer with this step, the first."""
-        self._leaving.append(peer)
+        self.leaving.append(peer)
 
     def flush(self, now_ns: int) -> None:
         """Send what leaves with this step."""
-        leaving, self._leaving = self._leaving, []
+        leaving, self.leaving = self.leaving, []
         for peer in leaving:
             outbox = peer.outbox
             self.events_out += len(outbox.leaving)
@@ -79,7 +80,7 @@ class Dispatch:
         """Let a parcel leave, or wait."""
         peer = parcel.peer
         outbox = peer.outbox
-        self._note("enqueued", parcel.held.id, peer.name)
+        self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
         if peer.is_up and outbox.takes(1):
             self._send(parcel, now_ns)
             return
@@ -114,6 +115,9 @@ class Dispatch:
         """A peer has taken events on."""
         for parcel in peer.outbox.acknowledge(said.numbers, said.held_ns, now_ns):
             self._end(parcel)
+        if peer.outbox.window.gone:
+            for parcel in peer.outbox.window.not_gone(said.numbers):
+                self._drop(parcel, parcel.targets, -1)  # it had expired here, and was there all the same
         if peer.outbox.queued:
             self.pump(peer, now_ns)
 
@@ -122,6 +126,12 @@ class Dispatch:
         for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
             self._note("withdrawn", parcel.held.id, peer.name)
             self.unlink(parcel)
+
+    def give_up(self, parcel: Parcel) -> None:
+        """An event is to go to this peer no more."""
+        if parcel.state is TransferState.WAITING:
+            self._note("withdrawn", parcel.held.id, parcel.peer.name)
+        parcel.peer.outbox.give_up(parcel)
 
     def unlink(self, parcel: Parcel) -> list[str]:
         """Nothing is on its way any more to where this parcel, and no later one, was to go."""
@@ -138,8 +148,10 @@ class Dispatch:
         peer, held = parcel.peer, parcel.held
         targets = self._courses.targets_of(parcel.targets, is_client=peer.kind == "client")
         if not peer.outbox.leaving:
-            self._leaving.append(peer)
+            self.leaving.append(peer)
         peer.outbox.send(parcel, targets, held.encode_once(now_ns), now_ns)
+        if held.is_restored and peer.kind == "client":
+            self._accounts.arrived_for(peer.name, parcel.targets)
         self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
         if not self._buffers:
             self._end(parcel)
@@ -148,14 +160,23 @@ class Dispatch:
         """The queue has let an event go: it is too late for it, or there were too many."""
         self._count(reason)
         self._note(reason, parcel.held.id, parcel.peer.name)
-        self._end(parcel)
+        ended = self._end(parcel)
+        self._drop(parcel, parcel.targets if parcel.peer.kind == "client" and ended else ended)
 
-    def _end(self, parcel: Parcel) -> None:
-        """The event is no longer owed to those whom the parcel was for."""
+    def _drop(self, parcel: Parcel, targets: Iterable[str], many: int = 1) -> None:
+        if parcel.peer.kind == "client":
+            self._accounts.dropped(parcel.held, parcel.peer.name, targets, many, was_sent=parcel.tries > 0)
+        else:
+            self._accounts.dropped_on_the_way(parcel.held, targets, many)
+
+    def _end(self, parcel: Parcel) -> list[str]:
+        """The event is no longer owed to those whom the parcel was for, and nothing else is on its way to."""
         held = parcel.held
-        for target in self.unlink(parcel):
+        ended = self.unlink(parcel)
+        for target in ended:
             (held.local if parcel.peer.kind == "client" else held.targets).pop(target, None)
         self._holdings.settle(held)
+        return ended
 
 
 class Straight:
@@ -171,6 +192,7 @@ class Straight:
         holdings: Holdings,
         memory: Memory,
         dispatch: Dispatch,
+        accounts: Accounts,
         note: Callable[..., None],
         keep: Callable[[Held, int], None],
         keep_for: Callable[[Held, Iterable[Peer], int], None],
@@ -181,6 +203,7 @@ class Straight:
         self._holdings = holdings
         self._memory = memory
         self._dispatch = dispatch
+        self._accounts = accounts
         self._note = note
         self._keep = keep
         self._keep_for = keep_for
@@ -190,12 +213,12 @@ class Straight:
 
     def flush(self, now_ns: int) -> None:
         """Send them on, and store which events clients here were given in this step."""
-        if self.events:
-            self._send_all(now_ns)
+        self.send(now_ns)
         if self._memory.unstored:
             self._memory.flush()
 
-    def _send_all(self, now_ns: int) -> None:
+    def send(self, now_ns: int) -> None:
+        """Send them on."""
         events, self.events = self.events, []
         groups: dict[int, list[Held]] = {}
         for held in events:
@@ -224,6 +247,9 @@ class Straight:
 
     def _leave(self, group: list[Held], course: Course, shut: list[Peer], now_ns: int) -> None:
         """Events leave, but for those who are shut."""
+        if course.local:
+            for period, many in Counter(held.period for held in group).items():
+                self._accounts.arrived(course, group[0].root, period, many)
         events = [held.encode(now_ns) for held in group]
         size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
         for peer, outbox, targets in course.ways or ():

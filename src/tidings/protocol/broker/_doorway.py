@@ -33,12 +33,14 @@ class Doorway(Machine):
     """A machine with neighbours and clients."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        sample = settings.trace_sample if settings.tracing else 0.0
-        super().__init__(settings.name, sample=sample, max_refused=settings.max_refused)
+        self._sample = settings.trace_sample if settings.tracing else 0.0
+        super().__init__(settings.name, sample=self._sample, max_refused=settings.max_refused)
         self.settings = settings
         self.epoch = 0
         self.neighbours: dict[str, Peer] = {}
         self.clients: dict[str, Peer] = {}
+        self.waits: dict[str, dict[int, int]] = {"broker": {}, "client": {}}
+        """By kind of peer: how long events waited for one before they left, by size (`_histogram`)."""
         self._is_alive = False
         self._born_ns = 0
         self._has_forgotten = False  # whether there was a peer in this life that is not known any more
@@ -83,11 +85,11 @@ class Doorway(Machine):
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
     def _hello(self) -> wire.Hello:
-        return wire.Hello(wire.VERSION, self.name, "broker", self.epoch, self._credit(), self._now_ns)
+        return wire.Hello(wire.VERSION, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
 
     def _welcome(self, said: wire.Hello) -> wire.Welcome:
         own = (wire.VERSION, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, said.clock_ns)
+        return wire.Welcome(*own, self._now_ns, said.clock_ns, self._sample)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)
@@ -144,6 +146,7 @@ class Doorway(Machine):
         if peer.greet(said.epoch):
             is_new = True
             peer.meter.forget_clock()
+            peer.outbox.window.forget_gone()
         peer.heard_ns = self._now_ns
         peer.outbox.credit = said.credit
         if isinstance(said, wire.Hello):
@@ -158,15 +161,20 @@ class Doorway(Machine):
 
     def _neighbour(self, name: str) -> Peer:
         if name not in self.neighbours:
-            self.neighbours[name] = Peer(name, "broker", self._outbox(self.settings.max_queued))
+            self.neighbours[name] = self._peer(name, "broker", self.settings.max_queued)
         return self.neighbours[name]
 
     def _client(self, name: str) -> Peer:
         if name not in self.clients:
             if len(self.clients) >= self.settings.max_clients:
                 raise PeerError("too-many", f"broker {self.name!r} serves {self.settings.max_clients} clients already")
-            self.clients[name] = Peer(name, "client", self._outbox(self.settings.max_queued_client))
+            self.clients[name] = self._peer(name, "client", self.settings.max_queued_client)
         return self.clients[name]
+
+    def _peer(self, name: str, kind: str, max_queued: int) -> Peer:
+        peer = Peer(name, kind, self._outbox(max_queued))
+        peer.outbox.queue.waits = self.waits[kind]
+        return peer
 
     def _outbox(self, max_queued: int) -> Outbox:
         settings = self.settings

@@ -14,6 +14,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._held import Held
+from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.links._peers import Peer, ranges
 from tidings.protocol.relocation._relocating import Relocating
@@ -73,6 +74,8 @@ class Entrance:
         """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
         taken: list[int] = []
         left_ns, most_ns = source.meter.left_ns(said.sent_ns, now_ns), self._settings.max_lifetime_ns
+        link_ns = self._link_error_ns(source, now_ns)
+        source.meter.note_transit(now_ns - left_ns)
         try:
             for number in self._news(source, said):
                 if not self._carrier.room:
@@ -83,7 +86,10 @@ class Entrance:
                     self._since_ns(event, left_ns, now_ns),
                     min(event.lifetime_ns or most_ns, most_ns),
                 )
-                self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, now_ns)
+                error_ns = None
+                if link_ns is not None and event.error_ns is not None:
+                    error_ns = min(event.error_ns + link_ns, wire.LONGEST_NS)
+                self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, error_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)
@@ -95,6 +101,8 @@ class Entrance:
         is_checked = source.rights is not None or self._registry.checks(name)
         find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
         left_ns, sure = source.meter.left_ns(said.sent_ns, now_ns), carrier.room
+        period = UNAUDITED if said.is_again else carrier.accounts.period()
+        error_ns = self._link_error_ns(source, now_ns)
         taken: list[int] = []
         for number in self._news(source, said):
             if len(taken) >= sure and not carrier.room:
@@ -112,12 +120,18 @@ class Entrance:
             except (EventError, PeerError) as error:
                 self._refuse(source, event, number, error)
                 continue
+            if course.record is not None and course.record > source.record:
+                source.record = course.record
             taken.append(number)
             id = (name, epoch, event.sequence)
             is_noted = is_sampled(id)
             if is_noted or self._relocates or not course.is_nobodys:
-                facts = (event.departure_ns, self._since_ns(event, left_ns, now_ns), lifetime_ns, event.size_bytes)
-                self._accept(Held(id, own, *facts, 0, event.content, course, is_noted), event, number, now_ns)
+                since_ns = self._since_ns(event, left_ns, now_ns)
+                # By this broker's clock from here on, unless all clocks agree: a publisher's may show anything.
+                departure_ns = event.departure_ns if self._settings.synchronised_clocks else since_ns
+                facts = (departure_ns, since_ns, lifetime_ns, event.size_bytes)
+                held = Held(id, own, *facts, 0, event.content, course, is_noted, error_ns, period=period)
+                self._accept(held, event, number, now_ns)
         self._take(source, taken, now_ns)
 
     def _accept(self, held: Held, said: wire.Publication, number: int, now_ns: int) -> None:
@@ -134,16 +148,25 @@ class Entrance:
         if carrier.holdings.unread:
             carrier.read_first(held.id, now_ns)
         is_simple = course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns
-        if is_simple and held.id not in carrier.holdings.held:
+        is_known = held.id in carrier.holdings.held
+        if course.names and held.period != UNAUDITED and not is_known:
+            carrier.accounts.accepted(course, held.period)
+        if is_simple and not is_known:
             carrier.straight.events.append(held)
-        else:
-            carrier.keep(held, now_ns, trace)
+            return
+        if course.record is not None:
+            carrier.straight.send(now_ns)  # what this event must not overtake
+        carrier.keep(held, now_ns, trace)
 
     def _since_ns(self, said: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
         """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""
         if self._settings.synchronised_clocks:
             return min(said.departure_ns, now_ns)
         return left_ns - said.age_ns
+
+    def _link_error_ns(self, source: Peer, now_ns: int) -> int | None:
+        """By how much a link makes ages wrong at most; None if nobody knows, as of clocks that somebody else sets."""
+        return None if self._settings.synchronised_clocks else source.meter.error_ns(now_ns)
 
     def _check(self, source: Peer, attributes: Mapping[str, Any]) -> None:
         """PeerError if a client may not publish this, or has not advertised it."""
@@ -162,6 +185,12 @@ class Entrance:
         if peer.epoch == epoch:
             peer.inbox.acknowledge(numbers)
             self._acknowledge(peer, numbers, held_ns)
+
+    def acknowledge_again(self, peer: Peer) -> None:
+        """On a new connection: acknowledgements may have been lost with the old one."""
+        done = peer.inbox.acknowledged()
+        if done:
+            self._acknowledge(peer, done, 0)
 
     def flush(self) -> None:
         """Have acknowledged what was taken in this step, once what was stored of it is durable; and send the

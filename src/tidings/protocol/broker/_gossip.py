@@ -17,9 +17,9 @@ Frames may be lost, and a flood over several lossy links often misses somebody. 
 sender knows; neighbours whose digests differ in MAX_DIFFERENT pings in a row tell each other everything, as on a new
 connection. While nothing changes, digests agree and cost nothing.
 
-The durable store has a key for every subscription elsewhere, and one for the version of every origin's table. The
-version is written after what it stands for, and taken back before: a table that a crash leaves between two versions is
-used, and has none, so that it is asked for.
+The durable store has a key for every subscription elsewhere, and one for the version of every origin's table, with a
+checksum of that table. A table that does not have this checksum was left between two versions, by a disk that wrote a
+part of a commit: it is used, and has no version, so that it is asked for.
 """
 
 import zlib
@@ -32,7 +32,7 @@ import msgspec
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import PART_HEAD_BYTES, BrokerSettings
 from tidings.protocol.broker._interest_tables import TOGETHER, Assembly, Table, Told, portions
-from tidings.protocol.broker._interests import Interests, Learnt, LocalInterests, as_told
+from tidings.protocol.broker._interests import OLD, Interests, Learnt, LocalInterests, as_told
 from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import (
@@ -53,7 +53,15 @@ __all__ = ["MAX_ASKED", "MAX_DIFFERENT", "Gossip", "exchange_done"]
 
 MAX_ASKED: Final = 5
 MAX_DIFFERENT: Final = 2
-_STORED: Final = msgspec.msgpack.Decoder(Interest)
+
+
+class _Stored(Interest, frozen=True):
+    """The version of a table as the durable store keeps it; an older store has no checksum."""
+
+    checksum: int | None = None
+
+
+_STORED: Final = msgspec.msgpack.Decoder(_Stored)
 _STORED_ENTRY: Final = msgspec.msgpack.Decoder(tuple[str, Entry])
 
 
@@ -90,6 +98,7 @@ class Gossip:
         self.told = Told(covering=settings.covering)
         self.asked: dict[str, Assembly] = {}
         """By origin: the table that is lacking, and who was asked for it."""
+        self._checksums: dict[str, int] = {}  # of the tables that were restored, as they should be
         self._given_up: set[str] = set()  # origins that nobody is asked for before the next refresh
         self._settings = settings
         self._members = settings.graph.keys()
@@ -106,6 +115,9 @@ class Gossip:
     def begin(self, epoch: int, now_ns: int) -> None:
         """A new life: what is said from now on counts within this epoch."""
         self._epoch = epoch
+        for origin, checksum in self._checksums.items():
+            if self.interests.checksum(origin) != checksum:
+                self.interests.withdraw(origin)
         self.tell_links(now_ns)
         self._update()
         self._version = 1
@@ -241,7 +253,7 @@ class Gossip:
             learnt = self.interests.learn(said, now_ns)
         except PeerError as error:
             self._give_up(said.origin, error)
-            return Learnt("old")
+            return OLD
         if learnt.verdict == "changed":
             lacking = self.asked.get(said.origin)
             if lacking is not None and not self.interests.is_behind(said.origin, lacking.epoch, lacking.version):
@@ -295,6 +307,11 @@ class Gossip:
                 self._ask(origin, lacking, now_ns, tries=lacking.tries + 1)
 
     @property
+    def longest_record(self) -> int:
+        """The longest publication record that any subscription in the network asks for."""
+        return max((*self.interests.records, *self.local.records), default=0)
+
+    @property
     def under_way(self) -> int:
         """How many subscriptions have come in tables that are not complete."""
         return sum(len(lacking.entries) for lacking in self.asked.values())
@@ -321,6 +338,8 @@ class Gossip:
         if kind == "interest":
             said = _STORED.decode(value)
             self.interests.restore(said, now_ns)
+            if said.checksum is not None:
+                self._checksums[said.origin] = said.checksum
             if said.added:  # an older store has whole tables
                 self._keep(said.origin, Learnt("changed", said.added), now_ns)
         else:
@@ -367,13 +386,13 @@ class Gossip:
         return self._settings.forget_ns if is_member else self._settings.timeout_ns
 
     def _keep(self, origin: str, learnt: Learnt, now_ns: int) -> None:
-        head = self._head(origin, now_ns)
-        self._store(f"interest/{origin}", encode(Interest(origin, head.epoch, head.number, 0, 0, 0)))
         for entry in learnt.added:
             self._store(_entry_key(origin, entry.name), encode_plain((origin, entry)))
         for name in learnt.removed:
             self._erase(_entry_key(origin, name))
-        self._store(f"interest/{origin}", encode(head))
+        head = self._head(origin, now_ns)
+        version = (origin, head.epoch, head.number, head.version, head.base, head.age_ns)
+        self._store(f"interest/{origin}", encode(_Stored(*version, checksum=self.interests.checksum(origin))))
 
     def _head(self, origin: str, now_ns: int) -> Interest:
         """The version of what is known of a broker, this one or another: the refresh."""

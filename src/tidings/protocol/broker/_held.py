@@ -19,7 +19,7 @@ always at hand. Whether it came from a client, a neighbour or the durable store,
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Self, cast
@@ -35,11 +35,10 @@ from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Lot, Parcel
 from tidings.protocol.wire import Term, Trace, encode_plain
 
-__all__ = ["Group", "Held", "Holdings", "event_key", "read_record"]
+__all__ = ["Group", "Held", "Holdings", "event_key", "in_sequence", "read_record"]
 
 _NOBODY: Final = cast("dict[str, Any]", MappingProxyType({}))
 """The account of an event that has none of its own: it cannot be written to."""
-_RECORD: Final = msgspec.msgpack.Decoder(tuple[str, int, int, str, int, int, int, int, int, Raw, Raw, bytes])
 _MOST_HOPS: Final = 255
 """As many as a transfer can say."""
 _SPARE: Final = 64
@@ -61,6 +60,8 @@ class Held(msgspec.Struct, eq=False):
     """Whom it is owed to, all of them, unless it is held by itself."""
     is_noted: bool = False
     """Whether it is written down what happens to it."""
+    error_ns: int | None = None
+    """By how much the links that it came over may have made its age wrong; None: not known."""
     group: "Group | None" = None
     """What it has left together with, if that is how it is held."""
     trace: Trace | None = None
@@ -75,6 +76,10 @@ class Held(msgspec.Struct, eq=False):
     """By client: the address under which the event came, and nobody else here got it."""
     encoded_ns: int = -1
     encoded: bytes = b""
+    period: int = 0
+    """Of its acceptance (`_ledgers`); 0: of none."""
+    is_restored: bool = False
+    """Whether the durable store kept it: somebody whom it is owed to may have it already."""
 
     def alone(self) -> Self:
         """Held by itself from now on, and owed to nobody yet."""
@@ -142,6 +147,8 @@ class Held(msgspec.Struct, eq=False):
                 self.hops if self.hops < _MOST_HOPS else _MOST_HOPS,
                 self.content,
                 self.trace,
+                self.error_ns,
+                self.period,
             )
         )
 
@@ -171,6 +178,8 @@ class Held(msgspec.Struct, eq=False):
                 targets,
                 local,
                 self.content,
+                self.error_ns,
+                self.period,
             )
         )
 
@@ -185,25 +194,47 @@ class Held(msgspec.Struct, eq=False):
         return targets, local
 
 
+class _Record(msgspec.Struct, array_like=True, gc=False):
+    """What `Held.record` writes; one that an earlier version wrote ends with the content."""
+
+    publisher: str
+    epoch: int
+    sequence: int
+    root: str
+    departure_ns: int
+    since_ns: int
+    lifetime_ns: int
+    size_bytes: int
+    hops: int
+    targets: Raw
+    local: Raw
+    content: bytes
+    error_ns: int | None = None
+    period: int = 0
+
+
+_RECORD: Final = msgspec.msgpack.Decoder(_Record)
+
+
 def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Held:
     """An event that the durable store kept; `course_of` finds its course by how the record says whom it is owed to."""
-    (
-        publisher,
-        epoch,
-        sequence,
-        root,
-        departure_ns,
-        since_ns,
-        lifetime_ns,
-        size_bytes,
-        hops,
-        targets,
-        local,
-        content,
-    ) = _RECORD.decode(data)
-    id, course = (publisher, epoch, sequence), course_of(bytes(targets), bytes(local))
-    held = Held(id, root, departure_ns, since_ns, lifetime_ns, size_bytes, hops, content, course)
-    held.expires_ns = since_ns + course.latest_ns
+    kept = _RECORD.decode(data)
+    course = course_of(bytes(kept.targets), bytes(kept.local))
+    held = Held(
+        (kept.publisher, kept.epoch, kept.sequence),
+        kept.root,
+        kept.departure_ns,
+        kept.since_ns,
+        kept.lifetime_ns,
+        kept.size_bytes,
+        kept.hops,
+        kept.content,
+        course,
+        error_ns=kept.error_ns,
+        period=kept.period,
+        is_restored=True,
+    )
+    held.expires_ns = kept.since_ns + course.latest_ns
     return held
 
 
@@ -211,6 +242,18 @@ def event_key(id: EventId) -> str:
     """The key of an event in the durable store: one event, one key."""
     publisher, epoch, sequence = id
     return f"event/{epoch}/{sequence}/{publisher}"
+
+
+def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
+    """The same events; each publisher's take the places that they have, but in sequence.
+
+    What finds its way anew comes in the order in which it was held, and the first of it may leave at once.
+    """
+    publishers: dict[tuple[str, int], list[Held]] = {}
+    for held in events:
+        publishers.setdefault(held.id[:2], []).append(held)
+    turns = {name: iter(sorted(theirs, key=lambda held: held.id[2])) for name, theirs in publishers.items()}
+    return (next(turns[held.id[:2]]) for held in events)
 
 
 class Group:
@@ -362,8 +405,9 @@ class Holdings:
     # -- from the store ------------------------------------------------------------------------------------------
 
     def restore(self, events: Mapping[str, bytes]) -> None:
-        """Events that the durable store kept, by their keys; they are not read yet."""
-        self.unread.update(events)
+        """Events that the durable store kept, by their keys; they are not read yet. They are read in sequence."""
+        # Keys of one publisher's life differ in the sequence number alone: a shorter key has a lower one.
+        self.unread.update((key, events[key]) for key in sorted(sorted(events), key=len))
 
     def read(self, most: int | None, now_ns: int) -> list[Held]:
         """Read the next of them, or all; those that have not expired."""

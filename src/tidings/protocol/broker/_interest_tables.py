@@ -140,8 +140,8 @@ class Assembly:
 class Told:
     """What the others are told of this broker's subscriptions.
 
-    With covering, one that another contains (filter, deadline and price) is not told. Each is compared with COMPARED
-    others only: what that misses makes the table longer, and changes nothing else.
+    With covering, one that another contains (filter, deadline, price and order) is not told. Each is compared with
+    COMPARED others only: what that misses makes the table longer, and changes nothing else.
     """
 
     def __init__(self, *, covering: bool) -> None:
@@ -212,5 +212,7 @@ def _contains(wide: Entry, narrow: Entry) -> bool:
     if wide.max_delay_ns is not None and (narrow.max_delay_ns is None or narrow.max_delay_ns > wide.max_delay_ns):
         return False
     if wide.price < narrow.price or wide.late_ns < narrow.late_ns:
+        return False
+    if narrow.record is not None and (wide.record is None or wide.record < narrow.record):
         return False
     return parsed(wide.filter).surely_covers(parsed(narrow.filter))

@@ -10,20 +10,35 @@
 - What a change costs does not depend on how many subscriptions there are.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from zlib import crc32
+
+import msgspec
 
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol.broker._interest_tables import Table
 from tidings.protocol.broker._masks import MOST, MaskIndex, each_bit
-from tidings.protocol.wire import LONGEST_NS, Entry, Interest
+from tidings.protocol.wire import LONGEST_NS, Entry, Interest, encode_plain
 
 if TYPE_CHECKING:
     from tidings.matching import MatchingIndex
 
-__all__ = ["Interests", "Learnt", "LocalInterests", "Token", "Verdict", "as_told", "client_of"]
+__all__ = [
+    "OLD",
+    "Interests",
+    "Learnt",
+    "LocalInterests",
+    "Token",
+    "Verdict",
+    "as_told",
+    "client_of",
+    "split_told",
+    "told_name",
+]
 
 Verdict = Literal["old", "refreshed", "changed", "behind"]
 
@@ -143,12 +158,13 @@ def _nothing(attributes: Mapping[str, Any]) -> Token:  # noqa: ARG001
 class _Origin:
     """The subscriptions at one other broker."""
 
-    __slots__ = ("epoch", "heard_ns", "number", "table", "version")
+    __slots__ = ("checksum", "epoch", "heard_ns", "number", "table", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.number = self.version = -1
         self.table = Table()
+        self.checksum = 0  # of the table: equal tables have equal ones, however they came to be
         self.heard_ns = 0  # when the broker itself last said so
 
 
@@ -161,6 +177,11 @@ class Learnt(NamedTuple):
     base: int = 0
 
 
+OLD: Final = Learnt("old")
+_REFRESHED: Final = Learnt("refreshed")
+_BEHIND: Final = Learnt("behind")
+
+
 class Interests:
     """What the other brokers want."""
 
@@ -171,6 +192,12 @@ class Interests:
         self._matcher = _Matcher()
         self._count = 0
         self.changes = 0
+        self.ended: list[tuple[str, str]] = []
+        """Subscriptions that have ended, by broker and name, until somebody takes note of it."""
+        self.lives = 0
+        """How often one of the others was heard of in a life of which nobody had been."""
+        self.records: Counter[int] = Counter()
+        """Of subscriptions that want order: how many ask for publication records of which length."""
 
     def __len__(self) -> int:
         return self._count
@@ -186,10 +213,28 @@ class Interests:
         """The same, to be told in parts."""
         return self._origins[origin].table
 
+    def epochs(self) -> dict[str, int]:
+        """By broker: its life, as far as it is known what is wanted there."""
+        return {origin: known.epoch for origin, known in self._origins.items()}
+
     def is_known(self, origin: str) -> bool:
         """Whether others can be told what a broker wants: not if a crash has left it between two versions."""
         known = self._origins.get(origin)
         return known is not None and known.version > 0
+
+    def checksum(self, origin: str) -> int:
+        """A number for what one broker wants; what a change of it costs does not depend on how much there is."""
+        return self._origins[origin].checksum
+
+    def withdraw(self, origin: str) -> None:
+        """What is known of a broker is of no version: others cannot be told of it, and it has to be asked for."""
+        self._origins[origin].version = 0
+        self.changes += 1
+
+    @property
+    def lacks_any(self) -> bool:
+        """Whether something that some broker wants may be missing: whoever told everything did not know it either."""
+        return any(known.version <= 0 for known in self._origins.values())
 
     def versions(self) -> dict[str, tuple[int, int]]:
         """The epoch and the version of what is known of every broker."""
@@ -207,11 +252,11 @@ class Interests:
         is_heard_first = (said.epoch, said.number) > before[:2]
         is_behind = (said.epoch, said.version) > (before[0], before[2])
         if not is_heard_first and not is_behind:
-            return Learnt("old")
-        learnt = Learnt("refreshed")
+            return OLD
+        learnt = _REFRESHED
         if is_behind:
             if said.base != 0 and (said.epoch, said.base) != (before[0], before[2]):
-                return Learnt("behind")
+                return _BEHIND
             known, learnt = self._apply(said, known)
         assert known is not None
         known.number = max(known.number, said.number)
@@ -272,17 +317,19 @@ class Interests:
         """Enter a change or a whole table; PeerError, and nothing has changed, if that cannot be."""
         entries: Mapping[str, Entry] = {} if known is None else known.table.entries
         wanted = {entry.name: entry for entry in said.added}
-        gone = entries if said.base == 0 else (name for name in said.removed if name in entries)
-        removed = tuple(dict.fromkeys(name for name in gone if name not in wanted))
-        added = tuple(entry for name, entry in wanted.items() if entries.get(name) != entry)
+        gone = entries if said.base == 0 else said.removed
+        removed = tuple(dict.fromkeys([name for name in gone if name in entries and name not in wanted]))
+        added = tuple([entry for name, entry in wanted.items() if entries.get(name) != entry])
         for entry in added:
             parsed(entry.filter)
         if known is None and len(self._origins) >= self._max_origins:
             raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
-        more = sum(entry.name not in entries for entry in added) - len(removed)
+        more = len([entry for entry in added if entry.name not in entries]) - len(removed)
         if more > 0 and self._count + more > self._max_entries:
             raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
         base = 0 if known is None or known.epoch != said.epoch else known.version
+        if known is None or known.epoch != said.epoch:
+            self.lives += 1
         if known is None:
             known = self._origins[said.origin] = _Origin(said.epoch)
         self._change(said.origin, known, added, removed)
@@ -294,16 +341,27 @@ class Interests:
     def _change(self, origin: str, known: _Origin, added: Iterable[Entry], removed: Iterable[str]) -> None:
         table = known.table
         self._count -= len(table.entries)
+        checksum = known.checksum
         for name in removed:
             self._matcher.drop((origin, name))
+            _recount(self.records, table.entries[name], None)
+            checksum -= _checksum(table.entries[name])
             table.drop(name)
+            self.ended.append((origin, name))
         for entry in added:
             before = table.entries.get(entry.name)
+            _recount(self.records, before, entry)
             if before is None or before.filter != entry.filter:
                 self._matcher.put((origin, entry.name), entry.filter)
+            checksum += _checksum(entry) - (0 if before is None else _checksum(before))
             table.put(entry)
+        known.checksum = checksum % 2**32
         self._count += len(table.entries)
         self.changes += 1
+
+
+def _checksum(entry: Entry) -> int:
+    return crc32(encode_plain(entry))
 
 
 class LocalInterests:
@@ -314,6 +372,7 @@ class LocalInterests:
         self._of: dict[str, dict[str, Entry]] = {}
         self._count = 0
         self._touched: dict[tuple[str, str], None] = {}  # what the others may have to be told of
+        self.records: Counter[int] = Counter()
         self._matcher = _Matcher()
 
     def __len__(self) -> int:
@@ -336,6 +395,7 @@ class LocalInterests:
         parsed(entry.filter)
         self._matcher.put((client, entry.name), entry.filter)
         self._of.setdefault(client, {})[entry.name] = entry
+        _recount(self.records, before, entry)
         self._count += before is None
         self._touched[client, entry.name] = None
         return True
@@ -343,8 +403,10 @@ class LocalInterests:
     def drop(self, client: str, name: str) -> bool:
         """Forget a subscription; whether it was there."""
         theirs = self._of.get(client)
-        if theirs is None or theirs.pop(name, None) is None:
+        before = None if theirs is None else theirs.pop(name, None)
+        if theirs is None or before is None:
             return False
+        _recount(self.records, before, None)
         if not theirs:
             del self._of[client]
         self._matcher.drop((client, name))
@@ -385,23 +447,39 @@ class LocalInterests:
         found: list[tuple[str, Entry | None]] = []
         for client, name in touched:
             entry = None if client in self.untold else self.of(client).get(name)
-            found.append((_told_name(client, name), None if entry is None else as_told(client, entry)))
+            found.append((told_name(client, name), None if entry is None else as_told(client, entry)))
         return found
+
+
+def _recount(records: Counter[int], before: Entry | None, after: Entry | None) -> None:
+    """A subscription has come, gone or changed: so may have who wants records of its length."""
+    for entry, change in ((before, -1), (after, 1)):
+        if entry is not None and entry.record is not None:
+            records[entry.record] += change
+            if not records[entry.record]:
+                del records[entry.record]
 
 
 def as_told(client: str, entry: Entry) -> Entry:
     """A client's subscription as other brokers know it."""
-    return Entry(_told_name(client, entry.name), entry.filter, entry.max_delay_ns, entry.price, entry.late_ns)
+    return msgspec.structs.replace(entry, name=told_name(client, entry.name))
 
 
 def client_of(told: str) -> str:
     """Whose subscription it is that other brokers know by this name."""
+    return split_told(told)[0]
+
+
+def split_told(told: str) -> tuple[str, str]:
+    """The client and its own name for a subscription that other brokers know by this one."""
     if not told.startswith("/"):
-        return told.partition("/")[0]
+        client, _, name = told.partition("/")
+        return client, name
     length, _, rest = told[1:].partition("/")
-    return rest[: int(length)] if length.isdecimal() else ""
+    end = int(length) if length.isdecimal() else 0
+    return rest[:end], rest[end + 1 :]
 
 
-def _told_name(client: str, name: str) -> str:
+def told_name(client: str, name: str) -> str:
     """No two subscriptions have the same one."""
     return f"{client}/{name}" if "/" not in client else f"/{len(client)}/{client}/{name}"

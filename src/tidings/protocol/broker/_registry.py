@@ -10,6 +10,7 @@ from tidings.protocol import wire
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.links._peers import Peer
@@ -29,11 +30,13 @@ class Registry:
         settings: BrokerSettings,
         *,
         gossip: Gossip,
+        accounts: Accounts,
         journal: Journal,
         deny: Callable[[Peer, str, str, int, PeerError], None],
     ) -> None:
         self._settings = settings
         self._gossip = gossip
+        self._accounts = accounts
         self._journal = journal
         self._deny = deny
         self._advertised: dict[str, dict[str, Filter]] = {}
@@ -77,6 +80,7 @@ class Registry:
 
     def forget(self, client: str) -> None:
         """A client is gone for good, with all that it asked for."""
+        self._accounts.forget(client, self._gossip.local.of(client))
         for name in list(self._gossip.local.of(client)):
             self._gossip.local.drop(client, name)
             self._journal.erase(_key("subscription", client, name))
@@ -107,6 +111,8 @@ class Registry:
             self._gossip.tell_interests()
 
     def _unsubscribe(self, client: str, name: str) -> None:
+        if name in self._gossip.local.of(client):
+            self._accounts.forget(client, (name,))
         if self._gossip.local.drop(client, name):
             self._journal.erase(_key("subscription", client, name), matters=True)
             self._gossip.tell_interests()

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import Course, Courses, merged
 from tidings.protocol.broker._dispatch import Dispatch
-from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._held import Held, Holdings, in_sequence
 from tidings.protocol.broker._link_state import LinkStateMap, Path
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Parcel
@@ -32,6 +33,7 @@ class Router:
         holdings: Holdings,
         courses: Courses,
         dispatch: Dispatch,
+        accounts: Accounts,
         links: LinkStateMap,
         neighbours: Mapping[str, Peer],
         clients: Mapping[str, Peer],
@@ -43,6 +45,7 @@ class Router:
         self._holdings = holdings
         self._courses = courses
         self._dispatch = dispatch
+        self._accounts = accounts
         self._links = links
         self._neighbours = neighbours
         self._clients = clients
@@ -63,6 +66,7 @@ class Router:
                 ways.setdefault(path.next_hop, {})[target] = path
             elif not self._buffers:
                 self._count("no route")
+                self._accounts.dropped_on_the_way(held, (target,))
                 del held.targets[target]
         for hop in sorted(ways):
             paths = ways[hop]
@@ -75,7 +79,7 @@ class Router:
         """The overlay has changed: whatever waits finds its way anew."""
         for peer in self._neighbours.values():
             self._dispatch.withdraw(peer)
-        for held in self._holdings.each(self._may_go):
+        for held in in_sequence(self._holdings.each(self._may_go)):
             unrouted = held.unrouted()
             if unrouted:
                 self.route(held, unrouted, now_ns)
@@ -116,6 +120,7 @@ class Router:
             return new
         if client in course.local and client not in held.local:
             held.take_on_local({client: course.local[client]})
+            self._accounts.arrived_for(client, course.local[client])
             held.addressed[client] = target
             self.hand_to_client(held, client, now_ns)
         for moved, terms in course.moved.items():
@@ -132,6 +137,7 @@ class Router:
         peer = self._clients.get(client)
         if peer is None or not (peer.is_up or self._buffers):
             self._count("client away")
+            self._accounts.dropped(held, client, held.local[client])
             del held.local[client]
             self._holdings.settle(held)
             return
@@ -167,10 +173,11 @@ class Router:
             self.route(held, new, now_ns)
 
     def _waiting_for(self, client: str) -> list[Held]:
-        """What a client has not acknowledged."""
-        return [held for held in self._holdings.each(lambda course: client in course.local) if client in held.local]
+        """What a client has not acknowledged, each publisher's in sequence."""
+        waiting = [held for held in self._holdings.each(lambda course: client in course.local) if client in held.local]
+        return list(in_sequence(waiting))
 
     def _take_back(self, held: Held, client: str) -> None:
         parcel = held.handed.pop(client, None)
         if parcel is not None:
-            parcel.peer.outbox.give_up(parcel)
+            self._dispatch.give_up(parcel)

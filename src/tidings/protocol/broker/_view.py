@@ -1,6 +1,5 @@
 """What a broker knows of the network: what routing goes by, and who subscribes where."""
 
-from collections import Counter
 from typing import Final, NamedTuple
 
 from tidings.protocol._addresses import is_address
@@ -8,10 +7,10 @@ from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._interests import Interests, client_of
 
-__all__ = ["MOST_CLIENTS", "Subscribers", "View", "subscribers_at", "view_of"]
+__all__ = ["MOST_SUBSCRIPTIONS", "Subscribers", "View", "subscribers_at", "view_of"]
 
-MOST_CLIENTS: Final = 1_000
-"""So many of the clients at one broker are told of by name."""
+MOST_SUBSCRIPTIONS: Final = 1_000
+"""So many of the subscriptions at one broker are told of by name."""
 
 
 class View(NamedTuple):
@@ -37,15 +36,15 @@ def view_of(gossip: Gossip, settings: BrokerSettings) -> View:
 
 
 class Subscribers(NamedTuple):
-    """The clients that subscribe at a broker, with how many subscriptions, and how many more clients there are."""
+    """The subscriptions at a broker, each with its client, and how many more there are."""
 
-    clients: dict[str, int]
+    subscriptions: dict[str, str]
     left_off: int
 
 
 def subscribers_at(interests: Interests, broker: str) -> Subscribers:
     """Who subscribes at another broker, whether or not it answers."""
     # A subscription is named after its client; what is kept under an address is of one that has moved away.
-    names = interests.entries(broker) if broker in interests else ()
-    found = Counter(client_of(name) for name in names if not is_address(name))
-    return Subscribers(dict(sorted(found.items())[:MOST_CLIENTS]), max(len(found) - MOST_CLIENTS, 0))
+    names = sorted(name for name in (interests.entries(broker) if broker in interests else ()) if not is_address(name))
+    told = {name: client_of(name) for name in names[:MOST_SUBSCRIPTIONS]}
+    return Subscribers(told, len(names) - len(told))

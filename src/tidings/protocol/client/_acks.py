@@ -79,7 +79,7 @@ class Acks:
         numbers = _joined(known.numbers)
         for begin in range(0, len(numbers), MAX_BATCH):
             some = tuple(numbers[begin : begin + MAX_BATCH])
-            self._send(peer, Ack(known.epoch, some, now_ns - known.last_ns, credit, peer.outcomes.tally()))
+            self._send(peer, Ack(known.epoch, some, now_ns - known.last_ns, credit, peer.outcomes.news()))
 
 
 def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:

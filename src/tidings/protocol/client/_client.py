@@ -2,7 +2,8 @@
 
 - Requests and events are sent again until the home broker confirms them; what was confirmed is durable there. When the
   broker has started again, all requests are repeated: it may have lost what it had not confirmed.
-- Every event is stamped (`ordering.Stamper`); what comes is given to the application by `_receiving`.
+- Every event is stamped (`ordering.Stamper`), with a publication record while the home broker says that somebody wants
+  the client's events in order; what comes is given to the application by `_receiving`.
 - `pause` takes the credit away: brokers keep what comes, within their bounds, until `resume`.
 - `move` goes to another home broker, and so does a `Move` of the home broker; nothing is lost by it (`_moving`). While
   there are two, both may deliver.
@@ -17,6 +18,7 @@ from tidings.protocol._effects import Effect, EventId
 from tidings.protocol._errors import PeerError, RequestError
 from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
+from tidings.protocol._sampling import sampler
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
 from tidings.protocol.client._acks import Acks
@@ -41,7 +43,7 @@ class Client(Machine):
         super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
         self._is_paused = False
-        self._stamper = Stamper(record=settings.record)
+        self._stamper = Stamper(record=0)
         self._receiving = Receiving(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
         )
@@ -111,14 +113,14 @@ class Client(Machine):
         """Ask for the events that satisfy a filter; for `late_ns` after their deadline they are still wanted."""
         _require_sendable(name, filter)
         parsed(filter)
-        entry = wire.Entry(name, filter, max_delay_ns, price, late_ns)
+        record = None if policy is None else min(policy.record, wire.MAX_RECORD)
+        entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
         self._receiving.add(entry, policy)
         return self._request("subscribe", name, entry, now_ns)
 
     def unsubscribe(self, name: str, now_ns: int) -> list[Effect]:
         """Ask for no more of them; what is held to restore order is dropped."""
-        self._receiving.drop(name)
-        self._agenda.cancel(("order", name))
+        self._drop(name)
         return self._request("unsubscribe", name, None, now_ns)
 
     def publish(
@@ -294,9 +296,12 @@ class Client(Machine):
         """Answer, and learn what the broker has measured."""
         if said.rtt_ns:
             source.meter.note_round_trip(said.rtt_ns)
-        if said.yours_ns is not None:
-            source.meter.set_clock(said.sent_ns - said.yours_ns, said.error_ns, self._now_ns)
-        self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.tally()))
+        source.meter.read_ping(said, self._now_ns)
+        if source is self.home:
+            self._stamper.record = said.record
+        # What is reported is acknowledged first: what is not, the next life of this client would be given, and report.
+        self._acks.flush(self._credit(), self._now_ns, hurry=True)
+        self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.news()))
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:
         self.counts[f"told {said.code}"[:80]] += 1
@@ -307,7 +312,14 @@ class Client(Machine):
         elif said.kind == "publish":
             self._publishing.on_error(said, source, self._now_ns)
         elif self._requests.on_error(said) and said.kind == "subscribe":
-            self._receiving.drop(said.request)
+            self._drop(said.request)
+
+    def _drop(self, name: str) -> None:
+        """There is no such subscription any more."""
+        self._receiving.drop(name)
+        self._agenda.cancel(("order", name))
+        for peer in self._moving.peers():
+            peer.outcomes.drop(name)
 
     def _on_move(self, source: Peer, said: wire.Move) -> None:
         """The home broker knows a better place."""
@@ -340,11 +352,15 @@ class Client(Machine):
         is_new = peer.greet(said.epoch)
         if is_new:
             peer.outcomes = Outcomes()
+            peer.outcomes.is_traced = sampler(said.sample) if said.sample else None
             peer.meter.forget_clock()
         if isinstance(said, wire.Hello):
             self._send_over(connection, self._welcome(said))
         else:
             peer.meter.read_greeting(said, self._now_ns)
+        if not is_new and not was_up:
+            peer.outcomes.repeat()
+            self._acks.take(peer, (), peer.inbox.acknowledged(), self._now_ns)
         if is_new or not was_up:
             self._moving.greeted(peer, self._now_ns, is_new=is_new)
         if not was_up:
@@ -406,6 +422,8 @@ class Client(Machine):
                 self._receiving.take(source, said.events[place], said.targets[place], left_ns, self._now_ns)
             except PeerError as error:
                 self.refused[error.code] += 1
+                for name in said.targets[place]:
+                    source.outcomes.of(name).discarded += 1
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
@@ -418,7 +436,17 @@ class Client(Machine):
             # Who moves away leaves nothing unsaid: what was not acknowledged would be sent after it.
             hurry = self._moving.state is not MoveState.AT_HOME
             self._acks.flush(self._credit(), self._now_ns, hurry=hurry)
+        if self._receiving.given:
+            self._tell_given()
         return super()._finish()
+
+    def _tell_given(self) -> None:
+        """Tell brokers that trace what the application was given."""
+        self._receiving.given = False
+        for peer in self._moving.peers():
+            given, peer.outcomes.given = peer.outcomes.given, []
+            for begin in range(0, len(given), wire.MAX_BATCH):
+                self._send(peer, wire.Given(tuple(given[begin : begin + wire.MAX_BATCH])))
 
     def _on_synced(self, token: int) -> None:
         raise AssertionError(f"a client stores nothing, so there is no sync {token}")

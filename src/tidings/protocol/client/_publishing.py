@@ -31,6 +31,7 @@ class _Publication:
         "number",
         "run_bytes",
         "sent_ns",
+        "sent_to",
         "sequence",
         "since_ns",
         "size_bytes",
@@ -46,6 +47,7 @@ class _Publication:
         self.number = -1
         self.run_bytes = 0  # of the last event of a frame: the size of all that left with it
         self.due_ns = self.sent_ns = self.tries = 0
+        self.sent_to: tuple[str, int] | None = None  # the broker that was sent it first, and its life
 
 
 class Publishing:
@@ -177,6 +179,8 @@ class Publishing:
     def _dispatch(self, home: Peer, publication: _Publication, now_ns: int) -> None:
         publication.tries += 1
         publication.sent_ns = now_ns
+        if publication.sent_to is None:
+            publication.sent_to = (home.name, home.epoch)
         patience_ns = max(home.meter.patience_ns(publication.size_bytes), self._settings.retry_least_ns)
         patience_ns = min(patience_ns << min(publication.tries - 1, 16), self._settings.retry_most_ns)
         publication.due_ns = now_ns + patience_ns
@@ -196,4 +200,5 @@ class Publishing:
             )
             for publication in run
         )
-        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events, now_ns))
+        is_again = any(publication.sent_to != (home.name, home.epoch) for publication in run)
+        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events, now_ns, is_again))

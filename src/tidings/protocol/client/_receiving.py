@@ -4,11 +4,12 @@
   whichever broker they come from.
 - On time means that the application gets the event before its deadline, holding included. What is too late is
   discarded, or delivered and marked as late if the subscription takes late events.
-- What became of each event is counted by the broker that it came from, who is told (`links/_peers`).
+- What became of each event is counted for the broker that it came from, who is told (`links/_peers`).
 - No event is held for order until its deadline has passed: it leaves TIMER_SLACK_NS before, for timers may be late, and
   whatever stands before it in line leaves with it. One that is late already is held until nobody wants it any more.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol._seen import Seen
 from tidings.protocol._settings import ClientSettings
+from tidings.protocol.links._meter import DRIFT
 from tidings.protocol.links._peers import Outcomes, Peer
 
 __all__ = ["Arrival", "Receiving", "Subscription"]
@@ -37,13 +39,16 @@ class Arrival(NamedTuple):
 
     event: EventId
     content: wire.Content
+    departure_ns: int
+    """By the clock of its publisher's home."""
     since_ns: int
+    """The same by this client's."""
     lifetime_ns: int
     arrived_ns: int
     outcomes: Outcomes
     """Where it is counted what becomes of it."""
-    error_ns: float | None
-    """By how much the clocks of this client and its broker may be further apart than they are held to be."""
+    error_ns: int | None
+    """By how much the links that it came over may have made its age wrong; None: not known."""
 
 
 class Subscription(NamedTuple):
@@ -77,6 +82,8 @@ class Receiving:
         self._forget_at = forget_at
         self._subscriptions: dict[str, Subscription] = {}
         self._seen: Seen[tuple[str, str, int]] = Seen(settings.max_seen)
+        self.given = False
+        """Whether a broker that traces has to be told what the application was given."""
 
     @property
     def seen(self) -> int:
@@ -113,17 +120,19 @@ class Receiving:
         id = (said.publisher, said.epoch, said.sequence)
         since_ns = min(said.departure_ns, now_ns) if self._settings.synchronised_clocks else left_ns - said.age_ns
         lifetime_ns = min(said.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
-        error_ns = source.meter.error_ns(now_ns)
-        arrival = Arrival(id, content, since_ns, lifetime_ns, now_ns, source.outcomes, error_ns)
+        link_ns = None if self._settings.synchronised_clocks else source.meter.error_ns(now_ns)
+        error_ns = None if link_ns is None or said.error_ns is None else said.error_ns + link_ns
+        arrival = Arrival(id, content, said.departure_ns, since_ns, lifetime_ns, now_ns, source.outcomes, error_ns)
         for name in targets:
             subscription = self._subscriptions.get(name)
             if subscription is None:
                 self._counts["not subscribed"] += 1
-            elif self.is_first(subscription, arrival, now_ns):
-                if subscription.receiver is None:
-                    self._hand_over(subscription, arrival, now_ns)
-                else:
-                    self._put_in_order(subscription, subscription.receiver, arrival, stamp, now_ns)
+            elif not self.is_first(subscription, arrival, now_ns):
+                arrival.outcomes.of(name).again += 1
+            elif subscription.receiver is None:
+                self._hand_over(subscription, arrival, now_ns)
+            else:
+                self._put_in_order(subscription, subscription.receiver, arrival, stamp, now_ns)
 
     def is_first(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> bool:
         """Whether no copy has come to this subscription before; this one is remembered."""
@@ -149,12 +158,17 @@ class Receiving:
             until_ns = None  # it fills a gap, and is not worth that others leave earlier for it
         before = receiver.counts(publisher)
         violations = 0 if before is None else before.violations
+        tally = arrival.outcomes.of(subscription.entry.name)
+        tally.held += 1
         ready = receiver.receive(publisher, arrival, stamp, now_ns, until_ns=until_ns)
         after = receiver.counts(publisher)
         if after is not None and after.violations > violations:
             self._counts["out of order"] += 1
             if receiver.policy.late == "drop":
-                arrival.outcomes.discarded += 1
+                tally.held -= 1
+                tally.discarded += 1
+            else:
+                tally.out_of_order += 1
         self._deliver(subscription, ready, now_ns)
 
     def restore_order(self, name: str, now_ns: int) -> None:
@@ -176,26 +190,38 @@ class Receiving:
 
     def _deliver(self, subscription: Subscription, deliveries: list[Any], now_ns: int) -> None:
         for delivery in deliveries:
-            self._hand_over(subscription, delivery.item, now_ns)
+            delivery.item.outcomes.of(subscription.entry.name).held -= 1
+            self._hand_over(subscription, delivery.item, now_ns, out_of_order=delivery.late)
         receiver = subscription.receiver
         due_ns = None if receiver is None else receiver.next_timer_ns
         if due_ns is not None:
             self._order_at(subscription.entry.name, due_ns)
 
-    def _hand_over(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> None:
+    def _hand_over(
+        self, subscription: Subscription, arrival: Arrival, now_ns: int, *, out_of_order: bool = False
+    ) -> None:
         """To the application, if it is on time or late events are wanted."""
-        entry, outcomes = subscription.entry, arrival.outcomes
+        entry = subscription.entry
+        tally = arrival.outcomes.of(entry.name)
         age_ns = now_ns - arrival.since_ns
         by_ns = now_ns - subscription.deadline_ns(arrival)
         is_late = by_ns >= 0
         if is_late and by_ns >= entry.late_ns:
             self._counts["too late"] += 1
-            outcomes.discarded += 1
+            tally.discarded += 1
             return
         if is_late:
-            outcomes.late += 1
+            tally.late += 1
         else:
-            outcomes.on_time += 1
-        content, held_ns = arrival.content, now_ns - arrival.arrived_ns
+            tally.on_time += 1
+        content, held_ns, error_ns = arrival.content, now_ns - arrival.arrived_ns, arrival.error_ns
+        tally.note(age_ns, held_ns)
+        traced = arrival.outcomes.is_traced
+        if traced is not None and traced(arrival.event):
+            ages_ns = (arrival.departure_ns, age_ns - held_ns, age_ns)
+            arrival.outcomes.given.append(wire.Handover(*arrival.event, entry.name, *ages_ns))
+            self.given = True
+        if error_ns is not None:  # whoever held it, or measured a link meanwhile, did so with a clock that drifts
+            error_ns += math.ceil(DRIFT * (age_ns + error_ns))
         what = (entry.name, arrival.event, content.attributes, content.payload)
-        self._emit(Deliver(*what, age_ns, is_late, held_ns, arrival.error_ns))
+        self._emit(Deliver(*what, age_ns, is_late, held_ns, error_ns, out_of_order))

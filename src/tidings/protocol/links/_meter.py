@@ -1,12 +1,12 @@
 """What a link is like, measured while it is used: how far the two clocks are apart, round trips, and slowness.
 
 - Clocks: a greeting or a ping that is answered with the peer's clock tells how far that one is ahead, if both ways are
-  alike; the answer is wrong by half of the round trip at most (`error_ns`). Every frame with events says when it left,
-  so how long it was under way is known, whatever it waited for. That the ways are alike is the one assumption that
-  deadlines make about clocks. Of the readings the best is kept, the one with the shortest round trip, given that two
-  clocks may drift apart by DRIFT in the meantime. A reading that contradicts it is of a clock that was set, or stood
-  still, and takes its place. After READING_LASTS_NS without a reading, or before the first, half of the least round
-  trip has to do; 0 while that is unknown as well.
+  alike; the answer is wrong by half of the round trip at most (`error_ns`), however much the ways differ. Every frame
+  with events says when it left, so how long it was under way is known, whatever it waited for. Of the readings the best
+  is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT in the meantime, which
+  is all that is assumed of clocks. A reading that contradicts it is of a clock that was set, or stood still, and takes
+  its place. Before the first reading half of the least round trip has to do, 0 while that is unknown as well, and
+  nobody knows the error.
 - Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
 - Least round trip: the smallest seen; larger ones count (gain 1/8) only while nothing waits for the link, because
   pings wait behind what is under way.
@@ -21,13 +21,13 @@
 import math
 from typing import Final
 
-from tidings.protocol.wire import LONGEST_NS, Welcome
+from tidings.protocol._histogram import bucket_of
+from tidings.protocol.wire import LONGEST_NS, Ping, Welcome
 
 __all__ = ["LinkMeter"]
 
 DRIFT: Final = 2e-4
 """Two clocks drift apart by at most this share of the time: 100 ppm each."""
-READING_LASTS_NS: Final = 60_000_000_000
 _RTT_GAIN: Final = 0.125
 _DEVIATION_GAIN: Final = 0.25
 _SLOWNESS_GAIN: Final = 0.1
@@ -42,7 +42,6 @@ class LinkMeter:
         "_answer_deviation_ns",
         "_answer_ns",
         "_deviation_ns",
-        "_error_before_ns",
         "_error_ns",
         "_least_ns",
         "_read_ns",
@@ -50,6 +49,7 @@ class LinkMeter:
         "mean_s_per_kb",
         "rtt_ns",
         "samples",
+        "transits",
         "variance_s2_per_kb2",
     )
 
@@ -61,13 +61,14 @@ class LinkMeter:
         self._answer_ns = self._answer_deviation_ns = 0.0
         self._ahead_ns: int | None = None  # the peer's clock less ours, by the best reading
         self._error_ns = 0.0  # by how much that may have been wrong when it was read
-        self._error_before_ns: float | None = None  # by how much the reading before it, then
         self._read_ns = 0
         self.is_loaded = False
         """Whether events wait for the link."""
         self.mean_s_per_kb = 0.0
         self.variance_s2_per_kb2 = 0.0
         self.samples = 0
+        self.transits: dict[int, int] = {}
+        """How long frames with events were under way from the peer, by size (`_histogram`)."""
 
     @property
     def least_ns(self) -> float:
@@ -91,50 +92,57 @@ class LinkMeter:
     def read_clock(self, clock_ns: int, sent_ns: int, now_ns: int) -> None:
         """What left at `sent_ns` is answered now, and the peer's clock showed this in between."""
         if sent_ns <= now_ns:
-            self.set_clock(clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2, now_ns)
+            # The reading is as old as the round trip, for all that is known.
+            self.set_clock(clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2, sent_ns, now_ns)
 
     def read_greeting(self, said: Welcome, now_ns: int) -> None:
         """The same, of a greeting."""
         if said.clock_ns is not None and said.yours_ns is not None:
             self.read_clock(said.clock_ns, said.yours_ns, now_ns)
 
-    def set_clock(self, ahead_ns: int, error_ns: float, now_ns: int) -> None:
-        """The peer's clock is so far ahead, give or take an error: kept if it is better, or contradicts what was."""
-        known_ns = self.ahead_ns(now_ns)
-        known_error_ns = None
-        if known_ns is not None:
-            known_error_ns = self._error_ns + DRIFT * (now_ns - self._read_ns)
-            if error_ns > known_error_ns and abs(ahead_ns - known_ns) <= error_ns + known_error_ns:
+    def read_ping(self, said: Ping, now_ns: int) -> None:
+        """What the peer has found out itself, if it has: it was right when the ping left."""
+        if said.yours_ns is not None:
+            self.set_clock(said.sent_ns - said.yours_ns, said.error_ns, said.yours_ns, now_ns)
+
+    def set_clock(self, ahead_ns: int, error_ns: float, read_ns: int, now_ns: int) -> None:
+        """The peer's clock was so far ahead at `read_ns`, give or take an error: kept if it is better than what is
+        known, or contradicts it."""
+        read_ns = min(read_ns, now_ns)
+        known_ns, known_error_ns = self._ahead_ns, self.error_ns(now_ns)
+        if known_ns is not None and known_error_ns is not None:
+            aged_ns = error_ns + DRIFT * (now_ns - read_ns)
+            if aged_ns > known_error_ns and abs(ahead_ns - known_ns) <= aged_ns + known_error_ns:
                 return
-        if now_ns != self._read_ns:
-            self._error_before_ns = known_error_ns
-        self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, error_ns, now_ns
+        self._ahead_ns, self._error_ns, self._read_ns = ahead_ns, error_ns, read_ns
 
     def forget_clock(self) -> None:
         """The peer may have another clock from now on."""
         self._ahead_ns = None
 
-    def ahead_ns(self, now_ns: int) -> int | None:
-        """How far the peer's clock is ahead of ours; None if that is not known, or not any more."""
-        return self._ahead_ns if now_ns - self._read_ns <= READING_LASTS_NS else None
+    @property
+    def ahead_ns(self) -> int | None:
+        """How far the peer's clock is ahead of ours; None if that is not known."""
+        return self._ahead_ns
 
-    def error_ns(self, now_ns: int) -> float | None:
+    def error_ns(self, now_ns: int) -> int | None:
         """By how much the difference of the clocks may be wrong, and so `left_ns`; None before the first reading."""
-        return None if self.ahead_ns(now_ns) is None else self._error_ns + DRIFT * (now_ns - self._read_ns)
-
-    def worst_error_ns(self, now_ns: int) -> float | None:
-        """The same for a frame of this moment, if it is not known whether a reading of this moment came before it."""
-        error_ns = self.error_ns(now_ns)
-        if error_ns is None or now_ns != self._read_ns:
-            return error_ns
-        return None if self._error_before_ns is None else max(error_ns, self._error_before_ns)
+        if self._ahead_ns is None:
+            return None
+        return math.ceil(min(self._error_ns + DRIFT * (now_ns - self._read_ns), LONGEST_NS))
 
     def left_ns(self, sent_ns: int | None, now_ns: int) -> int:
         """When a frame left that came now, by our clock; `sent_ns` is what the sender's showed."""
-        ahead_ns = self.ahead_ns(now_ns)
+        ahead_ns = self._ahead_ns
         if sent_ns is None or ahead_ns is None:
             return now_ns - int(self.least_ns / 2)
         return max(min(sent_ns - ahead_ns, now_ns), now_ns - LONGEST_NS)  # whatever a peer says of its clock
+
+    def note_transit(self, took_ns: int) -> None:
+        """A frame with events was under way for so long; not counted while the peer's clock is not known."""
+        if self._ahead_ns is not None:
+            bucket = bucket_of(took_ns)
+            self.transits[bucket] = self.transits.get(bucket, 0) + 1
 
     def note_transfer(self, took_ns: int, held_ns: int, size_bytes: int) -> None:
         """A transfer was acknowledged, and had been sent once; no sample while the round trip is unknown."""

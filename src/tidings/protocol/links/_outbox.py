@@ -52,8 +52,6 @@ class Outbox:
             keeps=keeps,
             first_number=first_number,
         )
-        self.given = 0
-        """How many events were sent, each counted once for each of its targets."""
         self.leaving: list[bytes] = []
         """The events that leave with this step, the last of the numbers."""
         self._leaving_for: list[bytes] = []
@@ -68,11 +66,6 @@ class Outbox:
     def queued(self) -> int:
         """How many events wait."""
         return self.queue.size
-
-    @property
-    def dropped(self) -> int:
-        """How many events were not sent, each counted once for each of its targets."""
-        return self.queue.dropped
 
     @property
     def under_way(self) -> int:
@@ -113,10 +106,10 @@ class Outbox:
         """What the strategy sends next, and what it deletes, with the reason."""
         return self.queue.pop(self.window.turn_s, now_ns)
 
-    def give_up(self, parcel: Parcel) -> None:
+    def give_up(self, parcel: Parcel, *, has_expired: bool = False) -> None:
         """The event has expired, or is no longer wanted: it neither waits nor is under way."""
         if parcel.state is TransferState.UNDER_WAY:
-            self.window.give_up(parcel)
+            self.window.give_up(parcel, has_expired=has_expired)
         else:
             self.queue.give_up(parcel)
 
@@ -142,7 +135,6 @@ class Outbox:
     def leave(self, targets: bytes, events: list[bytes], size_bytes: int, encoded_bytes: int) -> None:
         """Events leave with this step, for the same targets; their size together, and the length of their bytes."""
         many = len(events)
-        self.given += many * _length(targets)
         self.leaving += events
         self._leaving_for += [targets] * many
         self._leaving_bytes += size_bytes
@@ -228,9 +220,3 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 def named(names: Iterable[str]) -> bytes:
     """Subscriptions as a transfer to their client says them: without what they pay."""
     return encode_plain(dict.fromkeys(names, ()))
-
-
-def _length(targets: bytes) -> int:
-    """How many targets there are, as encoded: a MessagePack map begins with its length."""
-    first = targets[0]
-    return first & 0x0F if first < 0x90 else int.from_bytes(targets[1 : 3 if first == 0xDE else 5], "big")

@@ -4,21 +4,23 @@ The inbox makes a repeated frame harmless: of the numbers from the sender's floo
 which of those were acknowledged. The floor comes with every transfer and only rises, so the inbox stays small; a
 number more than MAX_RANGE above it is refused.
 
-A client counts what becomes of the events that a broker gives it, and says so with its acknowledgements and whenever it
-is pinged. Its counts are of its present life and the broker's, and only grow. It can speak of nothing but itself, and
-of no more than it was given.
+A client counts what becomes of the events that a broker gives it (`Outcomes`), and says so with its acknowledgements
+and whenever it is pinged. Its counts are of its present life and the broker's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
+from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
+from tidings.protocol._histogram import bucket_of
 from tidings.protocol._rights import Rights
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.wire import Tally
+from tidings.protocol.wire import MAX_OUTCOMES, Handover, Outcome
 
-__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "ranges"]
+__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Tally", "ranges"]
 
 MAX_RANGE: Final = 65_536
 
@@ -67,6 +69,10 @@ class Inbox:
             self._taken = {number: is_done for number, is_done in taken.items() if number >= floor}
         self._floor = floor
 
+    def acknowledged(self) -> list[int]:
+        """The numbers that were acknowledged and that the sender may not know of."""
+        return sorted(number for number, is_done in self._taken.items() if is_done)
+
     def take(self, numbers: Sequence[int]) -> None:
         """The numbers are taken, and will be acknowledged when they are durable."""
         self._taken.update(dict.fromkeys(numbers, False))
@@ -96,26 +102,71 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (first, last)]
 
 
-class Outcomes:
-    """What became of events that clients were given, counted by subscription: see `Tally`."""
+class Tally:
+    """What became of the events of one subscription: see `wire.Outcome`."""
 
-    __slots__ = ("discarded", "late", "on_time")
+    __slots__ = ("again", "delays", "discarded", "held", "holds", "late", "new_delays", "new_holds", "on_time",
+                 "out_of_order")  # fmt: skip
 
     def __init__(self) -> None:
-        self.on_time = self.late = self.discarded = 0
+        self.on_time = self.late = self.discarded = self.again = self.out_of_order = self.held = 0
+        self.delays: dict[int, int] = {}
+        self.holds: dict[int, int] = {}
+        self.new_delays: dict[int, int] = {}  # those that have changed since they were told
+        self.new_holds: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return self.on_time + self.late + self.discarded
+    def note(self, delay_ns: int, held_ns: int) -> None:
+        """An event was given to the application, so old, and was held for so long."""
+        bucket = bucket_of(delay_ns)
+        self.new_delays[bucket] = self.delays[bucket] = self.delays.get(bucket, 0) + 1
+        if held_ns:
+            bucket = bucket_of(held_ns)
+            self.new_holds[bucket] = self.holds[bucket] = self.holds.get(bucket, 0) + 1
 
-    def add(self, more: Tally) -> None:
-        """Count more of them."""
-        self.on_time += more.on_time
-        self.late += more.late
-        self.discarded += more.discarded
+    def told(self) -> Outcome:
+        """The counts as they are told, those by size that have changed."""
+        counts = (self.on_time, self.late, self.discarded, self.again, self.out_of_order, self.held)
+        delays, self.new_delays = self.new_delays, {}
+        holds, self.new_holds = self.new_holds, {}
+        return Outcome(*counts, delays, holds)
 
-    def tally(self) -> Tally:
-        """The counts as they are told."""
-        return Tally(self.on_time, self.late, self.discarded)
+
+class Outcomes:
+    """What became of the events that one broker gave a client, by subscription."""
+
+    __slots__ = ("_changed", "_tallies", "given", "is_traced")
+
+    def __init__(self) -> None:
+        self.is_traced: Callable[[EventId], bool] | None = None  # of which events the broker wants to know when
+        self.given: list[Handover] = []
+        self._tallies: dict[str, Tally] = {}
+        self._changed: dict[str, Tally] = {}
+
+    def of(self, subscription: str) -> Tally:
+        """Where to count what becomes of an event; it will be told."""
+        tally = self._tallies.get(subscription)
+        if tally is None:
+            tally = self._tallies[subscription] = Tally()
+        self._changed[subscription] = tally
+        return tally
+
+    def drop(self, subscription: str) -> None:
+        """There is no such subscription any more."""
+        self._tallies.pop(subscription, None)
+        self._changed.pop(subscription, None)
+
+    def news(self) -> dict[str, Outcome]:
+        """What has changed since this was asked last, or a part of it: the rest is told next time."""
+        changed, self._changed = self._changed, {}
+        if len(changed) > MAX_OUTCOMES:
+            self._changed = dict(islice(changed.items(), MAX_OUTCOMES, None))
+        return {name: tally.told() for name, tally in islice(changed.items(), MAX_OUTCOMES)}
+
+    def repeat(self) -> None:
+        """On a new connection everything is told again: what was said last may have been lost with the old one."""
+        for name, tally in self._tallies.items():
+            self._changed[name] = tally
+            tally.new_delays, tally.new_holds = dict(tally.delays), dict(tally.holds)
 
 
 class Peer:
@@ -136,7 +187,7 @@ class Peer:
         "name",
         "outbox",
         "outcomes",
-        "reported",
+        "record",
         "request",
         "rights",
         "state",
@@ -157,8 +208,8 @@ class Peer:
         self.inbox = Inbox()
         self.request = -1
         self.credit_told = 0
-        self.outcomes = Outcomes()  # of what it was given, as it reports; of what it has given, on a client's side
-        self.reported: Tally | None = None  # its last report in this life
+        self.outcomes = Outcomes()  # of what it has given, on a client's side
+        self.record = 0  # how many of its last events each of its events should describe
         self.rights: Rights | None = None  # what it may do, if not everything
         self.different = 0  # in how many pings in a row its digest was another one
 
@@ -172,19 +223,6 @@ class Peer:
         """Whether it has sent a request or an event in this life."""
         return self.request >= 0 or self.inbox.is_used
 
-    def report(self, said: Tally) -> Tally:
-        """Note what a client reports of itself; what is new of it. An old report, or one that lies, changes nothing."""
-        known = self.reported or Tally()
-        news = Tally(said.on_time - known.on_time, said.late - known.late, said.discarded - known.discarded)
-        count = news.on_time + news.late + news.discarded
-        if min(news.on_time, news.late, news.discarded) >= 0 and len(self.outcomes) + count <= self.outbox.given:
-            self.reported = said
-            self.outcomes.add(news)
-            return news
-        if self.reported is None:
-            self.reported = said  # it was known here before, and then forgotten: counting begins here
-        return Tally()
-
     def greet(self, epoch: int) -> bool:
         """Note who speaks; True if it has started again since, so that its numbers count from 0."""
         if epoch == self.epoch:
@@ -192,5 +230,4 @@ class Peer:
         self.epoch = epoch
         self.inbox = Inbox()
         self.request = -1
-        self.reported = None
         return True

@@ -3,18 +3,22 @@
 - The strategy decides what leaves next, and what is not worth sending any more. For that it sees every event as
   columns: what somebody behind the link pays for it, until when, and how long the rest of the path takes.
 - At `max_queued` the event with the least expected benefit is dropped.
+- A publisher's events leave in sequence as far as somebody behind the link wants order (`scheduling._chains`): an event
+  is of its publisher's chain if the terms of one of its targets say so (IN_ORDER). All others are free.
 - When routes change, everything that waits is withdrawn and finds its way anew.
+- How long events waited before they left is counted, by size (`_histogram`).
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from tidings.protocol._histogram import bucket_of
 from tidings.protocol._states import TransferStep
 from tidings.protocol.broker._link_state import Path
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
-from tidings.protocol.wire import Term
+from tidings.protocol.wire import IN_ORDER, Term
 from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy
 
 __all__ = ["Queue"]
@@ -28,17 +32,16 @@ class Queue:
 
     def __init__(self, strategy: Strategy, meter: LinkMeter, *, processing_s: float, max_queued: int) -> None:
         self.size = 0
-        self.dropped = 0
-        """How many were not sent, because it was too late, or because there were too many; counted once for each of
-        their targets."""
+        self.waits: dict[int, int] = {}
+        """How long those waited that left; queues may share it."""
         self._strategy = strategy
         self._meter = meter
         self._processing_s = processing_s
         self._max_queued = max_queued
         self._queue: DeferredQueue[Parcel] | None = None
-        self._waiting: dict[Parcel, None] = {}
+        self._waiting: dict[Parcel, int] = {}  # since when
         self._turn_s = 0.0
-        self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, ())
+        self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, (), False)
 
     def push(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
         """Let an event wait; what had to go because there are too many."""
@@ -47,14 +50,18 @@ class Queue:
             self._queue = DeferredQueue(
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
-        self._waiting[parcel] = None
+        self._waiting[parcel] = now_ns
         self.size += 1
+        columns, is_ordered = self._columns(parcel)
+        publisher, epoch, sequence = parcel.held.id
         deleted = self._queue.push(
             parcel,
             published_s=parcel.held.since_ns * 1e-9,
             size_kb=parcel.held.size_bytes / 1000.0,
-            columns=self._columns(parcel),
+            columns=columns,
             now_s=now_ns * 1e-9,
+            chain=(publisher, epoch) if is_ordered else None,
+            place=sequence,
         )
         return [self._drop(gone.waiting.event) for gone in deleted]
 
@@ -67,14 +74,16 @@ class Queue:
         gone = [(self._drop(each.waiting.event), each.reason) for each in deleted]
         if chosen is None:
             return None, gone
-        del self._waiting[chosen.event]
+        waited_ns = now_ns - self._waiting.pop(chosen.event)
+        if waited_ns and chosen.event.targets:
+            bucket = bucket_of(waited_ns)
+            self.waits[bucket] = self.waits.get(bucket, 0) + 1
         self.size -= 1
         return chosen.event, gone
 
     def give_up(self, parcel: Parcel) -> None:
         """The event has expired, or is no longer wanted."""
         if parcel in self._waiting:
-            self.dropped += len(parcel.targets)
             # The strategy still has it; without targets it is passed over when its turn comes.
             parcel.targets = {}
 
@@ -87,7 +96,6 @@ class Queue:
         return parcels
 
     def _drop(self, parcel: Parcel) -> Parcel:
-        self.dropped += len(parcel.targets)
         del self._waiting[parcel]
         self.size -= 1
         parcel.step(TransferStep.EXPIRED)
@@ -98,15 +106,17 @@ class Queue:
             self._turn_s = turn_s
             queue.retime(turn_s)
 
-    def _columns(self, parcel: Parcel) -> Columns:
-        """The event as the strategy sees it: one column for each thing that somebody behind the link pays for."""
+    def _columns(self, parcel: Parcel) -> tuple[Columns, bool]:
+        """The event as the strategy sees it: one column for each thing that somebody behind the link pays for, and
+        whether somebody there wants order."""
         meter = self._meter
         # Events of one course share their targets, so what they pay is often what the one before paid.
         known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
         if known[0] is not self._known_columns[0] or known[1:] != self._known_columns[1:4]:
-            self._known_columns = (*known, tuple(_columns(parcel.targets.items(), parcel.paths, meter)))
-        columns: Columns = self._known_columns[4]
-        return columns
+            columns = tuple(_columns(parcel.targets.items(), parcel.paths, meter))
+            is_ordered = any(IN_ORDER in terms for terms in parcel.targets.values())
+            self._known_columns = (*known, columns, is_ordered)
+        return self._known_columns[4], self._known_columns[5]
 
 
 def _columns(
@@ -117,5 +127,5 @@ def _columns(
         nodes = 0.0 if path is None else float(path.nodes)
         mean = meter.mean_s_per_kb if path is None else path.mean_s_per_kb
         variance = meter.variance_s2_per_kb2 if path is None else path.variance_s2_per_kb2
-        for allowed_ns, price in terms:
+        for allowed_ns, price in terms[1:] if IN_ORDER in terms else terms:
             yield allowed_ns * 1e-9, price, nodes, mean, math.sqrt(variance)

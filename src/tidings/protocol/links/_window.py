@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["TYPICAL_KB", "Lot", "Parcel", "Together", "Window", "within"]
 
 TYPICAL_KB: Final = 1.0
+_MOST_GONE: Final = 1_024
+"""An acknowledgement of an event that has expired under way is understood while so many numbers have followed."""
 
 
 class Parcel:
@@ -125,6 +127,8 @@ class Window:
         self._lots: dict[int, Lot] = {}  # by the first of their numbers, in order
         self._in_lots = 0
         self._frames: deque[_Frame] = deque(maxlen=size + 1)
+        self.gone: dict[int, Parcel] = {}
+        """By number: what has expired under way. The peer may have it, and yet say so."""
 
     # -- how many ------------------------------------------------------------------------------------------------
 
@@ -161,11 +165,12 @@ class Window:
 
     @property
     def floor(self) -> int:
-        """The lowest number that may still be sent again, or may still be on its way."""
+        """The lowest number that may still be sent again, may still be on its way, or has to be acknowledged."""
         if not self.keeps:
             return self._landed
         # They went under way in the order of their numbers.
-        return min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
+        lowest = min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
+        return min(lowest, *self.gone) if self.gone else lowest
 
     @property
     def turn_s(self) -> float | None:
@@ -202,10 +207,22 @@ class Window:
         """A frame has left, with events up to this number."""
         self._frames.append(_Frame(last, now_ns, size_bytes))
 
-    def give_up(self, parcel: Parcel) -> None:
+    def give_up(self, parcel: Parcel, *, has_expired: bool) -> None:
         """The event has expired, or is no longer wanted."""
         del self._parcels[parcel.number]
         parcel.step(TransferStep.EXPIRED)
+        if has_expired:
+            self.gone[parcel.number] = parcel
+            for number in [each for each in self.gone if each < self.next_number - _MOST_GONE]:
+                del self.gone[number]
+
+    def forget_gone(self) -> None:
+        """The peer has begun a new life: it will not say what the last one had."""
+        self.gone.clear()
+
+    def not_gone(self, numbers: Sequence[tuple[int, int]]) -> list[Parcel]:
+        """What has expired under way, and is acknowledged nevertheless: the peer has it, or has had it."""
+        return [self.gone.pop(number) for first, last in numbers for number in within(self.gone, first, last)]
 
     def withdraw(self) -> list[Parcel]:
         """The peer is lost: nothing is under way any more; what was."""

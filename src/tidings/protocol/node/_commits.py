@@ -84,6 +84,11 @@ class Commits:
         """Whether everything is durable, and nobody waits to hear so."""
         return not (self._is_under_way or self._waiting.values or self._tokens)
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether there is something to commit, and nothing is under way."""
+        return not self._is_under_way and bool(self._waiting.values or self._tokens)
+
     def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
         """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
         self._waiting.put(key, value, ahead=ahead)
@@ -98,7 +103,7 @@ class Commits:
 
     def next(self, now_ns: int, *, hurry: bool = False) -> Commit | None:
         """The commit to begin now, if there is one; an empty one is done at once."""
-        if self._is_under_way or not (self._waiting.values or self._tokens):
+        if not self.may_begin:
             return None
         if self.due_ns is None and not self._tokens:
             self.due_ns = now_ns + LAZY_NS

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidings.protocol._effects import Acknowledged, Confirmed, Deliver, Failed, Heard, Moved, Note, SetTimer
+from tidings.protocol._effects import Acknowledged, Confirmed, Deliver, Failed, HandedOver, Heard, Moved, Note, SetTimer
 
 __all__ = ["Admitted", "Commit", "Dial", "NodeEffect", "Parted", "Read", "Report", "Shut", "Unreached", "Write"]
 
@@ -107,4 +107,5 @@ NodeEffect = (
     | Moved
     | Note
     | Acknowledged
+    | HandedOver
 )

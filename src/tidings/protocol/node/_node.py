@@ -612,7 +612,7 @@ class Node:
 
     def _finish(self, now_ns: int) -> list[NodeEffect]:
         """What leaves with this step."""
-        if not self.commits.is_idle:
+        if self.commits.may_begin:
             self._commit(now_ns)
         if self._wanted:
             self._connect(now_ns)

@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol.wire._fields import (
+    IN_ORDER,
     LATEST_NS,
     LONGEST_NS,
     MAX_ATTRIBUTES,
@@ -35,20 +36,26 @@ from tidings.protocol.wire._fields import (
     MAX_FRAME_BYTES,
     MAX_NAME,
     MAX_NEIGHBOURS,
+    MAX_OUTCOMES,
     MAX_PARTS,
     MAX_PATH,
+    MAX_RECORD,
+    MAX_ROWS,
     MAX_TARGETS,
     MAX_TERMS,
     MAX_TRACED,
     VERSION,
     ClockReading,
     Count,
+    Counts,
     Duration,
     Figure,
     FilterText,
     Finite,
     Name,
     Price,
+    Record,
+    Share,
     Start,
     Target,
     Term,
@@ -69,6 +76,7 @@ from tidings.protocol.wire._relocation import (
 )
 
 __all__ = [
+    "IN_ORDER",
     "LATEST_NS",
     "LONGEST_NS",
     "MAX_BATCH",
@@ -76,7 +84,10 @@ __all__ = [
     "MAX_FILTER",
     "MAX_FRAME_BYTES",
     "MAX_NAME",
+    "MAX_OUTCOMES",
     "MAX_PATH",
+    "MAX_RECORD",
+    "MAX_ROWS",
     "MAX_TARGETS",
     "MAX_TERMS",
     "MAX_TRACED",
@@ -91,14 +102,18 @@ __all__ = [
     "Entry",
     "Error",
     "Event",
+    "Given",
+    "Handover",
     "Hello",
     "Interest",
     "InterestPart",
+    "Ledger",
     "LinkState",
     "Message",
     "MigrationComplete",
     "MigrationUpdate",
     "Move",
+    "Outcome",
     "Ping",
     "Pong",
     "Publication",
@@ -108,7 +123,6 @@ __all__ = [
     "RelocationRequest",
     "Request",
     "Subscribe",
-    "Tally",
     "Term",
     "Trace",
     "TraceAnswer",
@@ -129,7 +143,10 @@ __all__ = [
 
 
 class Hello(WireMessage, frozen=True, tag=1):
-    """Who speaks, in which version, how many unacknowledged events it takes, and what its clock shows."""
+    """Who speaks, in which version, how many unacknowledged events it takes, and what its clock shows.
+
+    A broker that traces adds of which share of the events clients should say when they gave them away (`Given`).
+    """
 
     version: int
     name: Name
@@ -137,6 +154,7 @@ class Hello(WireMessage, frozen=True, tag=1):
     epoch: Count
     credit: Window
     clock_ns: ClockReading | None = None
+    sample: Share = 0.0
 
 
 class Welcome(WireMessage, frozen=True, tag=2):
@@ -152,6 +170,7 @@ class Welcome(WireMessage, frozen=True, tag=2):
     credit: Window
     clock_ns: ClockReading | None = None
     yours_ns: ClockReading | None = None
+    sample: Share = 0.0
 
 
 class Error(WireMessage, frozen=True, tag=3):
@@ -194,13 +213,17 @@ class Unadvertise(WireMessage, frozen=True, tag=6):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subscription as brokers know it: `late_ns` is how long after its deadline it still wants an event."""
+    """A subscription as brokers know it: `late_ns` is how long after its deadline it still wants an event.
+
+    One that wants a publisher's events in order says how long a publication record its policy reads, if any.
+    """
 
     name: Target
     filter: FilterText
     max_delay_ns: Duration | None
     price: Price
     late_ns: Duration
+    record: Record | None = None
 
 
 class Subscribe(WireMessage, frozen=True, tag=7):
@@ -233,7 +256,8 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Publish(WireMessage, frozen=True, tag=9):
     """Events from their publisher, numbered from `number` on; below `floor` nothing is sent again.
 
-    `sent_ns` is the sender's clock when the frame left.
+    `sent_ns` is the sender's clock when the frame left. `is_again`: another broker, or another life of this one, may
+    have accepted them before.
     """
 
     session: Count
@@ -241,10 +265,15 @@ class Publish(WireMessage, frozen=True, tag=9):
     floor: Count
     events: Annotated[tuple[Publication, ...], Meta(min_length=1, max_length=MAX_BATCH)]
     sent_ns: ClockReading | None = None
+    is_again: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event on its way: the same bytes for everybody who is sent it at one time."""
+    """An event on its way: the same bytes for everybody who is sent it at one time.
+
+    `error_ns` is by how much the links that it came over may have made its age wrong, all together; None: not known.
+    `period` is that of `root` in which it was accepted, for the accounts of its subscribers (`Ledger`).
+    """
 
     publisher: Name
     epoch: Count
@@ -257,6 +286,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hops: Annotated[int, Meta(ge=0, le=255)]
     content: bytes
     trace: Trace | None = None
+    error_ns: Duration | None = None
+    period: Count = 0
 
 
 Targets = Annotated[
@@ -268,8 +299,9 @@ Targets = Annotated[
 class Transfer(WireMessage, frozen=True, tag=10):
     """Events on their way, numbered from `number` on: the receiver takes on the delivery of each to its `targets`.
 
-    Targets are home brokers with what they pay; to a client, its subscriptions, of which nothing more is said. A client
-    that has moved is a target too (`_addresses`). `sent_ns` is the sender's clock when the frame left.
+    Targets are home brokers with what they pay, IN_ORDER first if somebody there wants order; to a client, its
+    subscriptions, of which nothing more is said. A client that has moved is a target too (`_addresses`). `sent_ns` is
+    the sender's clock when the frame left.
     """
 
     session: Count
@@ -280,28 +312,40 @@ class Transfer(WireMessage, frozen=True, tag=10):
     sent_ns: ClockReading | None = None
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of the events that a broker has given a client, in their present lives, counted by subscription.
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of the events that a broker has given one subscription of a client, in their present lives.
 
-    Given to the application on time, or late; discarded because they were too late, or out of order and not wanted so.
+    Given to the application on time, or late; discarded because they were too late, or out of order and not wanted so;
+    known as copies of what had come before. `out_of_order` counts those that were given after a later one. All of that
+    only grows. `held` are waiting for earlier ones now. Delays and holds are counted by size (`_histogram`); those
+    counts that have not changed since they were last said over a connection may be missing.
     """
 
     on_time: Count = 0
     late: Count = 0
     discarded: Count = 0
+    again: Count = 0
+    out_of_order: Count = 0
+    held: Count = 0
+    delays: Counts = msgspec.field(default_factory=dict)
+    holds: Counts = msgspec.field(default_factory=dict)
+
+
+Outcomes = Annotated[dict[Name, Outcome], Meta(max_length=MAX_OUTCOMES)]
+"""By subscription: what a client has to say that is new."""
 
 
 class Ack(WireMessage, frozen=True, tag=11):
     """The events of these numbers, as first and last, are stored and their way on is known.
 
-    The last of them was held for `held_ns`; `credit` more may be under way. A client adds its `tally`.
+    The last of them was held for `held_ns`; `credit` more may be under way. A client adds what became of them.
     """
 
     session: Count
     numbers: Annotated[tuple[tuple[Count, Count], ...], Meta(min_length=1, max_length=MAX_BATCH)]
     held_ns: Duration
     credit: Window
-    tally: Tally | None = None
+    outcomes: Outcomes = msgspec.field(default_factory=dict)
 
 
 class Credit(WireMessage, frozen=True, tag=12):
@@ -364,9 +408,10 @@ class Ask(WireMessage, frozen=True, tag=15):
 class Ping(WireMessage, frozen=True, tag=16):
     """Is anybody there? `sent_ns` is the sender's clock, and comes back.
 
-    Clients are pinged and do not ping, so they are told what the sender has measured: the round trip (0: unknown), and
-    what the receiver's clock showed at `sent_ns`, give or take `error_ns`. `digest` stands for all that the sender
-    knows of links and interests; a neighbour whose own differs for long tells it everything.
+    Clients are pinged and do not ping, so the sender says what it has measured: the round trip (0: unknown), and what
+    the receiver's clock showed at `sent_ns`, give or take `error_ns`. `digest` stands for all that the sender
+    knows of links and interests; a neighbour whose own differs for long tells it everything. `record` is how many of
+    its last events each event of a client should describe: 0 unless somebody wants its events in order.
     """
 
     sent_ns: int
@@ -374,14 +419,57 @@ class Ping(WireMessage, frozen=True, tag=16):
     digest: Count
     yours_ns: ClockReading | None = None
     error_ns: Duration = 0
+    record: Record = 0
 
 
 class Pong(WireMessage, frozen=True, tag=17):
-    """Yes, and what the sender's clock shows. A client adds its `tally`."""
+    """Yes, and what the sender's clock shows. A client adds what became of the events that it was given."""
 
     sent_ns: int
     clock_ns: ClockReading | None = None
-    tally: Tally | None = None
+    outcomes: Outcomes = msgspec.field(default_factory=dict)
+
+
+class Handover(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event that a client has given to its application: how old it was when it came, and when it was given.
+
+    `departure_ns` is when it left its publisher, by the clock of that one's home broker.
+    """
+
+    publisher: Name
+    epoch: Count
+    sequence: Count
+    subscription: Name
+    departure_ns: int
+    arrived_ns: int
+    age_ns: int
+
+
+class Given(WireMessage, frozen=True, tag=28):
+    """What a client has given to its application, of the events that its broker traces."""
+
+    events: Annotated[tuple[Handover, ...], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Ledger(WireMessage, frozen=True, tag=27):
+    """What `origin` has accepted for subscriptions at `target` in that one's `life`, and dropped on the way there.
+
+    It speaks of the events that broker `root` has accepted in one of its periods; `rows` say for each subscription how
+    many, and how many of them the origin has dropped. Both are cumulative, and of the ledgers of an origin the one with
+    the highest number counts. `is_final`: the period is over, and its last event has expired. It is passed on towards
+    its target, and may be lost.
+    """
+
+    target: Name
+    life: Count
+    origin: Name
+    epoch: Count
+    number: Count
+    root: Name
+    period: Count
+    rows: Annotated[dict[Target, tuple[Count, Count]], Meta(min_length=1, max_length=MAX_ROWS)]
+    is_final: bool = False
+    hops: Annotated[int, Meta(ge=0, le=255)] = 0
 
 
 Message = (
@@ -403,6 +491,8 @@ Message = (
     | Ask
     | Ping
     | Pong
+    | Given
+    | Ledger
     | Move
     | MigrationUpdate
     | MigrationComplete

@@ -6,7 +6,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from tidings.protocol._histogram import MAX_BUCKET
+
 __all__ = [
+    "IN_ORDER",
     "LATEST_NS",
     "LONGEST_NS",
     "MAX_ATTRIBUTES",
@@ -17,20 +20,26 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_NAME",
     "MAX_NEIGHBOURS",
+    "MAX_OUTCOMES",
     "MAX_PARTS",
     "MAX_PATH",
+    "MAX_RECORD",
+    "MAX_ROWS",
     "MAX_TARGETS",
     "MAX_TERMS",
     "MAX_TRACED",
     "VERSION",
     "ClockReading",
     "Count",
+    "Counts",
     "Duration",
     "Figure",
     "FilterText",
     "Finite",
     "Name",
     "Price",
+    "Record",
+    "Share",
     "Start",
     "Target",
     "Term",
@@ -51,7 +60,10 @@ MAX_PARTS: Final = 16
 MAX_NEIGHBOURS: Final = 1_024
 MAX_CREDIT: Final = 65_536
 MAX_PATH: Final = 255
+MAX_RECORD: Final = 255
 MAX_TRACED: Final = 4_096
+MAX_OUTCOMES: Final = 256
+MAX_ROWS: Final = 1_024
 LONGEST_NS: Final = 366 * 86_400 * 10**9
 LATEST_NS: Final = 2**62
 
@@ -60,15 +72,22 @@ Target = Annotated[str, Meta(min_length=1, max_length=2 * MAX_NAME + 1)]
 Start = Annotated[str, Meta(max_length=2 * MAX_NAME + 1)]
 FilterText = Annotated[str, Meta(min_length=1, max_length=MAX_FILTER)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
+Counts = Annotated[dict[Annotated[int, Meta(ge=0, le=MAX_BUCKET)], Count], Meta(max_length=MAX_BUCKET + 1)]
 Duration = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
 ClockReading = Annotated[int, Meta(ge=0, le=LATEST_NS)]
 Price = Annotated[float, Meta(ge=0.0, le=1e300)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
+Record = Annotated[int, Meta(ge=0, le=MAX_RECORD)]
 
 Term = tuple[Duration, Price]
 """An on-time delivery within this time of departure is worth this much."""
+
+IN_ORDER: Final[Term] = (0, 0)
+"""The first of the terms of a target where somebody wants the event in order. As a term it says nothing (an event that
+is not even 0 old pays nothing), so a broker that does not know it passes it on and does nothing else."""
 
 
 class WireMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):

@@ -1,0 +1,248 @@
+"""What a broker tells the homes of subscribers: how many events it has accepted for them, and dropped on the way.
+
+- Every event carries the number of the period in which its publisher's home accepted it. A period lasts PERIOD_NS, or
+  until another broker is heard of in a new life: that one counts anew, and is told of whole periods only.
+- Counts are by subscription, and cumulative within the life of who counts: a message that is lost does no harm. What
+  has changed is told once every REPORT_NS, and everything again when routes have changed.
+- When a period is over and its last event has expired, its subscribers' homes are told that this was all (`is_final`),
+  AGAIN times. Those who are out of reach are told when they are there again.
+- An event that its publisher may have had accepted before, by another broker or another life of this one, belongs to no
+  period (UNAUDITED): nobody could say how often it counts.
+- What is counted of a subscription ends with it.
+- Which subscriptions a dropped event was for is found out when it is dropped, by the filters of its target.
+
+Cost: some 20 bytes per subscription and second, for those that anything was accepted for or dropped; none per event but
+the number. At MAX_ROWS the page that was opened first is forgotten, counted.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from tidings.protocol._addresses import is_address
+from tidings.protocol._errors import PeerError
+from tidings.protocol._settings import SECOND, BrokerSettings
+from tidings.protocol.broker._courses import Course, latest_ns
+from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._held import Held
+from tidings.protocol.links._peers import Peer
+from tidings.protocol.wire import Ledger, decode_content
+
+__all__ = ["MAX_ROWS", "PERIOD_NS", "REPORT_NS", "UNAUDITED", "Ledgers"]
+
+PERIOD_NS: Final = 60 * SECOND
+REPORT_NS: Final = 1 * SECOND
+AGAIN: Final = 3
+UNAUDITED: Final = 0
+MAX_ROWS: Final = 262_144
+_ROWS: Final = 500
+"""So many subscriptions are told of in one message."""
+
+
+class _Page:
+    """What one home, in one of its lives, is told of the events of one period."""
+
+    __slots__ = ("changed", "ends_ns", "is_over", "rows", "told")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[int]] = {}  # by subscription: matched, dropped
+        self.changed: dict[str, None] = {}
+        self.ends_ns = 0  # when its last event expires
+        self.is_over = False
+        self.told = 0  # how often it was told that this was all
+
+    def count(self, name: str, matched: int, dropped: int) -> int:
+        """Count more for a subscription; how many rows that has added."""
+        self.changed[name] = None
+        row = self.rows.get(name)
+        if row is None:
+            self.rows[name] = [matched, dropped]
+            return 1
+        row[0] += matched
+        row[1] += dropped
+        return 0
+
+
+_Key = tuple[str, int, str, int]
+"""The home and its life, the broker that accepted the events, and the period."""
+
+
+class Ledgers:
+    """The ledgers of one broker; `wake_at` asks for a `report`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        gossip: Gossip,
+        neighbours: Callable[[str], Peer | None],
+        send: Callable[[Peer, Ledger], None],
+        count: Callable[[str], None],
+        now_ns: Callable[[], int],
+        wake_at: Callable[[int], None],
+    ) -> None:
+        self.period = 1
+        """The number that events which are accepted now carry."""
+        self._name = settings.name
+        self._kept_ns = settings.max_lifetime_ns
+        self._max_hops = settings.max_hops
+        self._gossip = gossip
+        self._neighbours = neighbours
+        self._send = send
+        self._count = count
+        self._now_ns = now_ns
+        self._wake_at = wake_at
+        self._epoch = 0
+        self._number = 0
+        self._lives = -1
+        self._life_of: dict[str, int] = {}  # the lives of the others, in this period
+        self._began_ns = 0
+        self._first = 0  # the first period of this life
+        self._pages: dict[_Key, _Page] = {}
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def begin(self, epoch: int) -> None:
+        """A new life."""
+        self._epoch = epoch
+        self.renew()
+        self._first = self.period
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a new period has to begin: another broker lives a new life, or the time has come."""
+        return self._lives != self._gossip.interests.lives or self._now_ns() >= self._began_ns + PERIOD_NS
+
+    def renew(self) -> None:
+        """Begin a new period, when everything of the last one is counted. Its number is higher than any before, also of
+        the lives before."""
+        interests = self._gossip.interests
+        self._began_ns, self._lives, self._life_of = self._now_ns(), interests.lives, interests.epochs()
+        self.period = max(self.period + 1, self._began_ns // SECOND)
+        for (_, _, root, _), page in self._pages.items():
+            page.is_over |= root == self._name
+
+    # -- counting ------------------------------------------------------------------------------------------------
+
+    def accepted(self, course: Course, period: int, many: int) -> None:
+        """So many events of this course were accepted in this period."""
+        now_ns = self._now_ns()
+        for home, names in course.names.items():
+            life = self._life_of.get(home)
+            if life is not None:
+                page = self._page((home, life, self._name, period))
+                page.ends_ns = max(page.ends_ns, now_ns + latest_ns(course.targets[home]))
+                for name in names:
+                    self._rows += page.count(name, many, 0)
+        self._keep_bound()
+
+    def dropped(self, held: Held, targets: Iterable[str], many: int = 1) -> None:
+        """An event for these targets will go no further; -1: it had got further, after all."""
+        homes = [target for target in targets if not is_address(target)]
+        if not homes or held.is_restored:
+            return  # of what the store kept, they may have taken their part before
+        try:
+            wanted = self._gossip.interests.match(decode_content(held.content).attributes)
+        except PeerError:
+            return
+        epochs = self._gossip.interests.epochs()
+        for home in homes:
+            life = epochs.get(home)
+            if life is not None and home in wanted:
+                page = self._page((home, life, held.root, held.period))
+                page.ends_ns = max(page.ends_ns, self._now_ns() + self._kept_ns)
+                for entry in wanted[home]:
+                    self._rows += page.count(entry.name, 0, many)
+        self._keep_bound()
+
+    def end(self) -> None:
+        """Subscriptions that have ended are counted no more: one of the same name is another one."""
+        ended, self._gossip.interests.ended = self._gossip.interests.ended, []
+        for key, page in list(self._pages.items()) if ended else ():
+            for name in (name for home, name in ended if home == key[0]):
+                page.changed.pop(name, None)
+                self._rows -= page.rows.pop(name, None) is not None
+            if not page.rows:
+                del self._pages[key]
+
+    def _page(self, key: _Key) -> _Page:
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = _Page()
+        if not page.changed:
+            self._wake_at(self._now_ns() + REPORT_NS)
+        return page
+
+    def _keep_bound(self) -> None:
+        while self._rows > MAX_ROWS:
+            self._forget(next(iter(self._pages)))
+            self._count("ledger forgotten")
+
+    def _forget(self, key: _Key) -> None:
+        self._rows -= len(self._pages.pop(key).rows)
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    def report(self) -> None:
+        """Tell what has changed, and what is over; forget what everybody has been told often enough."""
+        now_ns = self._now_ns()
+        for key, page in list(self._pages.items()):
+            is_ours = key[2] == self._name and key[3] >= self._first
+            is_final = is_ours and page.is_over and now_ns >= page.ends_ns
+            if is_final:
+                page.changed = dict.fromkeys(page.rows)
+            if not page.changed:
+                if not is_ours and now_ns >= page.ends_ns:
+                    self._forget(key)
+                continue
+            if self._tell(key, page, is_final=is_final):
+                page.changed.clear()
+                page.told += is_final
+                if page.told >= AGAIN:
+                    self._forget(key)
+            elif now_ns >= page.ends_ns + self._kept_ns:
+                self._forget(key)
+        self._wake_for_next(now_ns)
+
+    def _wake_for_next(self, now_ns: int) -> None:
+        """When there is something to tell again."""
+        if self._pages:
+            due_ns = now_ns + PERIOD_NS
+            for page in self._pages.values():
+                due_ns = min(due_ns, now_ns if page.changed or page.told else page.ends_ns)
+            self._wake_at(max(due_ns, now_ns + REPORT_NS))
+
+    def repeat(self) -> None:
+        """Routes have changed: what was told may not have arrived."""
+        for page in self._pages.values():
+            page.changed = dict.fromkeys(page.rows)
+        if self._pages:
+            self._wake_at(self._now_ns() + REPORT_NS)
+
+    def _tell(self, key: _Key, page: _Page, *, is_final: bool) -> bool:
+        """Tell a home what has changed of a page; whether there is a way to it."""
+        home, life, root, period = key
+        peer = self._way_to(home)
+        if peer is None:
+            return False
+        names = iter(page.changed)
+        while some := {name: tuple(page.rows[name]) for name in islice(names, _ROWS)}:
+            self._number += 1
+            own = (self._name, self._epoch, self._number)
+            self._send(peer, Ledger(home, life, *own, root, period, some, is_final))  # type: ignore[arg-type]
+        return True
+
+    def pass_on(self, said: Ledger) -> None:
+        """A ledger for somebody else."""
+        peer = self._way_to(said.target) if said.hops < self._max_hops else None
+        if peer is not None:
+            self._send(peer, msgspec.structs.replace(said, hops=said.hops + 1))
+
+    def _way_to(self, home: str) -> Peer | None:
+        path = self._gossip.links.path(self._name, home)
+        peer = None if path is None else self._neighbours(path.next_hop)
+        return peer if peer is not None and peer.is_up else None

@@ -1,0 +1,297 @@
+"""Accounts that balance: of every subscription it is known what became of all the events that matched it."""
+
+from typing import Any
+
+import pytest
+
+from tidings.ordering import Policy
+from tidings.protocol import wire
+from tidings.protocol.broker._accounts import Balance
+from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS
+from tidings.protocol.wire import Outcome
+from tidings.scheduling import Strategy
+
+SECOND = 10**9
+
+
+def account(row: Any, name: str = "s/some", broker: str = "c") -> Balance:
+    known = row.machines[broker].accounts.balances()[name].known
+    assert known.matched == known.on_time + known.late + known.dropped + known.lost + known.under_way
+    return known
+
+
+def counts(balance: Balance) -> tuple[int, int, int, int, int, int]:
+    return (
+        balance.matched,
+        balance.on_time,
+        balance.late,
+        balance.dropped,
+        balance.lost,
+        balance.under_way,
+    )
+
+
+def test_what_is_on_time_late_and_discarded_is_told_by_the_client(row: Any) -> None:
+    row.call("s", "subscribe", "strict", "x > 5", max_delay_ns=1 * SECOND)
+    row.call("s", "subscribe", "lenient", "x > 5", max_delay_ns=1 * SECOND, late_ns=60 * SECOND)
+    row.call("p", "publish", {"x": 7})
+    assert [counts(account(row, f"s/{name}")) for name in ("some", "strict", "lenient")] == [(1, 1, 0, 0, 0, 0)] * 3
+    row.call("s", "pause")
+    row.links.discard(("c", "s"))  # what is under way when it pauses comes late
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(2 * SECOND)
+    assert counts(account(row)) == (2, 1, 0, 0, 0, 1)
+    row.links.add(("c", "s"))
+    row.call("s", "resume")
+    row.pass_time(10 * SECOND)
+    assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+    assert counts(account(row, "s/strict")) == (2, 1, 0, 1, 0, 0)
+    assert account(row, "s/strict").dropped_by == {"client": 1}
+    assert counts(account(row, "s/lenient")) == (2, 1, 1, 0, 0, 0)
+    assert counts(row.machines["c"].accounts.total) == (6, 4, 1, 1, 0, 0)
+    assert len(row.delivered("s")) == 5
+
+
+def test_delays_and_holds_are_told_by_size(row: Any) -> None:
+    row.links.discard(("c", "s"))
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(2 * SECOND)
+    row.links.add(("c", "s"))
+    row.pass_time(10 * SECOND)
+    row.call("p", "publish", {"x": 9})
+    assert sum(account(row).delays.values()) == 2
+    assert len(account(row).delays) == 2
+
+
+def test_what_leaves_a_receiver_later_is_told_later(row: Any) -> None:
+    row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("CST-1000"))
+    for x in (10, 1, 11):
+        row.call("p", "publish", {"x": x})
+    assert counts(account(row, "s/ordered")) == (2, 1, 0, 0, 0, 1)
+    row.pass_time(10 * SECOND)
+    assert counts(account(row, "s/ordered")) == (2, 2, 0, 0, 0, 0)
+    assert sum(account(row, "s/ordered").holds.values()) == 1
+
+
+def test_what_a_client_held_when_its_life_ended_is_lost(row: Any) -> None:
+    row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("CST-1000"))
+    for x in (10, 1, 11):
+        row.call("p", "publish", {"x": x})
+    row.pass_time(SECOND // 10)  # acknowledged, and held
+    row.crash("s")
+    row.client("s", "c", epoch=2)
+    row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("CST-1000"))
+    row.call("p", "publish", {"x": 12})
+    row.pass_time(10 * SECOND)
+    assert counts(account(row, "s/ordered")) == (3, 2, 0, 0, 1, 0)
+
+
+def test_what_comes_out_of_order_and_is_not_wanted_so_is_discarded(row: Any) -> None:
+    row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("CST-0", late="drop"))
+    row.call("p", "publish", {"x": 10})
+    row.links.discard(("p", "a"))
+    row.call("p", "publish", {"x": 11})
+    row.links.add(("p", "a"))
+    row.call("p", "publish", {"x": 12})
+    row.pass_time(10 * SECOND)
+    assert counts(account(row, "s/ordered")) == (3, 2, 0, 1, 0, 0)
+    assert row.machines["s"].counts["out of order"] == 1
+
+
+def test_what_expires_for_an_away_client_was_dropped_at_home(row: Any) -> None:
+    row.disconnect("s", "c")
+    for x in range(6, 26):
+        row.call("p", "publish", {"x": x}, lifetime_ns=SECOND // 5)
+    assert counts(account(row)) == (20, 0, 0, 0, 0, 20)
+    row.pass_time(2 * SECOND)
+    assert counts(account(row)) == (20, 0, 0, 20, 0, 0)
+    assert account(row).dropped_by == {"c": 20}
+
+
+def test_what_expires_upstream_was_dropped_there(row: Any) -> None:
+    """The publisher's home counts what it has accepted for a subscriber that it cannot reach, and says so later."""
+    row.cut("b", "c")
+    row.disconnect("b", "c")
+    row.pass_time(5 * SECOND)
+    for x in range(6, 26):
+        row.call("p", "publish", {"x": x}, lifetime_ns=SECOND)
+    row.pass_time(5 * SECOND)
+    row.mend("b", "c")
+    for one, other in (("b", "c"), ("c", "b")):
+        row.do(one, row.machines[one].connected(other, row.now_ns))
+    row.settle()
+    row.call("p", "publish", {"x": 30}, lifetime_ns=SECOND)
+    row.pass_time(5 * SECOND)
+    balance = account(row)
+    assert counts(balance) == (21, 1, 0, 20, 0, 0)
+    assert balance.dropped_by == {"a": 20}
+    assert balance.on_time_share == pytest.approx(1 / 21)
+
+
+def test_what_a_queue_on_the_way_drops_is_told_by_who_dropped_it(wire: Any) -> None:
+    wire.chain("a", "b", "c", strategy=Strategy.fifo(), window=1, max_queued=3)
+    wire.client("p", "a")
+    wire.client("s", "c")
+    wire.call("p", "advertise", "all", "x >= 0")
+    wire.call("s", "subscribe", "some", "x > 5")
+    wire.links.discard(("b", "c"))
+    for x in range(6, 26):
+        wire.call("p", "publish", {"x": x})
+    wire.pass_time(SECOND // 2)
+    wire.links.add(("b", "c"))
+    wire.pass_time(20 * SECOND)
+    balance = account(wire)
+    assert balance.matched == 20
+    assert balance.on_time == len(wire.delivered("s")) < 20
+    assert balance.dropped_by == {"b": 20 - balance.on_time}
+
+
+def test_an_event_that_expired_under_way_and_was_there_counts_once(row: Any) -> None:
+    """Its sender has given it up when the acknowledgement comes: it was not dropped, after all."""
+    for one, other in (("c", "s"), ("b", "c")):
+        row.links.discard((other, one))  # the acknowledgement is lost, and with it the connection
+        row.call("p", "publish", {"x": 7}, lifetime_ns=SECOND // 2)
+        row.pass_time(SECOND)
+        row.disconnect(other, one)
+        row.connect(other, one)
+        row.settle()
+        row.pass_time(20 * SECOND)
+    assert len(row.delivered("s")) == 2
+    assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+
+
+def test_what_vanishes_is_lost_when_its_period_is_over(wire: Any) -> None:
+    """Without buffering nobody knows what was on a link that broke."""
+    wire.chain("a", "b", "c", scheme="bypass")
+    wire.client("p", "a")
+    wire.client("s", "c")
+    wire.call("p", "advertise", "all", "x >= 0")
+    wire.call("s", "subscribe", "some", "x > 5")
+    wire.call("p", "publish", {"x": 7}, lifetime_ns=2 * SECOND)
+    wire.links.discard(("b", "c"))
+    wire.call("p", "publish", {"x": 8}, lifetime_ns=2 * SECOND)
+    wire.links.add(("b", "c"))
+    wire.pass_time(5 * SECOND)
+    assert counts(account(wire)) == (2, 1, 0, 0, 0, 1)
+    wire.pass_time(PERIOD_NS + 20 * SECOND)
+    assert counts(account(wire)) == (2, 1, 0, 0, 1, 0)
+
+
+def test_lives_of_the_client_are_counted_on_and_a_new_life_of_the_broker_counts_anew(row: Any) -> None:
+    row.call("p", "publish", {"x": 7})
+    row.pass_time(6 * SECOND)
+    row.crash("s")
+    row.client("s", "c", epoch=2)
+    row.call("s", "subscribe", "some", "x > 5")
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(SECOND)
+    assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+    row.crash("c")
+    row.add(row.broker("c", "b", kept=dict(row.disks["c"])))
+    row.pass_time(6 * SECOND)
+    row.call("p", "publish", {"x": 9})
+    row.pass_time(PERIOD_NS + 700 * SECOND)
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_an_event_that_is_published_again_after_a_crash_counts_once(row: Any) -> None:
+    """The broker that has accepted it may have told, or not: it belongs to no period."""
+    row.links.discard(("a", "p"))  # no acknowledgement
+    row.call("p", "publish", {"x": 7})
+    row.crash("a")
+    row.links.add(("a", "p"))
+    row.add(row.broker("a", "b", kept=dict(row.disks["a"])))
+    row.do("p", row.machines["p"].disconnected("a", row.now_ns))
+    row.do("p", row.machines["p"].connected("a", row.now_ns))
+    row.settle()
+    row.pass_time(PERIOD_NS + 700 * SECOND)
+    assert len(row.delivered("s")) == 1
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_the_last_minute_is_told_apart(row: Any) -> None:
+    row.call("p", "publish", {"x": 7})
+    row.pass_time(200 * SECOND)
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(SECOND)
+    accounts = row.machines["c"].accounts
+    assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+    assert counts(accounts.last_minute(accounts.balances()["s/some"])) == (1, 1, 0, 0, 0, 0)
+    row.pass_time(85 * SECOND)
+    assert counts(accounts.last_minute(accounts.balances()["s/some"])) == (0, 0, 0, 0, 0, 0)
+
+
+def test_an_account_ends_with_its_subscription(row: Any) -> None:
+    row.call("p", "publish", {"x": 7})
+    row.call("s", "unsubscribe", "some")
+    accounts = row.machines["c"].accounts
+    assert not accounts.balances()
+    assert counts(accounts.total) == (1, 1, 0, 0, 0, 0)
+    row.call("s", "subscribe", "some", "x > 5")
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(SECOND)
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("lie", [Outcome(0, 0, 0), Outcome(1, 0, 0), Outcome(0, 2, 0)])
+def test_an_old_report_changes_nothing(row: Any, lie: Outcome) -> None:
+    for x in (7, 8):
+        row.call("p", "publish", {"x": x})
+    row.pass_time(1 * SECOND)
+    broker = row.machines["c"]
+    for message in (wire.Pong(0, None, {"some": lie}), wire.Ack(broker.epoch, ((0, 0),), 0, 5, {"some": lie})):
+        broker.receive("s", wire.encode(message), row.now_ns)
+    assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+
+
+def test_a_client_can_make_no_more_of_what_it_was_given(row: Any) -> None:
+    row.call("p", "publish", {"x": 7})
+    broker = row.machines["c"]
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+    lie = {"some": Outcome(2**61, 2**61, 2**61), "other": Outcome(5)}
+    broker.receive("s", wire.encode(wire.Pong(0, None, lie)), row.now_ns)
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+    assert list(broker.accounts.balances()) == ["s/some"]
+
+
+def test_nobody_reports_of_others(row: Any) -> None:
+    """A report counts for who is at the other end of the connection; of a broker it counts for nothing."""
+    row.call("p", "publish", {"x": 7})
+    broker = row.machines["c"]
+    broker.receive("b", wire.encode(wire.Pong(0, None, {"some": Outcome(5, 5, 5)})), row.now_ns)
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_ledgers_have_a_bound(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.protocol.broker._ledgers.MAX_ROWS", 1)
+    assert MAX_ROWS > 1
+    row.call("s", "subscribe", "other", "x > 5")
+    row.call("p", "publish", {"x": 7})
+    row.pass_time(2 * SECOND)
+    assert row.machines["a"].counts["ledger forgotten"] > 0
+    assert row.machines["a"].bounds()["ledgers"][0] <= 1
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_a_drop_that_is_taken_back_makes_no_share_of_more_than_all() -> None:
+    before = Balance(10, 8, 0, {"a": 1}, 0, 0, {}, {})
+    after = Balance(12, 11, 0, {"a": 0}, 0, 0, {}, {})
+    assert after.since(before).on_time_share == 1.0
+    assert before._replace(dropped_by={}).since(before).on_time_share is None
+
+
+def test_the_last_minute_of_all_subscriptions_together_ends(row: Any) -> None:
+    accounts = row.machines["c"].accounts
+    row.call("p", "publish", {"x": 7})
+    row.call("s", "subscribe", "more", "x > 5")
+    row.call("p", "publish", {"x": 8})
+    row.pass_time(SECOND)
+    accounts.look()
+    assert counts(accounts.last_minute()) == counts(accounts.total) == (3, 3, 0, 0, 0, 0)
+    row.pass_time(90 * SECOND)
+    row.call("s", "unsubscribe", "more")
+    row.call("p", "publish", {"x": 9})
+    row.pass_time(SECOND)
+    accounts.look()
+    assert counts(accounts.last_minute()) == (1, 1, 0, 0, 0, 0)
+    assert counts(accounts.total) == (4, 4, 0, 0, 0, 0)
