@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tidings.ordering import Policy
-from tidings.protocol import wire
+from tidings.protocol import Client, ClientSettings, wire
 from tidings.protocol.broker._accounts import Balance
 from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS
 from tidings.protocol.wire import Outcome
@@ -106,6 +106,26 @@ def test_what_expires_for_an_away_client_was_dropped_at_home(row: Any) -> None:
     row.pass_time(2 * SECOND)
     assert counts(account(row)) == (20, 0, 0, 20, 0, 0)
     assert account(row).dropped_by == {"c": 20}
+    assert row.machines["c"].clients["s"].outbox.queued == 0
+
+
+def test_what_expires_for_one_was_dropped_though_another_wants_it_for_longer(row: Any) -> None:
+    row.add(Client(ClientSettings(name="t", epoch=1)), links=("c",))
+    row.call("t", "subscribe", "lenient", "x > 5", late_ns=60 * SECOND)
+    row.disconnect("t", "c")
+    row.disconnect("s", "c")
+    for x in range(6, 26):
+        row.call("p", "publish", {"x": x}, lifetime_ns=SECOND // 5)
+    row.pass_time(2 * SECOND)
+    assert counts(account(row)) == (20, 0, 0, 20, 0, 0)
+    assert row.machines["c"].clients["s"].outbox.queued == 0
+    assert counts(account(row, "t/lenient")) == (20, 0, 0, 0, 0, 20)
+    row.connect("t", "c")
+    row.pass_time(2 * SECOND)
+    assert counts(account(row, "t/lenient")) == (20, 0, 20, 0, 0, 0)
+    row.connect("s", "c")
+    row.pass_time(2 * SECOND)
+    assert counts(account(row)) == (20, 0, 0, 20, 0, 0)
 
 
 def test_what_expires_upstream_was_dropped_there(row: Any) -> None:
@@ -158,6 +178,19 @@ def test_an_event_that_expired_under_way_and_was_there_counts_once(row: Any) -> 
         row.pass_time(20 * SECOND)
     assert len(row.delivered("s")) == 2
     assert counts(account(row)) == (2, 2, 0, 0, 0, 0)
+
+
+def test_who_was_taken_for_lost_acknowledges_again(row: Any) -> None:
+    """Its acknowledgement was not read, and the event has expired since: nobody sends it again."""
+    row.links.discard(("s", "c"))
+    row.call("p", "publish", {"x": 7}, lifetime_ns=SECOND)
+    assert len(row.delivered("s")) == 1
+    row.pass_time(60 * SECOND)
+    assert not row.machines["c"].clients["s"].is_up
+    assert account(row).dropped_by == {"c": 1}
+    row.links.add(("s", "c"))
+    row.pass_time(20 * SECOND)
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 
 
 def test_what_vanishes_is_lost_when_its_period_is_over(wire: Any) -> None:

@@ -30,7 +30,6 @@ class OneQueue(RuleBasedStateMachine):
         self.queue = Queue(chosen, LinkMeter(), processing_s=0.0, max_queued=MOST)
         self.now_ns = 100 * SECOND
         self.waiting: dict[Parcel, bool] = {}  # and whether somebody wants order
-        self.given_up: set[Parcel] = set()
         self.used: set[tuple[str, int]] = set()
 
     @rule(
@@ -62,7 +61,7 @@ class OneQueue(RuleBasedStateMachine):
             return
         is_ordered = self.waiting.pop(sent)
         publisher, _, sequence = sent.held.id
-        if is_ordered and sent not in self.given_up:
+        if is_ordered:
             before = [
                 other.held.id
                 for other, wants in self.waiting.items()
@@ -72,17 +71,16 @@ class OneQueue(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, MOST))
     def give_up(self, place: int) -> None:
-        alive = [parcel for parcel in self.waiting if parcel not in self.given_up]
-        if alive:
-            self.given_up.add(alive[place % len(alive)])
-            self.queue.give_up(alive[place % len(alive)])
+        if self.waiting:
+            parcel = list(self.waiting)[place % len(self.waiting)]
+            del self.waiting[parcel]
+            self.queue.give_up(parcel)
 
     @rule()
     def take_back_and_enqueue_again(self) -> None:
         """As when routes change; in any sequence."""
         taken = self.queue.withdraw()
-        assert set(taken) == self.waiting.keys() - self.given_up
-        self.waiting = {parcel: wants for parcel, wants in self.waiting.items() if parcel in set(taken)}
+        assert set(taken) == self.waiting.keys()
         for parcel in reversed(taken):
             assert not self.queue.push(parcel, self.now_ns)
 
@@ -94,6 +92,23 @@ class OneQueue(RuleBasedStateMachine):
     def keeps_its_bounds(self) -> None:
         if hasattr(self, "queue"):
             assert self.queue.size == len(self.waiting) <= MOST
+
+
+def test_what_was_given_up_does_not_stay() -> None:
+    """However many are given up: what still waits leaves, in sequence, and nothing is kept of the others."""
+    queue = Queue(strategy("triage"), LinkMeter(), processing_s=0.0, max_queued=1_000)
+    parcels = []
+    for sequence in range(1_000):
+        held = Held(("p", 1, sequence), "a", 0, 100 * SECOND, 20 * SECOND, 200, 0, b"").alone()
+        parcels.append(Parcel(held, Any, {"t": (IN_ORDER, (20 * SECOND, 1.0))}, {}))  # type: ignore[arg-type]
+        assert not queue.push(parcels[-1], 100 * SECOND)
+    for place, parcel in enumerate(parcels):
+        if place % 100:
+            queue.give_up(parcel)
+    assert queue.size == 10
+    assert queue._queue is not None
+    assert len(queue._queue) <= 100
+    assert [queue.pop(0.001, 101 * SECOND)[0] for _ in range(11)] == [*parcels[::100], None]
 
 
 TestOneQueue = OneQueue.TestCase

@@ -359,6 +359,9 @@ class Broker(Doorway):
             self.gossip.exchange(peer, self._now_ns)
             self._reroute()
 
+    def _on_greeted_again(self, peer: Peer) -> None:
+        self._entrance.acknowledge_again(peer)
+
     # -- time ----------------------------------------------------------------------------------------------------
 
     def _on_task(self, task: Hashable) -> None:

@@ -253,21 +253,27 @@ class Carrier:
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
         for held in self.holdings.expired(now_ns):
-            self._count("expired")
-            for parcel in dict.fromkeys([*held.parcels.values(), *held.handed.values()]):
+            targets, clients = held.overdue(now_ns)
+            if targets or clients:
+                self._count("expired")
+            parcels = [held.parcels.get(target) for target in targets] + [held.handed.get(each) for each in clients]
+            for parcel in dict.fromkeys(filter(None, parcels)):
                 self._note("expired", held.id, parcel.peer.name)
                 if parcel.peer.kind == "broker":
                     parcel.targets = {
                         to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel
                     }
                 parcel.peer.outbox.give_up(parcel, has_expired=True)
-            self.accounts.dropped_on_the_way(held, held.targets)
-            for client, wanted in held.local.items():
+            self.accounts.dropped_on_the_way(held, targets)
+            for client in clients:
                 handed = held.handed.get(client)
-                self.accounts.dropped(held, client, wanted, was_sent=handed is not None and handed.tries > 0)
-            held.targets.clear()
-            held.local.clear()
-            self.holdings.settle(held)
+                was_sent = handed is not None and handed.tries > 0
+                self.accounts.dropped(held, client, held.local[client], was_sent=was_sent)
+            held.let_go(targets, clients)
+            if held.is_done:
+                self.holdings.settle(held)
+            else:
+                self.holdings.note_expiry(held)
         self.memory.forget_old(now_ns)
         self._set_expiry()
 

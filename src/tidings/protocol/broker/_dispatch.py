@@ -100,8 +100,7 @@ class Dispatch:
                 self._lose(gone, reason)
             if parcel is None:
                 return
-            if parcel.targets:
-                self._send(parcel, now_ns)
+            self._send(parcel, now_ns)
 
     def resend(self, peer: Peer, now_ns: int) -> None:
         """Send again what was not acknowledged in time."""

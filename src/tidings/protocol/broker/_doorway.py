@@ -54,6 +54,10 @@ class Doorway(Machine):
         """Somebody is there who was not before."""
 
     @abstractmethod
+    def _on_greeted_again(self, peer: Peer) -> None:
+        """Somebody who was there had taken this broker for lost, and has not read what it was told meanwhile."""
+
+    @abstractmethod
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         """Somebody who was greeted says what he may."""
 
@@ -155,6 +159,8 @@ class Doorway(Machine):
             peer.meter.read_greeting(said, self._now_ns)
         if is_new:
             self._on_new_peer(peer)
+        elif isinstance(said, wire.Hello):
+            self._on_greeted_again(peer)
 
     def _up_neighbours(self) -> list[Peer]:
         return [peer for _, peer in sorted(self.neighbours.items()) if peer.is_up]

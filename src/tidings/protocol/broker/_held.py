@@ -2,8 +2,9 @@
 
 To hold an event is to owe it to somebody: to the home brokers that no other broker has taken on yet (`targets`), and to
 clients here who have not acknowledged it yet (`local`). It is durable before it is acknowledged, and let go when nobody
-is owed it any more, or when it has expired. `since_ns` is its departure on this broker's own clock, so its age is
-always at hand. Whether it came from a client, a neighbour or the durable store, it is `Held`, in one of three ways:
+is owed it any more. Each part of it ends when whoever it is owed to wants it no more. `since_ns` is its departure on
+this broker's own clock, so its age is always at hand. Whether it came from a client, a neighbour or the durable store,
+it is `Held`, in one of three ways:
 
 - *By itself* (`Held.alone`), with its own account of whom it is owed to and of what is on its way to them. So is every
   event as soon as something happens to it alone.
@@ -33,7 +34,7 @@ from tidings.protocol._states import TransferState
 from tidings.protocol.broker._courses import NO_COURSE, Course, latest_ns, read_course
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Lot, Parcel
-from tidings.protocol.wire import Term, Trace, encode_plain
+from tidings.protocol.wire import LONGEST_NS, Term, Trace, encode_plain
 
 __all__ = ["Group", "Held", "Holdings", "event_key", "in_sequence", "read_record"]
 
@@ -66,6 +67,9 @@ class Held(msgspec.Struct, eq=False):
     """What it has left together with, if that is how it is held."""
     trace: Trace | None = None
     expires_ns: int = 0
+    """When nobody wants it any more."""
+    wakes_ns: int = 0
+    """When it has to be looked at: the first of those whom it is owed to may want it no more."""
     targets: dict[str, tuple[Term, ...]] = _NOBODY
     local: dict[str, dict[str, tuple[Term, ...]]] = _NOBODY
     parcels: dict[str, Parcel] = _NOBODY
@@ -84,7 +88,7 @@ class Held(msgspec.Struct, eq=False):
     def alone(self) -> Self:
         """Held by itself from now on, and owed to nobody yet."""
         self.course, self.group = NO_COURSE, None
-        self.expires_ns = self.since_ns
+        self.expires_ns, self.wakes_ns = self.since_ns, LONGEST_NS
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
 
@@ -116,7 +120,7 @@ class Held(msgspec.Struct, eq=False):
                 new.append(target)
         for target in new:
             self.targets[target] = targets[target]
-            self.expires_ns = max(self.expires_ns, self.since_ns + latest_ns(targets[target]))
+            self._note_end(latest_ns(targets[target]))
         return new
 
     def take_on_local(self, local: Mapping[str, dict[str, tuple[Term, ...]]]) -> None:
@@ -124,8 +128,35 @@ class Held(msgspec.Struct, eq=False):
         for client, wanted in local.items():
             self.local[client] = wanted
             self.addressed.pop(client, None)
-            for terms in wanted.values():
-                self.expires_ns = max(self.expires_ns, self.since_ns + latest_ns(terms))
+            self._note_end(_last_ns(wanted))
+
+    def _note_end(self, age_ns: int) -> None:
+        ends_ns = self.since_ns + age_ns
+        self.expires_ns = max(self.expires_ns, ends_ns)
+        self.wakes_ns = min(self.wakes_ns, ends_ns)
+
+    def overdue(self, now_ns: int) -> tuple[list[str], list[str]]:
+        """The home brokers and the clients that it is owed to and that want it no more. What goes to several brokers
+        together does so until the last of them wants it no more."""
+        age_ns = now_ns - self.since_ns
+        targets = [target for target in self.targets if self._last_there_ns(target) <= age_ns]
+        return targets, [client for client, wanted in self.local.items() if _last_ns(wanted) <= age_ns]
+
+    def let_go(self, targets: Iterable[str], clients: Iterable[str]) -> None:
+        """Owe it to these no longer; it is looked at again when the next of the others may want it no more."""
+        for target in targets:
+            del self.targets[target]
+            self.parcels.pop(target, None)
+        for client in clients:
+            del self.local[client]
+            self.handed.pop(client, None)
+            self.addressed.pop(client, None)
+        ends_ns = [*map(self._last_there_ns, self.targets), *map(_last_ns, self.local.values())]
+        self.wakes_ns = self.since_ns + min(ends_ns, default=0)
+
+    def _last_there_ns(self, target: str) -> int:
+        parcel = self.parcels.get(target)
+        return latest_ns(self.targets[target]) if parcel is None else _last_ns(parcel.targets)
 
     def unrouted(self) -> list[str]:
         """The home brokers that nothing is on its way to."""
@@ -194,6 +225,11 @@ class Held(msgspec.Struct, eq=False):
         return targets, local
 
 
+def _last_ns(wanted: Mapping[str, tuple[Term, ...]]) -> int:
+    """The age from which on none of these wants the event."""
+    return max(map(latest_ns, wanted.values()), default=0)
+
+
 class _Record(msgspec.Struct, array_like=True, gc=False):
     """What `Held.record` writes; one that an earlier version wrote ends with the content."""
 
@@ -234,7 +270,7 @@ def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Hel
         period=kept.period,
         is_restored=True,
     )
-    held.expires_ns = kept.since_ns + course.latest_ns
+    held.expires_ns = held.wakes_ns = kept.since_ns + course.latest_ns
     return held
 
 
@@ -259,14 +295,14 @@ def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
 class Group:
     """Events under way together; `pending` are the peers that have not acknowledged, with their lots."""
 
-    __slots__ = ("_holdings", "expires_ns", "id", "members", "pending")
+    __slots__ = ("_holdings", "id", "members", "pending", "wakes_ns")
 
     def __init__(self, holdings: "Holdings", members: list[Held]) -> None:
         self._holdings = holdings
         self.members = members
         self.pending: dict[Peer, Lot] = {}
         self.id: EventId = members[0].id
-        self.expires_ns = min(held.since_ns for held in members) + members[0].course.latest_ns
+        self.wakes_ns = min(held.since_ns for held in members) + members[0].course.latest_ns
 
     def ended(self, peer: Peer) -> None:
         """A peer has acknowledged all of them."""
@@ -360,7 +396,7 @@ class Holdings:
     def hold(self, held: Held) -> None:
         """Hold an event by itself."""
         self.held[held.id] = held
-        self._note_expiry(held)
+        self.note_expiry(held)
 
     def keep(self, held: Held) -> None:
         """Store an event, if this broker stores at all."""
@@ -391,7 +427,7 @@ class Holdings:
         most_bytes = max(held.size_bytes for held in members)
         for peer, outbox, _ in course.ways or ():
             group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
-        self._note_expiry(group)
+        self.note_expiry(group)
 
     def _single_out(self, held: Held) -> None:
         course = held.course
@@ -448,16 +484,17 @@ class Holdings:
         return self._expiries[0][0] if self._expiries else None
 
     def expired(self, now_ns: int) -> Iterator[Held]:
-        """What nobody wants any more."""
+        """What somebody whom it is owed to may want no more: let go of it, or look again (`note_expiry`)."""
         while self._expiries and self._expiries[0][0] <= now_ns:
             held = self.get(heapq.heappop(self._expiries)[1])
-            if held is not None and held.expires_ns <= now_ns:
+            if held is not None and held.wakes_ns <= now_ns:
                 yield held
 
-    def _note_expiry(self, what: Held | Group) -> None:
-        self._wake_by(what.expires_ns)
-        heapq.heappush(self._expiries, (what.expires_ns, what.id))
+    def note_expiry(self, what: Held | Group) -> None:
+        """Look at an event, or a group of them, when it is time to."""
+        self._wake_by(what.wakes_ns)
+        heapq.heappush(self._expiries, (what.wakes_ns, what.id))
         if len(self._expiries) > 2 * len(self.held) + _SPARE:
             each = [held.group or held for held in self.held.values()]
-            self._expiries = [(what.expires_ns, what.id) for what in each]
+            self._expiries = [(what.wakes_ns, what.id) for what in each]
             heapq.heapify(self._expiries)

@@ -358,7 +358,8 @@ class Client(Machine):
             self._send_over(connection, self._welcome(said))
         else:
             peer.meter.read_greeting(said, self._now_ns)
-        if not is_new and not was_up:
+        if not is_new and (isinstance(said, wire.Hello) or not was_up):
+            # What it was told while one of the two took the other for lost, it has not read.
             peer.outcomes.repeat()
             self._acks.take(peer, (), peer.inbox.acknowledged(), self._now_ns)
         if is_new or not was_up:

@@ -25,6 +25,8 @@ __all__ = ["Queue"]
 
 _RETIME: Final = 1.25
 """The strategy is told of another time per turn when it differs by this factor."""
+_SPARE: Final = 64
+"""So many more than still wait may be in the strategy's queue, twice over: then it is made anew."""
 
 
 class Queue:
@@ -32,6 +34,7 @@ class Queue:
 
     def __init__(self, strategy: Strategy, meter: LinkMeter, *, processing_s: float, max_queued: int) -> None:
         self.size = 0
+        """How many wait."""
         self.waits: dict[int, int] = {}
         """How long those waited that left; queues may share it."""
         self._strategy = strategy
@@ -63,33 +66,49 @@ class Queue:
             chain=(publisher, epoch) if is_ordered else None,
             place=sequence,
         )
-        return [self._drop(gone.waiting.event) for gone in deleted]
+        return [self._drop(gone.waiting.event) for gone in deleted if gone.waiting.event in self._waiting]
 
     def pop(self, turn_s: float | None, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
         """What the strategy sends next over a link that takes so long for one, and what it deletes, with the reason."""
-        if self._queue is None or not self._waiting:
-            return None, []
-        self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
-        chosen, deleted = self._queue.pop(now_ns * 1e-9)
-        gone = [(self._drop(each.waiting.event), each.reason) for each in deleted]
-        if chosen is None:
+        gone: list[tuple[Parcel, Reason]] = []
+        if self._queue is None:
             return None, gone
-        waited_ns = now_ns - self._waiting.pop(chosen.event)
-        if waited_ns and chosen.event.targets:
+        self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
+        while True:
+            chosen, deleted = self._queue.pop(now_ns * 1e-9)
+            gone += [
+                (self._drop(each.waiting.event), each.reason) for each in deleted if each.waiting.event in self._waiting
+            ]
+            if chosen is None:
+                return None, gone
+            since_ns = self._waiting.pop(chosen.event, None)
+            if since_ns is not None:
+                self.size -= 1
+                self._note_wait(now_ns - since_ns)
+                return chosen.event, gone
+
+    def _note_wait(self, waited_ns: int) -> None:
+        if waited_ns:
             bucket = bucket_of(waited_ns)
             self.waits[bucket] = self.waits.get(bucket, 0) + 1
-        self.size -= 1
-        return chosen.event, gone
 
     def give_up(self, parcel: Parcel) -> None:
         """The event has expired, or is no longer wanted."""
-        if parcel in self._waiting:
-            # The strategy still has it; without targets it is passed over when its turn comes.
-            parcel.targets = {}
+        # The strategy still has it, and it is passed over when its turn comes; but not for ever, nor too many of them.
+        if self._waiting.pop(parcel, None) is None or self._queue is None:
+            return
+        self.size -= 1
+        if not self.size:
+            self._queue = None
+        elif len(self._queue) > 2 * self.size + _SPARE:
+            waiting = self._waiting.copy()
+            self.withdraw()
+            for each, since_ns in waiting.items():
+                self.push(each, since_ns)
 
     def withdraw(self) -> list[Parcel]:
         """Take back all that waits."""
-        parcels = [parcel for parcel in self._waiting if parcel.targets]
+        parcels = list(self._waiting)
         self._waiting.clear()
         self.size = 0
         self._queue = None
