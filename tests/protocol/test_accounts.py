@@ -7,7 +7,7 @@ import pytest
 from tidings.ordering import Policy
 from tidings.protocol import Client, ClientSettings, wire
 from tidings.protocol.broker._accounts import Balance
-from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS
+from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS, _Page
 from tidings.protocol.wire import Outcome
 from tidings.scheduling import Strategy
 
@@ -304,6 +304,14 @@ def test_ledgers_have_a_bound(row: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert row.machines["a"].counts["ledger forgotten"] > 0
     assert row.machines["a"].bounds()["ledgers"][0] <= 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_a_drop_is_taken_back_from_those_it_was_counted_for() -> None:
+    """A subscription that has begun between the two: one number below 0 would have the whole message refused."""
+    page = _Page()
+    assert page.count("s/old", 0, 1) == 1
+    assert page.count("s/old", 0, -1) + page.count("t/new", 0, -1) == 0
+    assert page.rows == {"s/old": [0, 0]}
 
 
 def test_a_drop_that_is_taken_back_makes_no_share_of_more_than_all() -> None:

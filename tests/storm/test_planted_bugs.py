@@ -76,6 +76,14 @@ class ForgetsWhatItDelivered(Broker):
         self.carrier.memory.seen = _Oblivious()  # type: ignore[assignment]
 
 
+class KeepsNewcomersToItself(Broker):
+    """Does not say that a client which lives elsewhere too has come."""
+
+    def __init__(self, *what: Any) -> None:
+        super().__init__(*what)
+        self.newcomers.tell = lambda: None  # type: ignore[method-assign]
+
+
 class DeliversEveryCopy(Client):
     """Gives every copy of an event to the application."""
 
@@ -379,6 +387,7 @@ class ForgetsThatClocksDrift(Client):
         pytest.param({"make_broker": DropsWithoutAWord}, "accounts-balance", 0, id="uncounted-at-home"),
         pytest.param({"make_broker": TellsNobodyWhatItDropped}, "accounts-balance", 0, id="uncounted-on-the-way"),
         pytest.param({"make_client": KeepsItsOutcomes}, "accounts-balance", 0, id="outcomes-unreported"),
+        pytest.param({"make_broker": KeepsNewcomersToItself}, "one-home", 0, id="old-home-untold"),
         pytest.param({"node_type": EndsDiallingAfterNoAnswer}, "reconnects", 0, id="dialling-ends"),
         pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 17, id="full-for-ever"),
         pytest.param({"node_type": StaysCongested}, "nothing-lost", 2, id="congested-for-ever"),

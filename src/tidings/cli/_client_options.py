@@ -11,6 +11,14 @@ __all__ = ["Address", "Authority", "Certificate", "ClientName", "Key", "ServerNa
 TOKEN_VARIABLE = "TIDINGS_TOKEN"
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the home broker listens.", show_default=False)]
+Addresses = Annotated[
+    str,
+    typer.Argument(
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Where brokers listen; the first that answers becomes the home broker.",
+        show_default=False,
+    ),
+]
 ClientName = Annotated[str | None, typer.Option("--name", help="The client's name.", show_default="a random one")]
 TokenFile = Annotated[
     Path | None,

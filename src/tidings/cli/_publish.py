@@ -20,7 +20,7 @@ EPILOG = (
 
 
 def publish(
-    address: options.Address,
+    address: options.Addresses,
     lifetime: Annotated[str | None, typer.Option("--lifetime", help="Of events that do not say, like '5 s'.")] = None,
     advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
     name: options.ClientName = None,
@@ -65,7 +65,7 @@ async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime
             typer.echo(f"error: {error}", err=True)
 
     loop = asyncio.get_running_loop()
-    async with connect(address, **given) as client:
+    async with connect(address.split(","), **given) as client:
         await client.advertise(advertise)
         number = 0
         while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):

@@ -18,7 +18,7 @@ EPILOG = "Try:\n\ntidings subscribe 127.0.0.1:7001 \"price > 10\" --max-delay '2
 
 
 def subscribe(
-    address: options.Address,
+    address: options.Addresses,
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="What to ask for, in SQL.")] = "TRUE",
     max_delay: Annotated[str | None, typer.Option("--max-delay", help="How late is too late, like '2 s'.")] = None,
     price: Annotated[float, typer.Option("--price", min=0.0, help="What an on-time delivery is worth.")] = 1.0,
@@ -66,7 +66,7 @@ async def _subscribe(
 
     from tidings.live import connect
 
-    async with connect(address, **given) as client:
+    async with connect(address.split(","), **given) as client:
         events = await client.subscribe(filter, **terms)
         typer.echo("subscribed", err=True)
         with contextlib.suppress(TimeoutError):

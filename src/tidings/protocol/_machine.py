@@ -34,6 +34,8 @@ class Machine(ABC):
         self.refused: Counter[str] = Counter()
         self.events_in = 0
         """How many events have come, in whatever frames."""
+        self.brokers: set[str] = set()
+        """The brokers of the network, as a client is told when it is admitted."""
         self._is_noted = sampler(sample)  # whether it is written down what happens to an event
         self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused

@@ -173,6 +173,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     A move that has not come to the new home within `move_ns` is called off; events that the old home has not
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
+    When its home has not been heard for `failover_ns`, the client goes on at another broker; 0: it waits for its home.
     Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge.
     """
 
@@ -188,6 +189,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     seen_grace_ns: int = 60 * SECOND
     move_ns: int = 10 * SECOND
     handover_ns: int = 1 * SECOND
+    failover_ns: int = 5 * SECOND
     may_be_moved: bool = True
 
     ack_many: int = 64

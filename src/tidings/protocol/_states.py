@@ -121,7 +121,17 @@ _GREETINGS: Final[frozenset[type]] = frozenset((wire.Hello, wire.Welcome))
 _ALWAYS: Final[frozenset[type]] = frozenset((wire.Pong, wire.Ack, wire.Credit, wire.Error)) | _GREETINGS
 ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
     ("broker", "broker"): _ALWAYS
-    | {wire.Ping, wire.Transfer, wire.LinkState, wire.Interest, wire.InterestPart, wire.Ask, wire.Done, wire.Ledger}
+    | {
+        wire.Ping,
+        wire.Transfer,
+        wire.LinkState,
+        wire.Interest,
+        wire.InterestPart,
+        wire.Ask,
+        wire.Done,
+        wire.Ledger,
+        wire.Rehomed,
+    }
     | {wire.TraceResult, wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
     ("broker", "client"): _ALWAYS
     | {

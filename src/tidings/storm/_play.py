@@ -239,6 +239,7 @@ class _Play:
             retry_least_ns=retry_ns,
             retry_most_ns=retry_ns,
             max_lifetime_ns=self._longest_ns(),
+            failover_ns=0,  # a scenario says where its clients are
             window=1_024,
         )
 

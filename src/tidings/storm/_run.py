@@ -38,6 +38,9 @@ __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
 
 MS: Final = 10**6
 SECOND: Final = 10**9
+_ELSEWHERE: Final = 0.5
+"""How often a subscriber that starts again does so at any broker. Not a publisher, nor one whose subscriptions end:
+where it was, what its new life does not ask for is known until the client is forgotten."""
 _LOOK_NS: Final = SECOND // 2
 _COVERED: Final = (
     "commits_refused",
@@ -47,14 +50,17 @@ _COVERED: Final = (
     "connections_timed_out",
     "dials_refused",
     "dials_unanswered",
+    "failed_over",
     "glued_frames",
     "groups_over_one",
     "half_open",
     "interest_parts",
     "outlasted",
     "paused",
+    "rehomed",
     "rewired",
     "split_frames",
+    "started_elsewhere",
     "turns_with_several_frames",
 )
 """What the storm has to try, counted; a test sees to it that it does."""
@@ -225,14 +231,20 @@ class Storm:
         client = next(client for client in self.plan.clients if client.name == name)
         process = self.network.processes[name]
         process.boot()
-        self._start_client(client, epoch=1 + process.life)
         now_ns = self.network.now_ns
-        for subscription in self._subscriptions:
-            if subscription.client == name and subscription.from_ns <= now_ns:
-                if subscription.until_ns is None or subscription.until_ns > now_ns:
-                    self._subscribe(subscription)
-                else:  # nobody knows whether the life before could still say so
-                    self._call(name, "unsubscribe", subscription.name)
+        wanted = [each for each in self._subscriptions if each.client == name]
+        begun = [each for each in wanted if each.from_ns <= now_ns]
+        ended = [each for each in begun if each.until_ns is not None and each.until_ns <= now_ns]
+        is_steady = not client.advertises and all(each.until_ns is None for each in wanted)
+        if is_steady and self.network.dice.happens(_ELSEWHERE):
+            self._homes[name] = self.network.dice.one_of(self.plan.brokers)
+            self.network.covered["started_elsewhere"] += 1
+        self._start_client(client, epoch=1 + process.life)
+        for subscription in begun:
+            if subscription in ended:  # nobody knows whether the life before could still say so
+                self._call(name, "unsubscribe", subscription.name)
+            else:
+                self._subscribe(subscription)
 
     def _start_client(self, client: ClientPlan, epoch: int) -> None:
         process = self.network.processes[client.name]
@@ -292,6 +304,7 @@ class Storm:
             seen_grace_ns=30 * SECOND,
             move_ns=6 * SECOND,
             handover_ns=800 * MS,
+            failover_ns=2 * SECOND,
             window=4 if self.plan.is_tight else 16,
         )
 
@@ -564,6 +577,8 @@ class Storm:
             self._sent.update(process.node.machine.sent)
             self.network.covered["commits_retried"] += process.node.commits.retried
             self.network.covered["interest_parts"] += process.node.machine.sent["InterestPart"]
+            self.network.covered["failed_over"] += process.node.machine.counts["failover"]
+            self.network.covered["rehomed"] += process.node.machine.counts["rehomed"]
 
 
 def _outcomes(history: History) -> dict[str, int]:

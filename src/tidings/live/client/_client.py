@@ -8,7 +8,8 @@
 - `publish` returns when the home broker has made the event durable and knows its way on; `offer` returns as soon as
   fewer than `max_in_flight` events wait for that, with a future of it.
 - A lost connection is opened again, ever more rarely; requests and events that were not confirmed are sent again, and
-  what the broker kept meanwhile comes. No subscription is given an event twice by one client.
+  what the broker kept meanwhile comes. No subscription is given an event twice by one client. When the broker stays
+  away, the client goes on at another one (`failover_s`).
 - An application that is slow to take events fills its subscription's buffer; at `max_held` the broker is told to send
   no more, and keeps them in the order of their deadlines.
 - Who leaves ends its subscriptions, unless it is `durable`: then the broker keeps events for it, for as long as it
@@ -52,7 +53,7 @@ class Tidings:
 
     def __init__(
         self,
-        address: Address,
+        addresses: list[Address],
         settings: ClientSettings,
         *,
         token: str | None,
@@ -63,7 +64,7 @@ class Tidings:
         connect_s: float,
     ) -> None:
         self.name = settings.name
-        self.address = address
+        self.addresses = addresses
         self._settings = settings
         self._token = token
         self._tls = tls
@@ -96,14 +97,14 @@ class Tidings:
         self._driver = Driver(self._node, Clock(), on_effect=self._on_effect, tls=lambda: self._tls)
         self._first = asyncio.get_running_loop().create_future()
         self._driver.start()
-        address = str(self.address)
-        self._driver.tell(self._node.want, address, address, self._server_name)
+        address, *others = map(str, self.addresses)
+        self._driver.tell(self._node.want, address, address, self._server_name, others=others)
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._first
         except TimeoutError:
             self._end()
-            why = self._trouble or f"{address} did not answer within {self._connect_s:g} s"
+            why = self._trouble or f"{' and '.join([address, *others])} did not answer within {self._connect_s:g} s"
             raise ConnectionLostError(why) from None
         except BaseException:
             self._end()
@@ -331,7 +332,8 @@ class Tidings:
         if effect.code:
             error = DeniedError(effect.code, effect.why)
             if self._first.done():
-                self._give_up(error)
+                if effect.target == self.home:  # others are no loss
+                    self._give_up(error)
             else:
                 self._first.set_exception(error)
 

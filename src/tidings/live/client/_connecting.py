@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ CONNECT_S: Final = 10.0
 
 
 def connect(
-    address: str,
+    address: str | Sequence[str],
     *,
     name: str | None = None,
     token: str | None = None,
@@ -30,17 +31,26 @@ def connect(
     window: int = 256,
     synchronised_clocks: bool = False,
     may_be_moved: bool = True,
+    failover_s: float | None = 5.0,
     connect_s: float = CONNECT_S,
 ) -> Tidings:
-    """A client of the broker at host:port, to be used with `async with`.
+    """A client of the broker at host:port, to be used with `async with`; of several, whichever answers first.
+
+    When its broker stays away for `failover_s`, the client goes on at another one of the network, with all that it has
+    subscribed to and everything that was not confirmed yet; what its broker has kept for it comes when that is back.
+    None: it waits for its broker.
 
     `authority` makes it TLS, `certificate` and `key` mutual; `server_name` is the name that the broker's certificate
     has to have, if it is not the host. `may_be_moved`: whether the network may ask it to make another broker its home.
     """
     try:
-        where = Address.parse(address)
+        places = [Address.parse(each) for each in ([address] if isinstance(address, str) else address)]
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+    if not places:
+        raise ConfigurationError("no address to connect to: give the host:port of at least one broker")
+    if failover_s is not None and failover_s <= 0:
+        raise ConfigurationError(f"failover_s is {failover_s:g}, but must be positive; None switches it off")
     if authority is None and certificate is not None:
         raise ConfigurationError("a certificate needs the authority that signed the broker's: give authority=... too")
     if durable and name is None:
@@ -52,6 +62,7 @@ def connect(
         max_unacknowledged=max_in_flight,
         synchronised_clocks=synchronised_clocks,
         may_be_moved=may_be_moved,
+        failover_ns=0 if failover_s is None else round(failover_s * 1e9),
     )
     context = None
     if authority is not None:
@@ -61,7 +72,7 @@ def connect(
             None if key is None else Path(key),
         )
     return Tidings(
-        where,
+        places,
         settings,
         token=token,
         tls=context,

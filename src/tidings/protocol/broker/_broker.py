@@ -14,6 +14,8 @@ events are not acknowledged, and publishers send them again.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, get_args
 
+import msgspec
+
 from tidings.protocol import wire
 from tidings.protocol._effects import Acknowledged, Effect, HandedOver, Heard
 from tidings.protocol._errors import PeerError
@@ -29,6 +31,7 @@ from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
+from tidings.protocol.broker._newcomers import Newcomers
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
 from tidings.protocol.links._peers import Peer
@@ -79,7 +82,7 @@ class Broker(Doorway):
         self._ledgers = Ledgers(
             settings,
             gossip=self.gossip,
-            neighbours=self.neighbours.get,
+            way_to=self._way_to,
             send=self._send,
             count=self._count,
             now_ns=lambda: self._now_ns,
@@ -119,6 +122,7 @@ class Broker(Doorway):
         self.registry = Registry(
             settings, gossip=self.gossip, accounts=self.accounts, journal=self._journal, deny=self._deny
         )
+        self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, tell=self._pass_on)
         self.departures = Departures(
             settings,
             gossip=self.gossip,
@@ -208,6 +212,7 @@ class Broker(Doorway):
         if not self.is_ready:
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
         self._alive_ns = self._now_ns
+        self.newcomers.learn()
         for connection in list(self._by_connection):
             self._on_connected(connection)
         for client in sorted(self.clients):
@@ -272,6 +277,7 @@ class Broker(Doorway):
         self.departures.on_change(self._now_ns)
         self.carrier.router.reroute(self._now_ns)
         self._ledgers.repeat()
+        self.newcomers.tell()
 
     def _on_rewired(self) -> None:
         self.relocating.rewire(self.settings.neighbours)
@@ -380,6 +386,7 @@ class Broker(Doorway):
                 if self.gossip.forget_old(self._now_ns):
                     self._reroute()
                 self.gossip.refresh(self._now_ns)
+                self.newcomers.tell()
                 self._agenda.set(task, self._now_ns + self.settings.refresh_ns)
             case ("ask",):
                 self.gossip.ask_again(self._now_ns)
@@ -523,6 +530,7 @@ class Broker(Doorway):
     def _follow_up(self) -> None:
         """What was asked for is asked for again in time; when all of it has come, everything is known."""
         self._ledgers.end()
+        self.newcomers.learn()
         ask_ns = self.gossip.next_ask_ns
         if ask_ns is not None:
             self._agenda.advance(("ask",), ask_ns)
@@ -562,7 +570,32 @@ class Broker(Doorway):
         if said.target == self.name:
             self.accounts.read(said)
         else:
-            self._ledgers.pass_on(said)
+            self._pass_on(said)
+
+    def _on_rehomed(self, source: Peer, said: wire.Rehomed) -> None:  # noqa: ARG002
+        if said.target != self.name:
+            self._pass_on(said)
+            return
+        client = self.clients.get(said.client)
+        if (
+            client is not None
+            and not client.is_up
+            and client.epoch < said.epoch
+            and self.gossip.interests.is_known(said.home)
+        ):
+            self.departures.rehomed(said, self._now_ns)
+            self._forget_client(client)
+
+    def _pass_on(self, said: wire.Ledger | wire.Rehomed) -> None:
+        """Something for another broker: on its way, as far as there is one."""
+        peer = self._way_to(said.target) if said.hops < self.settings.max_hops else None
+        if peer is not None:
+            self._send(peer, msgspec.structs.replace(said, hops=said.hops + 1))
+
+    def _way_to(self, broker: str) -> Peer | None:
+        path = self.gossip.links.path(self.name, broker)
+        peer = None if path is None else self.neighbours.get(path.next_hop)
+        return peer if peer is not None and peer.is_up else None
 
     def _on_relocation(self, source: Peer, said: RelocationMessage) -> None:
         self.relocating.on_message(source, said, self._now_ns)
@@ -582,6 +615,7 @@ class Broker(Doorway):
         self.registry.handle(source, said)
         if isinstance(said, wire.Subscribe):
             self.departures.returned(source.name, said.entry.name)
+            self.newcomers.subscribed(source.name, said.entry.name)
 
     def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
         self.refused[error.code] += 1
@@ -605,6 +639,7 @@ _HANDLERS: Final[dict[type, Any]] = {
     wire.Pong: Broker._on_pong,
     wire.Given: Broker._on_given,
     wire.Ledger: Broker._on_ledger,
+    wire.Rehomed: Broker._on_rehomed,
     wire.Error: Broker._on_error,
     wire.Subscribe: Broker._on_request,
     wire.Unsubscribe: Broker._on_request,

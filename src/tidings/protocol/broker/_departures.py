@@ -3,7 +3,8 @@
 Rules:
 
 - A client says that it has another home now (`MigrationUpdate`). It says so when all that it asked for is durable
-  there, so from that moment on this broker may forget it, whatever happens to anybody.
+  there, so from that moment on this broker may forget it, whatever happens to anybody. For a client that lives a new
+  life elsewhere, its home there says so (`_newcomers`).
 - What it wanted stays here under its new address. An event that still comes for it, because whoever accepted it had
   not learnt of the move, is sent after it; so is what was held for it.
 - The other brokers are told of its subscriptions here until all of them have been within reach for `timeout_ns`
@@ -31,7 +32,7 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Entry, MigrationUpdate, encode_plain
+from tidings.protocol.wire import Entry, MigrationUpdate, Rehomed, encode_plain
 
 __all__ = ["Departures"]
 
@@ -56,6 +57,8 @@ class _Departure(msgspec.Struct, array_like=True):
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Departure)
+_NO_REQUEST: Final = -1
+"""The number of a departure that the client has not asked for: whatever it asks for comes after it."""
 _ENTRY: Final = msgspec.msgpack.Decoder(tuple[str, Entry])
 
 
@@ -122,26 +125,33 @@ class Departures:
 
     def depart(self, source: Peer, said: MigrationUpdate, now_ns: int) -> None:
         """A client has another home: let it go, and send after it what was held for it."""
-        client = source.name
-        require_plain(said.home)
-        if said.home == self._settings.name:
-            raise PeerError("home", f"{client!r} cannot leave {said.home!r} for {said.home!r}")
+        self._send_off(source.name, source.epoch, said.number, said.home, now_ns)
+        self._journal.when_durable(("departed", source, said.number))
+
+    def rehomed(self, said: Rehomed, now_ns: int) -> None:
+        """A client lives a later life elsewhere, as its home there says."""
+        self._count("rehomed")
+        self._send_off(said.client, said.epoch, _NO_REQUEST, said.home, now_ns)
+
+    def _send_off(self, client: str, epoch: int, number: int, home: str, now_ns: int) -> None:
+        require_plain(home)
+        if home == self._settings.name:
+            raise PeerError("home", f"{client!r} cannot leave {home!r} for {home!r}")
         before = self._gone.get(client)
         entries = dict(self._gossip.local.of(client))
-        if before is not None and before.home == said.home and not entries:
-            before.epoch, before.number = source.epoch, said.number
+        if before is not None and before.home == home and not entries:
+            before.epoch, before.number = epoch, number
             self._store_head(before)
             gone = before
         else:
             if before is not None:
                 entries = before.entries | entries
                 self._withdraw(before)
-            gone = _Departure(client, source.epoch, said.number, said.home, now_ns, entries)
+            gone = _Departure(client, epoch, number, home, now_ns, entries)
             self._enter(gone)
             self._store(gone)
         self._carrier.hand_on(client, gone.owner, now_ns)
         self._registry.forget(client)
-        self._journal.when_durable(("departed", source, said.number))
         self._keep_bound()
         self.tidy(now_ns)
 

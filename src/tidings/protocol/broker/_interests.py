@@ -194,6 +194,8 @@ class Interests:
         self.changes = 0
         self.ended: list[tuple[str, str]] = []
         """Subscriptions that have ended, by broker and name, until somebody takes note of it."""
+        self.begun: list[tuple[str, str]] = []
+        """The same of those that are new."""
         self.lives = 0
         """How often one of the others was heard of in a life of which nobody had been."""
         self.records: Counter[int] = Counter()
@@ -351,6 +353,8 @@ class Interests:
         for entry in added:
             before = table.entries.get(entry.name)
             _recount(self.records, before, entry)
+            if before is None:
+                self.begun.append((origin, entry.name))
             if before is None or before.filter != entry.filter:
                 self._matcher.put((origin, entry.name), entry.filter)
             checksum += _checksum(entry) - (0 if before is None else _checksum(before))

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-import msgspec
-
 from tidings.protocol._addresses import is_address
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import SECOND, BrokerSettings
@@ -54,15 +52,20 @@ class _Page:
         self.told = 0  # how often it was told that this was all
 
     def count(self, name: str, matched: int, dropped: int) -> int:
-        """Count more for a subscription; how many rows that has added."""
-        self.changed[name] = None
+        """Count more for a subscription; how many rows that has added.
+
+        A drop that is taken back may have been counted before this subscription was known: nothing falls below 0.
+        """
         row = self.rows.get(name)
+        is_new = row is None
         if row is None:
-            self.rows[name] = [matched, dropped]
-            return 1
+            if dropped < 0:
+                return 0
+            row = self.rows[name] = [0, 0]
+        self.changed[name] = None
         row[0] += matched
-        row[1] += dropped
-        return 0
+        row[1] = max(row[1] + dropped, 0)
+        return int(is_new)
 
 
 _Key = tuple[str, int, str, int]
@@ -77,7 +80,7 @@ class Ledgers:
         settings: BrokerSettings,
         *,
         gossip: Gossip,
-        neighbours: Callable[[str], Peer | None],
+        way_to: Callable[[str], Peer | None],
         send: Callable[[Peer, Ledger], None],
         count: Callable[[str], None],
         now_ns: Callable[[], int],
@@ -87,9 +90,8 @@ class Ledgers:
         """The number that events which are accepted now carry."""
         self._name = settings.name
         self._kept_ns = settings.max_lifetime_ns
-        self._max_hops = settings.max_hops
         self._gossip = gossip
-        self._neighbours = neighbours
+        self._way_to = way_to
         self._send = send
         self._count = count
         self._now_ns = now_ns
@@ -235,14 +237,3 @@ class Ledgers:
             own = (self._name, self._epoch, self._number)
             self._send(peer, Ledger(home, life, *own, root, period, some, is_final))  # type: ignore[arg-type]
         return True
-
-    def pass_on(self, said: Ledger) -> None:
-        """A ledger for somebody else."""
-        peer = self._way_to(said.target) if said.hops < self._max_hops else None
-        if peer is not None:
-            self._send(peer, msgspec.structs.replace(said, hops=said.hops + 1))
-
-    def _way_to(self, home: str) -> Peer | None:
-        path = self._gossip.links.path(self._name, home)
-        peer = None if path is None else self._neighbours(path.next_hop)
-        return peer if peer is not None and peer.is_up else None

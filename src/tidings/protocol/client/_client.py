@@ -6,7 +6,7 @@
   the client's events in order; what comes is given to the application by `_receiving`.
 - `pause` takes the credit away: brokers keep what comes, within their bounds, until `resume`.
 - `move` goes to another home broker, and so does a `Move` of the home broker; nothing is lost by it (`_moving`). While
-  there are two, both may deliver.
+  there are two, both may deliver. When home stays away for `failover_ns`, the client moves by itself.
 """
 
 from collections.abc import Hashable, Mapping
@@ -59,6 +59,7 @@ class Client(Machine):
         self._publishing = Publishing(settings, send=self._send, emit=self._emit, retry_at=self._retry_at)
         self._moving = Mover(
             settings,
+            brokers=self.brokers,
             requests=self._requests,
             publishing=self._publishing,
             make_peer=self._make_peer,
@@ -240,6 +241,7 @@ class Client(Machine):
         self._acks.forget(peer)
         peer.step(PeerStep.DISCONNECTED)
         self._moving.check(self._now_ns)
+        self._fail_over()
 
     def _make_peer(self, name: str) -> Peer:
         return Peer(name, "broker", _unused_outbox(self.settings))
@@ -389,12 +391,23 @@ class Client(Machine):
                 self._requests.ask_again(self._now_ns)
             case ("move",):
                 self._moving.on_time(self._now_ns)
+            case ("failover",):
+                self._fail_over()
             case ("order", name):
                 self._receiving.restore_order(str(name), self._now_ns)
             case ("answer",):
                 pass  # every step ends with it
             case ("seen",):
                 self._receiving.forget_old(self._now_ns)
+
+    def _fail_over(self) -> None:
+        """Is home away, and for how long?"""
+        was_there = self._moving.state is MoveState.AT_HOME
+        again_ns = self._moving.fail_over(self._now_ns)
+        if was_there and self._moving.state is not MoveState.AT_HOME:
+            self.counts["failover"] += 1
+        if again_ns is not None:
+            self._agenda.set(("failover",), again_ns)
 
     def _listen(self, peer: Peer | None) -> None:
         """Is the broker still there? If not, greet it until it answers."""
@@ -404,6 +417,7 @@ class Client(Machine):
         if peer.is_up and self._now_ns - peer.heard_ns >= self.settings.silence_ns:
             peer.step(PeerStep.SILENT)
             self._moving.check(self._now_ns)
+            self._fail_over()
         if peer.is_up:
             self._agenda.set(task, peer.heard_ns + self.settings.silence_ns)
         else:

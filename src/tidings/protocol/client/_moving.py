@@ -9,12 +9,16 @@ The client is the coordinator, and makes before it breaks:
 3. *at home* again, at the new broker. The old one is told by a `MigrationUpdate`, again and again until it says
    `MigrationComplete`: it has forgotten the client, durably, and sends after it what it held and what still comes.
 
+A home that is not there needs not be asked: a client whose home does not come back moves in the same way (`fail_over`),
+to one broker after the other until one has taken it in. Home is told when it is there again, and sends what it kept.
+
 Step 3 is the commit, and the client's alone: before it, whatever goes wrong, the move is called off and the client
 stays where it is; after it nothing can go wrong but that it takes longer. A broker that a move was called off to is
 told in the same way where the client is at home. So in the end it is at exactly one place.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
+from zlib import crc32
 
 from tidings.protocol import wire
 from tidings.protocol._addresses import require_plain
@@ -49,6 +53,7 @@ class Mover:
         self,
         settings: ClientSettings,
         *,
+        brokers: Set[str],
         requests: Requests,
         publishing: Publishing,
         make_peer: Callable[[str], Peer],
@@ -70,6 +75,9 @@ class Mover:
         self._let_go = let_go
         self._leaving: dict[str, _Leaving] = {}
         self._since_ns = self._paused_ns = 0
+        self._patience_ns = settings.move_ns
+        self._brokers = brokers
+        self._failovers = 0
 
     @property
     def leaving(self) -> int:
@@ -102,8 +110,26 @@ class Mover:
             self._emit(Connect(before.name))
             self._leave(before, None, now_ns)
 
-    def ask(self, broker: str, now_ns: int) -> None:
-        """Begin to move; RequestError if that is not possible now."""
+    def fail_over(self, now_ns: int) -> int | None:
+        """Go on elsewhere if home stays away; when to ask again, None when home is there.
+
+        Clients of one broker go to different ones, so that none has to take them all in.
+        """
+        home, wait_ns = self.home, self._settings.failover_ns
+        if not wait_ns or home is None or home.is_up:
+            return None
+        if now_ns < home.heard_ns + wait_ns:
+            return home.heard_ns + wait_ns
+        self.on_time(now_ns)  # one that has not taken the client in by now is given up
+        others = sorted(self._brokers - {home.name} - self._leaving.keys())
+        if others and self.state is MoveState.AT_HOME and len(self._leaving) < self._settings.max_leaving:
+            turn = crc32(self._settings.name.encode()) + self._failovers
+            self._failovers += 1
+            self.ask(others[turn % len(others)], now_ns, patience_ns=wait_ns)
+        return now_ns + wait_ns
+
+    def ask(self, broker: str, now_ns: int, *, patience_ns: int | None = None) -> None:
+        """Begin to move, and give up after so long; RequestError if that is not possible now."""
         home = self.home
         if home is None or self.state is not MoveState.AT_HOME or len(self._leaving) >= self._settings.max_leaving:
             code = "nowhere" if home is None else "moving" if self.target is not None else "leaving"
@@ -116,11 +142,12 @@ class Mover:
             return
         self._step(MoveStep.ASKED)
         self._since_ns = now_ns
+        self._patience_ns = self._settings.move_ns if patience_ns is None else patience_ns
         before = self._leaving.get(broker)
         self.target = self._make_peer(broker) if before is None else before.peer
         if before is None:
             self._emit(Connect(broker))
-        self._move_at(now_ns + self._settings.move_ns)
+        self._move_at(now_ns + self._patience_ns)
         self.check(now_ns)
 
     def greeted(self, peer: Peer, now_ns: int, *, is_new: bool) -> None:
@@ -151,7 +178,7 @@ class Mover:
         """The timer has come: go on, call off, or say again what was not answered."""
         self.check(now_ns)
         if self.state is MoveState.JOINING:
-            self._call_off_at(self._since_ns + self._settings.move_ns, now_ns)
+            self._call_off_at(self._since_ns + self._patience_ns, now_ns)
         elif self.state is MoveState.PAUSED:
             self._call_off_at(self._paused_ns + self._settings.handover_ns, now_ns)
         for leaving in self._leaving.values():

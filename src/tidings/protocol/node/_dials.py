@@ -3,9 +3,11 @@
 A target waits to be dialled, is being dialled, or is connected; it stays wanted until somebody says otherwise. The wait
 before each further try is twice as long as the one before, up to MOST_NS, and never in step with others. A connection
 that was lost again within STEADY_NS does not shorten it.
+
+Whoever has several addresses is whoever answers first at one of them: they are tried in turn, until one has answered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 __all__ = ["LEAST_NS", "MOST_NS", "STEADY_NS", "Dials", "Target"]
@@ -18,11 +20,12 @@ STEADY_NS: Final = 5_000_000_000
 class Target:
     """Somebody to be connected with; the driver knows what `address` means."""
 
-    __slots__ = ("address", "connection", "name", "server_name", "since_ns", "trouble", "wait_ns")
+    __slots__ = ("address", "connection", "name", "others", "server_name", "since_ns", "trouble", "wait_ns")
 
-    def __init__(self, name: str, address: str, server_name: str | None) -> None:
+    def __init__(self, name: str, address: str, server_name: str | None, others: Sequence[str] = ()) -> None:
         self.name = name
         self.address = address
+        self.others = list(others)  # where to try next
         self.server_name = server_name
         self.connection: str | None = None  # that is being opened, or is open
         self.since_ns: int | None = None  # when it was connected, if it is
@@ -37,11 +40,11 @@ class Dials:
         self.targets: dict[str, Target] = {}
         self._chance = chance
 
-    def want(self, name: str, address: str, server_name: str | None) -> bool:
+    def want(self, name: str, address: str, server_name: str | None, others: Sequence[str] = ()) -> bool:
         """Have a connection with somebody, and another whenever it is lost; whether that is new."""
         if name in self.targets:
             return False
-        self.targets[name] = Target(name, address, server_name)
+        self.targets[name] = Target(name, address, server_name, others)
         return True
 
     def rename(self, target: Target, name: str) -> None:
@@ -57,11 +60,15 @@ class Dials:
     def connected(self, target: Target, now_ns: int) -> None:
         """It was admitted."""
         target.since_ns, target.trouble = now_ns, ""
+        target.others.clear()
 
     def ended(self, target: Target, now_ns: int) -> int:
         """It is gone, or could not be opened: when to try again."""
         if target.since_ns is not None and now_ns - target.since_ns >= STEADY_NS:
             target.wait_ns = LEAST_NS
+        if target.others:
+            target.others.append(target.address)
+            target.address = target.others.pop(0)
         target.connection = target.since_ns = None
         wait_ns, target.wait_ns = target.wait_ns, min(2 * target.wait_ns, MOST_NS)
         return now_ns + round(wait_ns * (0.5 + 0.5 * self._chance()))

@@ -16,7 +16,7 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
 - **Draining.** A node that drains dials nobody, and its machine takes no more events.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal
 
@@ -236,9 +236,12 @@ class Node:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def want(self, name: str, address: str, server_name: str | None, now_ns: int) -> list[NodeEffect]:
-        """Have a connection with somebody from now on."""
-        self._want(name, address, server_name, now_ns)
+    def want(
+        self, name: str, address: str, server_name: str | None, now_ns: int, *, others: Sequence[str] = ()
+    ) -> list[NodeEffect]:
+        """Have a connection with somebody from now on; with `others`, with whoever answers first at one of all these
+        addresses."""
+        self._want(name, address, server_name, now_ns, others)
         return self._finish(now_ns)
 
     def unwant(self, name: str, now_ns: int) -> list[NodeEffect]:
@@ -409,6 +412,8 @@ class Node:
         except msgspec.MsgspecError as error:
             raise DeniedError("malformed", f"{session.address} does not say which broker it is: {error}") from None
         self.addresses |= directory.addresses
+        self.machine.brokers.clear()
+        self.machine.brokers.update(directory.addresses)
         return directory.name
 
     def _denied(self, session: _Session, error: DeniedError) -> None:
@@ -481,8 +486,8 @@ class Node:
         self._agenda.set(("grace", name), now_ns + GRACE_NS)
         return session
 
-    def _want(self, name: str, address: str, server_name: str | None, now_ns: int) -> None:
-        if self.dials.want(name, address, server_name):
+    def _want(self, name: str, address: str, server_name: str | None, now_ns: int, others: Sequence[str] = ()) -> None:
+        if self.dials.want(name, address, server_name, others):
             self._agenda.set(("dial", name), now_ns)
 
     def _unwant(self, name: str) -> Target | None:

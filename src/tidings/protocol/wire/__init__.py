@@ -119,6 +119,7 @@ __all__ = [
     "Publication",
     "Publish",
     "Registration",
+    "Rehomed",
     "RelocationAnswer",
     "RelocationRequest",
     "Request",
@@ -472,6 +473,19 @@ class Ledger(WireMessage, frozen=True, tag=27):
     hops: Annotated[int, Meta(ge=0, le=255)] = 0
 
 
+class Rehomed(WireMessage, frozen=True, tag=29):
+    """A client that is known at `target` is at home at `home` in the life `epoch`, with all that it wanted there.
+
+    It is passed on towards its target, and may be lost.
+    """
+
+    target: Name
+    client: Name
+    epoch: Count
+    home: Name
+    hops: Annotated[int, Meta(ge=0, le=255)] = 0
+
+
 Message = (
     Hello
     | Welcome
@@ -493,6 +507,7 @@ Message = (
     | Pong
     | Given
     | Ledger
+    | Rehomed
     | Move
     | MigrationUpdate
     | MigrationComplete

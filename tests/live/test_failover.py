@@ -1,0 +1,88 @@
+"""Real broker processes die, and their clients go on at others."""
+
+import asyncio
+import contextlib
+import os
+import signal
+
+import pytest
+from tests.live.conftest import Place, all_up, free_ports, run, until
+from tests.live.test_processes import pid_of
+
+from tidings.errors import ConfigurationError
+from tidings.live import Delivery, connect
+
+MESH = ("a-b", "b-c", "a-c")
+
+
+def test_of_several_addresses_whichever_answers_first(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a")
+        place.start("up", str(network.path))
+        await all_up(network)
+        (nobody,) = free_ports(1)
+        async with connect([f"127.0.0.1:{nobody}", place.address("a")], name="p") as p:
+            await p.publish({"n": 1})
+            assert p.home == "a"
+
+    run(work(), within_s=120.0)
+
+
+def test_no_address_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        connect([])
+    with pytest.raises(ConfigurationError, match="must be positive"):
+        connect("127.0.0.1:7001", failover_s=0.0)
+
+
+def test_clients_go_on_elsewhere_and_miss_nothing(place: Place) -> None:
+    """The homes of a publisher and of a subscriber are killed one after the other, under load, and come back."""
+
+    async def work() -> None:
+        network = place.write("a", "b", "c", links=MESH)
+        place.start("up", str(network.path))
+        await all_up(network)
+        got: list[Delivery] = []
+        accepted: set[int] = set()
+        options = {"durable": True, "failover_s": 0.5}
+        async with (
+            connect(place.address("a"), name="p", **options) as p,
+            connect(place.address("c"), name="s", **options) as s,
+        ):
+            await s.subscribe("n >= 0", name="all", callback=got.append)
+            while not got:  # until a knows of the subscription
+                await p.publish({"n": 0})
+            is_over = asyncio.Event()
+
+            async def publish() -> None:
+                offered = {}
+                n = 1
+                while not is_over.is_set():
+                    offered[n] = await p.offer({"n": n}, lifetime_s=300.0)
+                    n += 1
+                    await asyncio.sleep(0.01)
+                for n, each in offered.items():
+                    await each
+                    accepted.add(n)
+
+            publishing = asyncio.create_task(publish())
+            for client in (p, s):
+                home = client.home
+                assert home is not None
+                pid = pid_of(place, home)
+                for _ in range(2_000):  # whoever starts it again is killed too, until the client has gone
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid_of(place, home), signal.SIGKILL)
+                    if client.home != home:
+                        break
+                    await asyncio.sleep(0.02)
+                assert client.home != home
+                await until(lambda home=home, pid=pid: pid_of(place, home) != pid)
+                await all_up(network)
+            is_over.set()
+            await publishing
+            await until(lambda: accepted <= {each.attributes["n"] for each in got})
+        numbers = [each.attributes["n"] for each in got if each.attributes["n"]]
+        assert len(numbers) == len(set(numbers))
+
+    run(work(), within_s=200.0)
