@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, until
+from tests.live.conftest import Place, all_up, free_ports, run, running, until
 from tests.live.test_processes import pid_of
 
 from tidings.errors import ConfigurationError
@@ -86,3 +87,26 @@ def test_clients_go_on_elsewhere_and_miss_nothing(place: Place) -> None:
         assert len(numbers) == len(set(numbers))
 
     run(work(), within_s=200.0)
+
+
+def test_a_clock_that_was_set_back_keeps_no_client_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A life is later than the one before because its broker says so, and not by the clock of its machine."""
+
+    async def work() -> None:
+        network = place.write("a")
+        got: list[Delivery] = []
+        async with running(network):
+            with monkeypatch.context() as patched:
+                now_ns = time.time_ns()
+                patched.setattr("tidings.live.client._connecting.time.time_ns", lambda: now_ns + 3_600 * 10**9)
+                async with connect(place.address("a"), name="s", durable=True) as s:
+                    await s.subscribe("n >= 0", name="all")
+            async with connect(place.address("a"), name="p") as p:
+                await p.publish({"n": 1})
+            async with connect(place.address("a"), name="s", durable=True) as s:
+                await s.subscribe("n >= 0", name="all", callback=got.append)
+                await until(lambda: len(got) == 1)
+                await s.publish({"n": 2})
+                await until(lambda: len(got) == 2)
+
+    run(work(), within_s=60.0)

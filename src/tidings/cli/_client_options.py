@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["Address", "Authority", "Certificate", "ClientName", "Key", "ServerName", "TokenFile", "connection_options"]
+__all__ = [
+    "Address",
+    "Addresses",
+    "Authority",
+    "Certificate",
+    "ClientName",
+    "Key",
+    "ServerName",
+    "TokenFile",
+    "connection_options",
+]
 
 TOKEN_VARIABLE = "TIDINGS_TOKEN"
 

@@ -155,6 +155,15 @@ class Machine(ABC):
         self._on_synced(token)
         return self._finish()
 
+    def last_life(self, client: str) -> int:  # noqa: ARG002
+        """The latest life of a client that is known of; -1: of none."""
+        return -1
+
+    def told(self, brokers: Iterable[str], last_life: int) -> None:  # noqa: ARG002
+        """A broker has admitted this client: there are these brokers, and its last life there was this one."""
+        self.brokers.clear()
+        self.brokers.update(brokers)
+
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow: how large it is, and how large it may become."""

@@ -108,7 +108,7 @@ class Network(World):
             tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN)),
         )
         node = self._node(broker, Preamble("broker", name, BROKER_TOKEN), admission=admission, found=found)
-        node.directory = msgspec.msgpack.encode(Directory(name, {each: each for each in brokers}))
+        node.directory = Directory(name, {each: each for each in brokers})
         process.start(node)
         for other in sorted(neighbours):
             if other > name:

@@ -376,7 +376,7 @@ class Storm:
             lifetime_ns=plan.lifetime_ns,
             waits=waits,
         )
-        id = (plan.publisher, machine.settings.epoch, sequence)
+        id = (plan.publisher, machine.epoch, sequence)
         known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, payload)
         known.attributes = plan.attributes
         self.history.published[id] = known
@@ -523,7 +523,7 @@ class Storm:
         if effect.kind == "publish":
             machine = None if process.node is None else process.node.machine
             assert isinstance(machine, Client)
-            self.history.published[process.name, machine.settings.epoch, int(effect.name)].confirmed_ns = now_ns
+            self.history.published[process.name, machine.epoch, int(effect.name)].confirmed_ns = now_ns
         elif effect.kind == "subscribe":
             known = self.history.subscribed[process.name, effect.name]
             if known.confirmed_ns is None:

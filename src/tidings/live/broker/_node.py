@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from tidings.errors import TidingsError
 from tidings.live._errors import BrokenError, StoreError
 from tidings.live.broker._warming import warming
@@ -283,10 +281,10 @@ class BrokerNode:
         self.driver.call(self.machine.rewire, neighbours, self.network.links)
         self._dial_all()
 
-    def _known(self) -> bytes:
+    def _known(self) -> Directory:
         """What clients are told of the network."""
         addresses = {name: str(broker.reached_at) for name, broker in self.network.brokers.items()}
-        return msgspec.msgpack.encode(Directory(self.name, addresses))
+        return Directory(self.name, addresses)
 
     # -- what happens --------------------------------------------------------------------------------------------
 

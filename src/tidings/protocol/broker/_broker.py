@@ -321,6 +321,11 @@ class Broker(Doorway):
 
     # -- connections ---------------------------------------------------------------------------------------------
 
+    def last_life(self, client: str) -> int:
+        """The latest life of a client that is known of; -1: of none."""
+        peer = self.clients.get(client)
+        return max(-1 if peer is None else peer.epoch, self.departures.last_life(client))
+
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
         self._lose(peer, PeerStep.DISCONNECTED)

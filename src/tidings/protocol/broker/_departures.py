@@ -92,6 +92,11 @@ class Departures:
     def __contains__(self, client: str) -> bool:
         return client in self._gone
 
+    def last_life(self, client: str) -> int:
+        """The life in which a client has left; -1 if it has not."""
+        gone = self._gone.get(client)
+        return -1 if gone is None else gone.epoch
+
     def begin(self, now_ns: int) -> None:
         """A new life: whoever was within reach in the last one has to be heard of again."""
         self._apart_ns = now_ns

@@ -9,7 +9,7 @@
   there are two, both may deliver. When home stays away for `failover_ns`, the client moves by itself.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from tidings.ordering import Policy, Stamper
@@ -42,6 +42,9 @@ class Client(Machine):
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
+        self.epoch = settings.epoch
+        """Which life this is: later than any that its broker knows of, whatever the clocks say."""
+        self._is_known = False  # by its epoch
         self._is_paused = False
         self._stamper = Stamper(record=0)
         self._receiving = Receiving(
@@ -173,6 +176,12 @@ class Client(Machine):
         """Take events again."""
         return self._tell_credit(paused=False, now_ns=now_ns)
 
+    def told(self, brokers: Iterable[str], last_life: int) -> None:
+        """A broker has admitted this client. A clock that was set back does not make this life one that is over."""
+        super().told(brokers, last_life)
+        if not self._is_known and last_life >= self.epoch:
+            self.epoch = self._publishing.epoch = last_life + 1
+
     def leave(self, now_ns: int) -> list[Effect]:
         """The application is about to go: whatever it has got is acknowledged, so that nobody keeps it for later."""
         self._now_ns = now_ns
@@ -219,10 +228,10 @@ class Client(Machine):
             self._agenda.set(("greet", connection), self._now_ns + self.settings.greet_ns)
 
     def _hello(self) -> wire.Hello:
-        return wire.Hello(wire.VERSION, self.name, "client", self.settings.epoch, self._credit(), self._now_ns)
+        return wire.Hello(wire.VERSION, self.name, "client", self.epoch, self._credit(), self._now_ns)
 
     def _welcome(self, said: wire.Hello) -> wire.Welcome:
-        own = (wire.VERSION, self.name, "client", self.settings.epoch, self._credit())
+        own = (wire.VERSION, self.name, "client", self.epoch, self._credit())
         return wire.Welcome(*own, self._now_ns, said.clock_ns)
 
     def _credit(self) -> int:
@@ -343,6 +352,7 @@ class Client(Machine):
         if said.epoch < peer.epoch:
             return
         was_up = peer.is_up
+        self._is_known = True
         peer.connection = connection
         peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer

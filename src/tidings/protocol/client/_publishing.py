@@ -61,6 +61,7 @@ class Publishing:
         emit: Callable[[Effect], None],
         retry_at: Callable[[int], None],
     ) -> None:
+        self.epoch = settings.epoch
         self._settings = settings
         self._send = send
         self._emit = emit
@@ -149,7 +150,7 @@ class Publishing:
     def on_ack(self, source: Peer, said: wire.Ack, home: Peer | None, now_ns: int) -> None:
         """A broker has taken events on, or had before: whichever, it has room for as many as it says."""
         source.outbox.credit = said.credit
-        if said.session == self._settings.epoch:
+        if said.session == self.epoch:
             for first, last in said.numbers:
                 for number in within(self._under_way, first, last):
                     publication = self._under_way.pop(number)
@@ -201,4 +202,4 @@ class Publishing:
             for publication in run
         )
         is_again = any(publication.sent_to != (home.name, home.epoch) for publication in run)
-        self._send(home, wire.Publish(self._settings.epoch, run[0].number, floor, events, now_ns, is_again))
+        self._send(home, wire.Publish(self.epoch, run[0].number, floor, events, now_ns, is_again))

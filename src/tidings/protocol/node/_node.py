@@ -57,10 +57,12 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
-    """What a broker tells a client that it admits: its own name, and where the brokers of the network are reached."""
+    """What a broker tells a client that it admits: its own name, and where the brokers of the network are reached; and
+    the latest life of that client that it knows of (-1: of none)."""
 
     name: str
     addresses: dict[str, str]
+    last_life: int = -1
 
 
 class _State(Enum):
@@ -154,7 +156,7 @@ class Node:
         self.commits = Commits()
         self.dials = Dials(chance)
         self.admission = admission
-        self.directory = b""
+        self.directory = Directory("", {})
         """What clients are told when they are admitted."""
         self.addresses: dict[str, str] = {}
         """Where brokers are reached, as brokers have told."""
@@ -375,11 +377,15 @@ class Node:
         """Who has come in."""
         admission.require(said, session.certified)
         if said.kind not in ("broker", "client"):
-            answer = Answer(detail=self.directory) if said.kind == "directory" else self._answer(said)
+            is_directory = said.kind == "directory"
+            answer = Answer(detail=msgspec.msgpack.encode(self.directory)) if is_directory else self._answer(said)
             self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
             self._shut(session, "answered", at_once=False)
             return
-        detail = b"" if said.kind == "broker" else self.directory
+        detail = b""
+        if said.kind == "client":
+            last_life = self.machine.last_life(said.name)
+            detail = msgspec.msgpack.encode(msgspec.structs.replace(self.directory, last_life=last_life))
         self._put(session, msgspec.msgpack.encode(Answer(detail=detail)), is_answer=True)
         rights = admission.rights_of(said.name) if said.kind == "client" else None
         if said.kind == "client" and self._limits.rate_per_s is not None:
@@ -412,8 +418,8 @@ class Node:
         except msgspec.MsgspecError as error:
             raise DeniedError("malformed", f"{session.address} does not say which broker it is: {error}") from None
         self.addresses |= directory.addresses
-        self.machine.brokers.clear()
-        self.machine.brokers.update(directory.addresses)
+        if session.target is not None:
+            self.machine.told(directory.addresses, directory.last_life)
         return directory.name
 
     def _denied(self, session: _Session, error: DeniedError) -> None:
