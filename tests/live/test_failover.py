@@ -5,13 +5,15 @@ import contextlib
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 from tests.live.conftest import Place, all_up, free_ports, run, running, until
 from tests.live.test_processes import pid_of
 
-from tidings.errors import ConfigurationError
-from tidings.live import Delivery, connect
+from tidings.errors import ConfigurationError, InputError
+from tidings.live import Delivery, DeniedError, connect
+from tidings.live.operations._asking import ask_network
 
 MESH = ("a-b", "b-c", "a-c")
 
@@ -87,6 +89,36 @@ def test_clients_go_on_elsewhere_and_miss_nothing(place: Place) -> None:
         assert len(numbers) == len(set(numbers))
 
     run(work(), within_s=200.0)
+
+
+def test_what_waits_for_a_broker_is_shown_or_refused(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        got: list[Delivery] = []
+        async with running(network, "a"), connect(place.address("a"), name="p") as p:
+            async with running(network, "b"), connect(place.address("b"), name="s", durable=True) as s:
+                await s.subscribe("n >= 0", name="all", callback=got.append)
+                while not got:  # until a knows of the subscription
+                    await p.publish({"n": 0}, require="reachable")
+            for n in range(1, 6):
+                await p.publish({"n": n}, payload=bytes(1_000))
+
+            async def parked() -> dict[str, Any]:
+                found = await ask_network(network)
+                return dict(next(broker for broker in found if broker["name"] == "a")["parked"])
+
+            async with asyncio.timeout(30.0):
+                while not (seen := await parked()):
+                    await asyncio.sleep(0.05)
+            assert seen["b"]["events"] >= 5  # the last of those before may not have been acknowledged
+            assert seen["b"]["bytes"] > 5_000
+            with pytest.raises(DeniedError, match="out of reach: b") as refused:
+                await p.publish({"n": 6}, require="reachable")
+            assert refused.value.code == "unreachable"
+            with pytest.raises(InputError, match="require"):
+                await p.publish({"n": 6}, require="everything")  # type: ignore[arg-type]
+
+    run(work(), within_s=120.0)
 
 
 def test_a_clock_that_was_set_back_keeps_no_client_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,10 @@ def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]
             console.print(Text(f"the store of {broker['name']} is full: no event is acknowledged until there is room"))
     console.print()
     console.print(_brokers(brokers))
+    for broker in brokers:
+        for home, each in broker.get("parked", {}).items():
+            size = f"{_count(each['events'], 'event')}, {each['bytes'] / 1e6:,.1f} MB, oldest {each['oldest_s']:,.0f} s"
+            console.print(Text(f"{broker['name']} keeps for {home}, which is out of reach: {size}"))
     lacking = {name: each for name, each in subscribers.items() if _lacks(each)}
     if lacking:
         console.print("\nNot reached, or not on time in the last minute:")

@@ -141,7 +141,7 @@ def broker(wire: Wire, name: str, *neighbours: str, tokens: tuple[Token, ...] = 
         admission=admission,
         answer=lambda said: Answer(detail=said.detail),
     )
-    node.directory = msgspec.msgpack.encode(Directory(name, {each: each for each in graph}))
+    node.directory = Directory(name, {each: each for each in graph})
     return wire.add(name, node)
 
 

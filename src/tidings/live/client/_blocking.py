@@ -81,16 +81,15 @@ class BlockingTidings:
         """Promise that the events published here satisfy a filter."""
         self._do(self._inner.advertise(filter, name=name))
 
-    def publish(self, attributes: Attributes, *, payload: bytes = b"", lifetime_s: float | None = None) -> int:
-        """Publish an event and wait until the broker has it, durably; its sequence number."""
-        return self._do(self._inner.publish(attributes, payload=payload, lifetime_s=lifetime_s))
+    def publish(self, attributes: Attributes, **terms: Any) -> int:
+        """Publish an event and wait until the broker has it, durably; its sequence number; `terms` as in
+        `Tidings.publish`."""
+        return self._do(self._inner.publish(attributes, **terms))
 
-    def offer(
-        self, attributes: Attributes, *, payload: bytes = b"", lifetime_s: float | None = None
-    ) -> "concurrent.futures.Future[int]":
+    def offer(self, attributes: Attributes, **terms: Any) -> "concurrent.futures.Future[int]":
         """Publish without waiting for the broker; a future of what `publish` waits for."""
         outcome: concurrent.futures.Future[int] = concurrent.futures.Future()
-        inner = self._do(self._inner.offer(attributes, payload=payload, lifetime_s=lifetime_s))
+        inner = self._do(self._inner.offer(attributes, **terms))
         self._loop.call_soon_threadsafe(inner.add_done_callback, lambda done: _copy(done, outcome))
         return outcome
 

@@ -190,17 +190,35 @@ class Tidings:
         self._has_advertised = True
         await self._ask("advertise", name, self._machine.advertise, filter)
 
-    async def publish(self, attributes: Attributes, *, payload: bytes = b"", lifetime_s: float | None = None) -> int:
-        """Publish an event and wait until the broker has it, durably; its sequence number."""
-        return await (await self.offer(attributes, payload=payload, lifetime_s=lifetime_s))
+    async def publish(
+        self,
+        attributes: Attributes,
+        *,
+        payload: bytes = b"",
+        lifetime_s: float | None = None,
+        require: Literal["reachable"] | None = None,
+    ) -> int:
+        """Publish an event and wait until the broker has it, durably; its sequence number.
+
+        What is for somebody whose broker is out of reach waits on disk until it is back, or the event has expired; with
+        `require="reachable"` such an event is refused (DeniedError, code "unreachable").
+        """
+        return await (await self.offer(attributes, payload=payload, lifetime_s=lifetime_s, require=require))
 
     async def offer(
-        self, attributes: Attributes, *, payload: bytes = b"", lifetime_s: float | None = None
+        self,
+        attributes: Attributes,
+        *,
+        payload: bytes = b"",
+        lifetime_s: float | None = None,
+        require: Literal["reachable"] | None = None,
     ) -> "asyncio.Future[int]":
         """Publish an event as soon as fewer than `max_in_flight` are; a future of what `publish` waits for.
 
         Without an advertisement, everything is advertised first.
         """
+        if require not in (None, "reachable"):
+            raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
         if not self._has_advertised:
             await self.advertise(_EVERYTHING)
         while len(self._in_flight) >= self._max_in_flight:
@@ -212,7 +230,12 @@ class Tidings:
         lifetime_ns = None if lifetime_s is None else round(lifetime_s * _SECOND_NS)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         sequence: int = self._driver.call(
-            self._machine.publish, attributes, payload=payload, lifetime_ns=lifetime_ns, waits=True
+            self._machine.publish,
+            attributes,
+            payload=payload,
+            lifetime_ns=lifetime_ns,
+            must_reach=require == "reachable",
+            waits=True,
         )
         self._in_flight[str(sequence)] = future
         if not self._is_sending:

@@ -79,6 +79,10 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         "subscriptions": sum(len(machine.gossip.local.of(name)) for name in machine.clients),
         "subscriptions_elsewhere": len(machine.gossip.interests),
         "stored": len(machine.carrier.holdings),
+        "parked": {
+            home: {"events": each.events, "bytes": each.size_bytes, "oldest_s": round(each.oldest_ns * 1e-9, 3)}
+            for home, each in machine.parked().items()
+        },
         "seen": len(machine.carrier.memory),
         "sent": dict(machine.sent),
         "transfers": sent,

@@ -33,6 +33,7 @@ from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._newcomers import Newcomers
 from tidings.protocol.broker._registry import Registry
+from tidings.protocol.broker._router import Parked
 from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
@@ -320,6 +321,10 @@ class Broker(Doorway):
                 self._send(peer, wire.MigrationComplete(number))
 
     # -- connections ---------------------------------------------------------------------------------------------
+
+    def parked(self) -> dict[str, Parked]:
+        """By broker that is out of reach: the events that wait here until it is back."""
+        return self.carrier.router.parked(self._now_ns)
 
     def last_life(self, client: str) -> int:
         """The latest life of a client that is known of; -1: of none."""

@@ -9,10 +9,12 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
+from tidings.protocol._addresses import broker_of
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._registry import Registry
@@ -117,6 +119,8 @@ class Entrance:
                 if is_checked:
                     self._check(source, attributes)
                 course = find(attributes, lifetime_ns)
+                if event.must_reach:
+                    self._require_reach(course)
             except (EventError, PeerError) as error:
                 self._refuse(source, event, number, error)
                 continue
@@ -175,6 +179,12 @@ class Entrance:
             raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
         if self._registry.checks(name):
             self._registry.require_advertised(name, attributes)
+
+    def _require_reach(self, course: Course) -> None:
+        """PeerError if an event of this course would have to wait for a broker."""
+        away = sorted({broker_of(target) for target in course.targets if not self._carrier.router.reaches(target)})
+        if away:
+            raise PeerError("unreachable", f"out of reach: {', '.join(away)}; without `require` the event waits for it")
 
     def _refuse(self, source: Peer, event: wire.Publication, number: int, error: EventError | PeerError) -> None:
         code = error.code if isinstance(error, PeerError) else "content"

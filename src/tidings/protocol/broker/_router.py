@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
@@ -20,7 +21,15 @@ from tidings.protocol.broker._link_state import LinkStateMap, Path
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Parcel
 
-__all__ = ["Router"]
+__all__ = ["Parked", "Router"]
+
+
+class Parked(NamedTuple):
+    """What waits for a broker that is out of reach."""
+
+    events: int
+    size_bytes: int
+    oldest_ns: int
 
 
 class Router:
@@ -74,6 +83,25 @@ class Router:
             held.parcels.update(dict.fromkeys(paths, parcel))
             self._dispatch.offer(parcel, now_ns)
         self._holdings.settle(held)
+
+    def reaches(self, target: str) -> bool:
+        """Whether there is a way to a target now."""
+        home = broker_of(target)
+        return home == self._name or self._links.path(self._name, home) is not None
+
+    def parked(self, now_ns: int) -> dict[str, Parked]:
+        """By broker that is out of reach: what waits for it here. Nothing is looked at while all are within reach."""
+        if self._links.is_whole():
+            return {}
+        found: dict[str, list[int]] = {}
+        for held in self._holdings.held.values():
+            targets = held.targets if held.is_alone else held.course.targets
+            for home in {broker_of(target) for target in targets if not self.reaches(target)}:
+                row = found.setdefault(home, [0, 0, now_ns])
+                row[0] += 1
+                row[1] += held.size_bytes
+                row[2] = min(row[2], held.since_ns)
+        return {home: Parked(many, size, now_ns - since_ns) for home, (many, size, since_ns) in sorted(found.items())}
 
     def reroute(self, now_ns: int) -> None:
         """The overlay has changed: whatever waits finds its way anew."""

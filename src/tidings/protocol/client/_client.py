@@ -134,11 +134,13 @@ class Client(Machine):
         *,
         payload: bytes = b"",
         lifetime_ns: int | None = None,
+        must_reach: bool = False,
         waits: bool = False,
     ) -> tuple[int, list[Effect]]:
         """Publish an event: its sequence number and what to do. RequestError when too many are unacknowledged.
 
-        One that waits leaves with the next call of `send`, together with all that have waited.
+        One that waits leaves with the next call of `send`, together with all that have waited. One that must reach
+        everybody is refused while a broker that it is for is out of reach.
         """
         if len(self._publishing) >= self.settings.max_unacknowledged:
             raise RequestError(
@@ -153,7 +155,8 @@ class Client(Machine):
         self._now_ns = now_ns
         stamp = self._stamper.stamp(attributes, now_ns)
         content = wire.encode_content(wire.Content(dict(attributes), stamp.encode(), payload))
-        self._publishing.add(stamp.sequence, content, lifetime_ns, None if waits else self.home, now_ns)
+        home = None if waits else self.home
+        self._publishing.add(stamp.sequence, content, lifetime_ns, home, now_ns, must_reach=must_reach)
         return stamp.sequence, self._finish()
 
     def send(self, now_ns: int) -> list[Effect]:

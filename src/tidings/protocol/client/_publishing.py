@@ -28,6 +28,7 @@ class _Publication:
         "content",
         "due_ns",
         "lifetime_ns",
+        "must_reach",
         "number",
         "run_bytes",
         "sent_ns",
@@ -38,7 +39,10 @@ class _Publication:
         "tries",
     )
 
-    def __init__(self, sequence: int, since_ns: int, lifetime_ns: int | None, content: bytes) -> None:
+    def __init__(
+        self, sequence: int, since_ns: int, lifetime_ns: int | None, content: bytes, *, must_reach: bool
+    ) -> None:
+        self.must_reach = must_reach
         self.sequence = sequence
         self.since_ns = since_ns
         self.lifetime_ns = lifetime_ns
@@ -85,9 +89,18 @@ class Publishing:
         """Whether something leaves at the end of this step."""
         return bool(self._leaving)
 
-    def add(self, sequence: int, content: bytes, lifetime_ns: int | None, home: Peer | None, now_ns: int) -> None:
+    def add(
+        self,
+        sequence: int,
+        content: bytes,
+        lifetime_ns: int | None,
+        home: Peer | None,
+        now_ns: int,
+        *,
+        must_reach: bool = False,
+    ) -> None:
         """One more event, that departs now."""
-        self._waiting.append(_Publication(sequence, now_ns, lifetime_ns, content))
+        self._waiting.append(_Publication(sequence, now_ns, lifetime_ns, content, must_reach=must_reach))
         self.pump(home, now_ns)
 
     def pump(self, home: Peer | None, now_ns: int) -> None:
@@ -198,6 +211,7 @@ class Publishing:
                 lifetime_ns=publication.lifetime_ns,
                 size_bytes=publication.size_bytes,
                 content=publication.content,
+                must_reach=publication.must_reach,
             )
             for publication in run
         )

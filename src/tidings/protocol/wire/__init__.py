@@ -244,7 +244,8 @@ class Unsubscribe(WireMessage, frozen=True, tag=8):
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event from its publisher: `age_ns` is how long it has waited since departure."""
+    """An event from its publisher: `age_ns` is how long it has waited since departure. `must_reach`: refuse it while a
+    broker that it is for is out of reach."""
 
     sequence: Count
     departure_ns: int
@@ -252,6 +253,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lifetime_ns: Duration | None
     size_bytes: Count
     content: bytes
+    must_reach: bool = False
 
 
 class Publish(WireMessage, frozen=True, tag=9):
