@@ -85,6 +85,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             graph=self.links,
             scheme=said.scheme,
             strategy=strategy(said.strategy, r=said.r),
+            relocation=said.relocation,
             covering=said.covering,
             synchronised_clocks=said.synchronised_clocks,
             must_advertise=said.must_advertise,

@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from tidings.model.scenario import Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
+from tidings.protocol import Relocation
 
 __all__ = [
     "Address",
@@ -81,6 +82,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     scheme: Scheme = "bypass+buffer"
     strategy: str = "triage"
     r: float | None = None
+    relocation: Relocation = "off"
     store: Text = "store"
     store_size_kb: Kilobytes = field(name="store_size", default=8e6)
     public: bool = False
