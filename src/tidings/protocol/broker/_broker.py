@@ -225,6 +225,15 @@ class Broker(Doorway):
         if self.carrier.is_reading:
             self._agenda.set(("read",), self._now_ns + self.settings.read_pause_ns)
 
+    def parked(self) -> dict[str, Parked]:
+        """By broker that is out of reach: the events that wait here until it is back."""
+        return self.carrier.router.parked(self._now_ns)
+
+    def last_life(self, client: str) -> int:
+        """The latest life of a client that is known of; -1: of none."""
+        peer = self.clients.get(client)
+        return max(-1 if peer is None else peer.epoch, self.departures.last_life(client))
+
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
         found = self._bounds_of_tables()
@@ -321,15 +330,6 @@ class Broker(Doorway):
                 self._send(peer, wire.MigrationComplete(number))
 
     # -- connections ---------------------------------------------------------------------------------------------
-
-    def parked(self) -> dict[str, Parked]:
-        """By broker that is out of reach: the events that wait here until it is back."""
-        return self.carrier.router.parked(self._now_ns)
-
-    def last_life(self, client: str) -> int:
-        """The latest life of a client that is known of; -1: of none."""
-        peer = self.clients.get(client)
-        return max(-1 if peer is None else peer.epoch, self.departures.last_life(client))
 
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None

@@ -182,7 +182,7 @@ class Client(Machine):
     def told(self, brokers: Iterable[str], last_life: int) -> None:
         """A broker has admitted this client. A clock that was set back does not make this life one that is over."""
         super().told(brokers, last_life)
-        if not self._is_known and last_life >= self.epoch:
+        if not self._is_known and last_life > self.epoch:
             self.epoch = self._publishing.epoch = last_life + 1
 
     def leave(self, now_ns: int) -> list[Effect]:
