@@ -19,6 +19,7 @@ __all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificate
 STATUS_EPILOG = "Try:\n\ntidings status examples/live/network.toml"
 PATIENCE_S = 20.0
 SUBSCRIBERS_SHOWN = 20
+_MINUTE_S = 60.0
 PIPE_COLUMNS = 160  # where nobody says how wide a line may be
 RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
@@ -154,6 +155,8 @@ def _subscribers(rows: dict[str, dict[str, Any]]) -> "Table":
         shown = recent if is_recent else each
         delay_ms = shown["delay_ms_p99"]
         events = "not known" if each["affected"] else _events(shown, each["under_way"])
+        if is_recent and each["since_s"] < _MINUTE_S:
+            events = f"in the last {each['since_s']:.0f} s: {events}"
         table.add_row(
             Text(name),
             Text(each["broker"]),

@@ -122,7 +122,8 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
             whole = NOTHING if account is None else account.known
             before = NOTHING if account is None else machine.accounts.minute_ago(account)
             rank = _rank(whole.share_since(before), whole.on_time_share, whole.under_way, told)
-            found.append((rank, client, peer, whole, before))
+            since_s = None if account is None else round(machine.accounts.age_ns(account) * 1e-9, 1)
+            found.append((rank, client, peer, since_s, whole, before))
     found.sort(key=lambda each: each[0])
     return {
         "subscribers": [
@@ -131,9 +132,10 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
                 "client": client,
                 "connected": peer.is_up,
                 "queued": peer.outbox.queued,
+                "since_s": since_s,
                 **_account(whole, whole.since(before)),
             }
-            for rank, client, peer, whole, before in found[:SUBSCRIBERS_MAX]
+            for rank, client, peer, since_s, whole, before in found[:SUBSCRIBERS_MAX]
         ],
         "subscribers_left_off": max(len(found) - SUBSCRIBERS_MAX, 0),
     }
@@ -178,7 +180,7 @@ def _ms(histogram: "Histogram", share: float) -> float | None:
 def _elsewhere(machine: "Broker", broker: str) -> dict[str, Any]:
     """The subscriptions at another broker, by its last word; what becomes of their events is not known."""
     known = machine.subscribers_at(broker)
-    unknown = dict.fromkeys(("queued", *_figures(NOTHING), "last_minute"))
+    unknown = dict.fromkeys(("queued", "since_s", *_figures(NOTHING), "last_minute"))
     found = [
         {"subscription": told, "client": client, "connected": False, **unknown}
         for told, client in known.subscriptions.items()

@@ -51,12 +51,14 @@ function linksOf(brokers) {
   return [...found.values()].sort((one, other) => (one.ends.join() < other.ends.join() ? -1 : 1));
 }
 
-// They come worst first. What is shown is of the last minute, or, if nothing was settled in it, since the start.
+// They come worst first. What is shown is of the last minute, or, if nothing was settled in it, since the start. An
+// account may be younger: it begins anew where a client comes to.
 function subscriptionsOf(subscribers) {
   return Object.entries(subscribers).map(([name, each]) => {
     const isRecent = each.last_minute !== null && each.last_minute.on_time_reliability !== null;
     const figures = isRecent ? each.last_minute : each;
-    return { ...each, ...figures, name, under_way: each.under_way, period: isRecent ? "last minute" : "since start" };
+    const recently = each.since_s < 60 ? `last ${Math.ceil(each.since_s)} s` : "last minute";
+    return { ...each, ...figures, name, under_way: each.under_way, period: isRecent ? recently : "since start" };
   });
 }
 

@@ -156,11 +156,12 @@ class Account:
 
     __slots__ = (
         *("_before", "_heard", "_heard_delays", "_heard_holds", "_rows", "_said", "_start", "_trusted"),
-        *("arrived", "client", "dropped_by", "epoch", "known", "lost", "slots"),
+        *("arrived", "began_ns", "client", "dropped_by", "epoch", "known", "lost", "slots"),
     )
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, began_ns: int) -> None:
         self.client = client
+        self.began_ns = began_ns
         self.arrived = 0  # all that are known of, but for those of open periods
         self.dropped_by: dict[str, int] = {}
         self.lost = 0
@@ -309,7 +310,7 @@ class Accounts:
         self._closed: dict[str, int] = {}  # by broker: the last period that is closed
         self._slot = 0
         self._slot_ends_ns = 0
-        self._whole = Account("")  # all subscriptions that were ever here
+        self._whole = Account("", 0)  # all subscriptions that were ever here
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -382,7 +383,7 @@ class Accounts:
             client, name = split_told(told)
             if is_address(client) or name not in self._local.of(client):
                 return None
-            account = self._accounts[told] = Account(client)
+            account = self._accounts[told] = Account(client, self._now_ns())
         self._touched[told] = account
         return account
 
@@ -474,6 +475,10 @@ class Accounts:
         """All accounts, each as it is `known` now."""
         self.look()
         return self._accounts
+
+    def age_ns(self, account: Account) -> int:
+        """For how long there has been an account: since the first event, or since its client came here."""
+        return self._now_ns() - account.began_ns
 
     @property
     def total(self) -> Balance:
