@@ -44,5 +44,5 @@ class Chains:
             del self._members[chain]
 
     def first(self, chain: Hashable) -> int:
-        """The slot of who leaves first, of a chain of which somebody waits."""
+        """The slot of the first waiting event of a chain that has one."""
         return self._members[chain][0][2]

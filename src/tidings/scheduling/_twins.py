@@ -71,7 +71,7 @@ class PlainQueue(Generic[T]):
         return self._queue.pop(self._first(self._choose(now_s))), deleted
 
     def _first(self, chosen: int) -> int:
-        """Who leaves in its stead."""
+        """The place in the queue of the event that leaves instead: the first of its chain."""
         chain = self._queue[chosen].chain
         if chain is None:
             return chosen
