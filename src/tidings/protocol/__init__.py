@@ -55,7 +55,7 @@ from tidings.protocol.broker._interests import told_name
 from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
 from tidings.protocol.broker._view import View
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import MAX_FRAME_BYTES, VERSION
+from tidings.protocol.wire import MAX_FRAME_BYTES, OLDEST_VERSION, VERSION
 
 if TYPE_CHECKING:
     from tidings.protocol.client._client import Client
@@ -64,6 +64,7 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MOVE_STEPS",
     "NOTHING",
+    "OLDEST_VERSION",
     "PEER_STEPS",
     "TRANSFER_STEPS",
     "VERSION",

@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from tidings.model.scenario import Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
-from tidings.protocol import Relocation
+from tidings.protocol import OLDEST_VERSION, VERSION, Relocation
 
 __all__ = [
     "Address",
@@ -96,6 +96,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     timeout_s: Seconds = field(name="timeout", default=35.0)
     forget_s: Seconds = field(name="forget", default=7 * 86_400.0)
     broker_token_file: Text | None = None
+    wire_version: Annotated[int, Meta(ge=OLDEST_VERSION, le=VERSION)] = VERSION
 
 
 class Limits(_Written, frozen=True, kw_only=True):
