@@ -65,6 +65,12 @@ def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]
         for home, each in broker.get("parked", {}).items():
             size = f"{_count(each['events'], 'event')}, {each['bytes'] / 1e6:,.1f} MB, oldest {each['oldest_s']:,.0f} s"
             console.print(Text(f"{broker['name']} keeps for {home}, which is out of reach: {size}"))
+        copies = broker.get("copies")
+        if copies and copies["waiting"]:
+            keeper = f"at {copies['keeper']}" if copies["keeper"] else "and no neighbour can keep one"
+            console.print(
+                Text(f"{broker['name']}: {_count(copies['waiting'], 'event')} without a second copy, {keeper}")
+            )
     lacking = {name: each for name, each in subscribers.items() if _lacks(each)}
     if lacking:
         console.print("\nNot reached, or not on time in the last minute:")

@@ -48,6 +48,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     If tracing, it notes what happens to a share `trace_sample` of the events.
 
+    With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
+
     With a relocation this broker finds its publishers' places and asks them to move (paper E): after
     `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP tracing at
     most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what others say.
@@ -65,6 +67,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tracing: bool = True
     trace_sample: float = 1.0
 
+    copies: int = 1
     relocation: Relocation = "off"
     relocation_events: int = DEFAULT_TRACED
     relocation_metric: Metric = "load"
@@ -124,6 +127,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.window > MAX_CREDIT:
             raise ConfigurationError(f"broker {self.name!r}: window is {self.window}, at most {MAX_CREDIT} is possible")
+        if self.copies not in (1, 2) or (self.copies == 2 and not self.buffers):
+            raise ConfigurationError(
+                f"broker {self.name!r}: {self.copies} copies with {self.scheme!r}; there may be 1, or with buffers 2"
+            )
         if self.relocation != "off" and not (self.buffers and 0 < self.relocation_events <= MAX_TRACED):
             raise ConfigurationError(
                 f"broker {self.name!r}: relocation {self.relocation!r} needs a scheme with buffers and from 1 to "

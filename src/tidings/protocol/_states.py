@@ -131,6 +131,10 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
         wire.Done,
         wire.Ledger,
         wire.Rehomed,
+        wire.Copy,
+        wire.Copied,
+        wire.Release,
+        wire.Recover,
     }
     | {wire.TraceResult, wire.RelocationRequest, wire.RelocationAnswer, wire.TraceRequest, wire.TraceAnswer},
     ("broker", "client"): _ALWAYS

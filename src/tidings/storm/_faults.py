@@ -246,11 +246,13 @@ class FaultInjector:
         for path in self._slowed[fault]:
             path.ns_per_byte *= 1.0 if self._slow_for[path] else _SLOWER  # once, however many overload it
             self._slow_for[path] += 1
+            path.is_slow = True
 
     def _unload(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         for path in self._slowed.pop(fault):
             self._slow_for[path] -= 1
             path.ns_per_byte /= 1.0 if self._slow_for[path] else _SLOWER
+            path.is_slow = self._slow_for[path] > 0
 
     # -- what operators and clients change ---------------------------------------------------------------------------
 

@@ -205,6 +205,7 @@ class History:
         self.faults: Counter[str] = Counter()
         self.bounds_broken: list[str] = []
         self.moves: list[Moving] = []
+        self.left: set[tuple[str, str]] = set()  # clients, and brokers that they were at home at
         self.relocated = 0  # moves that nobody but the brokers asked for
         self.residence: dict[str, Residence] = {}
         self.converged_ns: int | None = None
@@ -235,6 +236,8 @@ class History:
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has another home, or stays."""
         self.movers.add(client)
+        if isinstance(effect, Moved):
+            self.left.add((client, effect.source))
         target = effect.target if isinstance(effect, Moved) else effect.name
         for move in reversed(self.moves):
             if (move.client, move.target) == (client, target) and move.done_ns is None and move.failed is None:

@@ -197,7 +197,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
             if (published.id, *known.key) in got or _is_dropped(evidence, published, known):
                 continue
             if _is_owed(evidence, calms, published, known):
-                loss = _loss_of(history, published, known)
+                loss = _loss_of(evidence, published, known)
                 if loss is not None:
                     history.excused[loss.what] += 1
                     continue
@@ -247,7 +247,7 @@ def accounts_balance(evidence: Evidence) -> Iterator[str]:
     for delivery in history.deliveries:
         if delivery.at_ns - delivery.held_ns >= started_ns.get(delivery.home, 0):  # else it is of the life before
             got[delivery.client, delivery.subscription, delivery.home, delivery.home_epoch].append(delivery)
-    left = {(move.client, move.source) for move in history.moves}
+    left = history.left | {(move.client, move.source) for move in history.moves}
     damaged = {client for loss in history.losses for client in loss.clients}
     for report in history.reports:
         if (report.client, report.home) in left or report.client in damaged:
@@ -340,27 +340,44 @@ def _is_known(evidence: Evidence, calms: _Calms, published: Published, known: Su
         return False
     settle_ns = evidence.settings.settle_s * SECOND
     for at_ns in published.accepted_ns:
-        from_ns = max(known.confirmed_ns, _forgotten_ns(evidence.history, published, known, at_ns))
+        from_ns = max(known.confirmed_ns, _forgotten_ns(evidence, published, known, at_ns))
         if calms.longest_within(from_ns, at_ns) < settle_ns:
             return False
     return True
 
 
-def _loss_of(history: History, published: Published, known: Subscribed) -> Loss | None:
+def _grave(evidence: Evidence) -> list[Loss]:
+    """What was lost and is nowhere else: with two copies only what was lost at two brokers at about the same time."""
+    losses = evidence.history.losses
+    if evidence.plan.copies == 1:
+        return losses
+    apart_ns = evidence.settings.recover_s * SECOND
+    return [
+        loss
+        for loss in losses
+        if loss.what == "clock"
+        or any(
+            other.broker != loss.broker and other.what != "clock" and abs(other.at_ns - loss.at_ns) < apart_ns
+            for other in losses
+        )
+    ]
+
+
+def _loss_of(evidence: Evidence, published: Published, known: Subscribed) -> Loss | None:
     """With what the event was lost, or its age was wrong, or its subscriber was not known any more."""
     return next(
         (
             loss
-            for loss in history.losses
+            for loss in _grave(evidence)
             if loss.at_ns > published.departed_ns and (published.id in loss.events or known.client in loss.clients)
         ),
         None,
     )
 
 
-def _forgotten_ns(history: History, published: Published, known: Subscribed, at_ns: int) -> int:
+def _forgotten_ns(evidence: Evidence, published: Published, known: Subscribed, at_ns: int) -> int:
     """When the subscription was lost with a disk before this time, there or where the event was accepted; 0: never."""
-    lost = (loss for loss in history.losses if loss.at_ns <= at_ns)
+    lost = (loss for loss in _grave(evidence) if loss.at_ns <= at_ns)
     return max(
         (
             loss.at_ns

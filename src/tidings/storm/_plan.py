@@ -51,6 +51,9 @@ DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
 RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "off", "grape", "pop")
 """How brokers find places for publishers, in a share of the storms."""
 
+COPYING = 0.25
+"""So many storms have two copies of every event."""
+
 BURSTS = ((0.08, 0.30), (0.48, 0.62))
 """When faults happen, as shares of the storm."""
 PUBLISHING_ENDS = 0.80
@@ -162,6 +165,8 @@ class Plan(NamedTuple):
     figures: SocketFigures
     busy_ms: tuple[float, float]
     is_tight: bool
+    copies: int = 1
+    """On how many disks an event is before it is accepted."""
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -235,7 +240,16 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         figures=_figures(dice, faults) if settings.faults else SocketFigures(),
         busy_ms=dice.one_of(BUSY_MS) if settings.faults else BUSY_MS[0],
         is_tight=dice.happens(0.2) if settings.faults else False,
+        copies=_copies(Dice(np.random.default_rng([seed, 10])), settings, faults),
     )
+
+
+def _copies(dice: Dice, settings: StormSettings, faults: tuple[Fault, ...]) -> int:
+    """Not in the middle of an upgrade: brokers of the previous version keep no copies."""
+    able = "buffer" in settings.scheme and settings.brokers > 1 and all(fault.kind != "upgrade" for fault in faults)
+    if settings.copies == "mixed":
+        return 2 if dice.happens(COPYING) and able else 1
+    return settings.copies if able else 1
 
 
 def _moves(
@@ -338,8 +352,9 @@ def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
 
 def _figures(dice: Dice, faults: tuple[Fault, ...]) -> SocketFigures:
     buffers = dice.one_of(BUFFERS)
-    if buffers is BUFFERS[-1] and any(fault.kind == "large-state" for fault in faults):
-        # With 2 KB in a round trip a large table takes longer than routing may take to be right (`converge_s`).
+    if buffers is BUFFERS[-1] and any(fault.kind in ("large-state", "overload") for fault in faults):
+        # With 2 KB in a round trip a large table takes longer than routing may take to be right (`converge_s`), and
+        # what an overload has left behind longer than events may take (`recover_s`).
         buffers = BUFFERS[-2]
     unheard_ns = round(dice.between(*UNHEARD_S) * SECOND)
     return SocketFigures(

@@ -266,6 +266,7 @@ class Storm:
             neighbours=self._graph[name],
             graph=self._graph,
             scheme=self.settings.scheme,
+            copies=self.plan.copies,
             strategy=strategy(self.settings.strategy),
             ping_ns=500 * MS,
             silence_ns=1600 * MS,

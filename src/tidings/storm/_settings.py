@@ -44,6 +44,8 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many subscriptions a `large-state` has where it is asked for by name; at most so many elsewhere."""
     moves: bool = True
     relocation: Literal["mixed", "off", "pop", "grape"] = "mixed"
+    copies: Literal["mixed", 1, 2] = "mixed"
+    """On how many disks an event is before it is accepted; mixed: 2 in a share of the storms."""
 
     def __post_init__(self) -> None:
         if self.brokers < 1 or self.clients < 2:

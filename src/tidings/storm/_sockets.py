@@ -27,6 +27,7 @@ __all__ = ["Host", "Path", "Socket", "SocketFigures", "Timeline", "connect"]
 
 _RETRANSMIT_NS: Final = (1e6, 600e6)
 """How long after a cut the first byte passes."""
+SLOW_BYTES: Final = 8_192
 _LINGER_NS: Final = 5_000_000_000
 """How long a closed connection may take to send what it still has."""
 _BY_AND_BY: Final = 0.5
@@ -82,6 +83,7 @@ class Path:
         "busy_until_ns",
         "cuts",
         "draw",
+        "is_slow",
         "jitter_ns",
         "latency_ns",
         "noise",
@@ -100,6 +102,7 @@ class Path:
         self.draw: Callable[[int], tuple[float, float]] | None = None
         self.busy_until_ns = 0.0
         self.cuts = 0  # faults that it suffers from
+        self.is_slow = False  # for now: little is under way on it, or it would stay so for long afterwards
         self.noise = 0.0  # how often a piece is damaged on it
         self.senders: dict[Socket, None] = {}
 
@@ -183,6 +186,8 @@ class Socket:
         figures, dice, unsent = self._time.figures, self._time.dice, self._unsent
         while unsent:
             room = figures.buffer_bytes - self._flight_bytes
+            if self.path.is_slow:
+                room = min(room, SLOW_BYTES - self._flight_bytes)
             if room <= 0:
                 self._probe()
                 break

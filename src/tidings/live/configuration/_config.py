@@ -86,6 +86,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             scheme=said.scheme,
             strategy=strategy(said.strategy, r=said.r),
             relocation=said.relocation,
+            copies=said.copies,
             covering=said.covering,
             synchronised_clocks=said.synchronised_clocks,
             must_advertise=said.must_advertise,
@@ -214,6 +215,11 @@ def _check_settings(network: Network, place: Place) -> None:
         (place / "network" / "forget").fail(
             f"subscriptions at a broker that is away are kept for {forget_s:g} s, but events live for up to "
             f"{lifetime_s:g} s ([limits] lifetime): make it that long at least"
+        )
+    alone = [name for name, neighbours in network.links.items() if not neighbours]
+    if network.document.network.copies > 1 and alone:
+        (place / "network" / "copies").fail(
+            f"broker {alone[0]!r} has no neighbour to keep second copies: give it one, or leave copies out"
         )
     try:
         for name in network.brokers:

@@ -83,6 +83,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     strategy: str = "triage"
     r: float | None = None
     relocation: Relocation = "off"
+    copies: Annotated[int, Meta(ge=1, le=2)] = 1
     store: Text = "store"
     store_size_kb: Kilobytes = field(name="store_size", default=8e6)
     public: bool = False

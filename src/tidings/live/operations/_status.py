@@ -83,6 +83,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
             home: {"events": each.events, "bytes": each.size_bytes, "oldest_s": round(each.oldest_ns * 1e-9, 3)}
             for home, each in machine.parked().items()
         },
+        "copies": _copies(machine),
         "seen": len(machine.carrier.memory),
         "sent": dict(machine.sent),
         "transfers": sent,
@@ -99,6 +100,15 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
             "damaged": sum(node.driver.node.damaged.values()),
         },
     }
+
+
+def _copies(machine: Broker) -> dict[str, Any] | None:
+    """Who keeps the second copies of a broker's events, how many wait for theirs, and for whom it keeps how many."""
+    copies = machine.copies
+    if not copies.is_on:
+        return None
+    keeper = None if copies.keeper is None else copies.keeper.name
+    return {"keeper": keeper, "waiting": copies.unconfirmed, "kept_for": copies.owners()}
 
 
 def _peer(peer: "Peer") -> dict[str, Any]:

@@ -74,6 +74,8 @@ class Store:
         self._environment = environment
         self._lock = lock
         self._max_pages = max_bytes // environment.stat()["psize"]
+        self._path = directory / _FILE
+        self._file = self._path.stat().st_ino
 
     @classmethod
     def open(cls, directory: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> "Store":
@@ -168,9 +170,16 @@ class Store:
         return Prepared(transaction, size_bytes)
 
     def finish(self, prepared: "Prepared") -> None:
-        """Make all of it durable, or none; any thread may."""
+        """Make all of it durable, or none; any thread may. StoreError if the file is gone: what is written to one that
+        nobody can find again would be promised in vain."""
         with self._failing(prepared.size_bytes):
             prepared.transaction.commit()
+        try:
+            is_there = self._path.stat().st_ino == self._file
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise StoreError(f"store {self.directory}: its file is gone, or another one is in its place; who moved it?")
 
     def commit(self, writes: Mapping[str, bytes | None]) -> None:
         """Both at once."""

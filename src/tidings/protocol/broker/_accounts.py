@@ -343,6 +343,11 @@ class Accounts:
         """Events of this course are there for all clients here that it names."""
         self._note(course, (root, period), many)
 
+    def arrived_in(self, course: Course, before: str, root: str, period: int) -> None:
+        """An event that has arrived, and counted by itself, was accepted in this period of another broker as well."""
+        self._note(course, (before, UNAUDITED), -1)
+        self._note(course, (root, period), 1)
+
     def _note(self, course: Course, key: tuple[str, int], many: int) -> None:
         ledger = course.ledger
         if not ledger:
@@ -367,7 +372,7 @@ class Accounts:
 
         One that the store kept counts if the client reports it: it may have had it in the life before.
         """
-        if held.is_restored:
+        if client in held.restored_for:
             if was_sent:
                 self.arrived_for(client, names, -many)
             return

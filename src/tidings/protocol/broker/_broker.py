@@ -11,12 +11,14 @@ store, or because a neighbour has told it everything, or because nobody has answ
 events are not acknowledged, and publishers send them again.
 """
 
+import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
 
 from tidings.protocol import wire
+from tidings.protocol._addresses import is_address, split_address
 from tidings.protocol._effects import Acknowledged, Effect, HandedOver, Heard
 from tidings.protocol._errors import PeerError
 from tidings.protocol._lives import next_epoch
@@ -25,10 +27,12 @@ from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._copies import COPY, Copies, KeptCopy
 from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
 from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._interests import client_of, split_told
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._newcomers import Newcomers
@@ -44,18 +48,24 @@ _EPOCH: Final = "epoch"
 _READY: Final = "ready"
 _UNTOLD: Final = "untold"
 """There while something that others want was damaged, and has not been told again."""
+_LOST: Final = "lost"
+"""With two copies: until when neighbours are asked for what this broker has lost."""
+_COPIED: Final = ("event/", "seen/")
+"""What neighbours have copies of, or can have delivered again; of subscriptions they know by themselves."""
 _EVENT: Final = "event/"
 _SEEN: Final = "seen/"
 _TOLD: Final = ("interest/", "wanted/")
 _KINDS: Final = frozenset(
     (
-        *("advertisement", "clock", "departed", "epoch", "event", "format"),
-        *("interest", "left", "ready", "seen", "subscription", "wanted"),
+        *("advertisement", "clock", COPY, "departed", "epoch", "event", "format"),
+        *("interest", "left", "lost", "ready", "seen", "subscription", "wanted"),
     )
 )
 """Of the keys in a store; any other is one of these with a flipped bit."""
 _WAITS: Final = 10
 """While it is being told what others want, a broker that is not ready waits for `ready_wait_ns` so many times."""
+_ANSWER_NS: Final = 10_000_000
+"""How long after a part of a long answer the next one leaves, if the link takes it."""
 _HASTY_PING_NS: Final = 25_000_000
 _HASTE: Final = 3
 """After a greeting pings leave at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
@@ -68,6 +78,8 @@ class Broker(Doorway):
         super().__init__(settings)
         self.is_ready = False
         self._is_told = False  # a neighbour has said that it told everything
+        self._told_by: set[str] = set()
+        self._lost_until_ns = 0
         self._must_be_told = False  # it is not enough that nobody answers
         self._alive_ns = 0
         self._kept = dict(kept or {})
@@ -110,6 +122,21 @@ class Broker(Doorway):
             expire_at=self._expire_at,
             retry_at=self._retry_at,
             traced=lambda *what: self.relocating.taken(*what),
+            on_kept=lambda held: self.copies.put(held),
+            on_gone=lambda id: self.copies.release(id),
+        )
+        self.copies = Copies(
+            settings,
+            held=self.carrier.holdings.held,
+            neighbours=self.neighbours,
+            send=self._send,
+            send_events=self._send_events,
+            store=self._journal.store,
+            erase=self._journal.erase,
+            when_durable=self._when_durable,
+            adopt=self._adopt,
+            count=self._count,
+            wake_in=self._look_at_copies_in,
         )
         self.relocating = Relocating(
             settings,
@@ -143,7 +170,7 @@ class Broker(Doorway):
             note=self._note,
             is_noted=self._is_noted,
             count=self._count,
-            when_durable=self._when_durable,
+            when_durable=lambda *what: self.copies.after(what),
         )
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -160,13 +187,17 @@ class Broker(Doorway):
         kept, gossip = self._kept, self.gossip
         told = [key for key in damaged if key.startswith(_TOLD)]
         origins = {origin for key in told if (origin := gossip.origin_of(key)) is not None}
-        if len(told) < len(damaged) and any(key.partition("/")[0] not in _KINDS for key in damaged):
+        if len(told) < len(damaged) and any(map(_is_unknown, damaged)):
             origins.update(key.partition("/")[2] for key in kept if key.startswith(_TOLD[0]))  # anything may be missing
         if origins:
             kept[_UNTOLD] = b""
             self._journal.store(_UNTOLD, b"")
             if kept.pop(_READY, None) is not None:
                 self._journal.erase(_READY)
+        if self.settings.copies > 1 and any(key.startswith("subscription/") or _is_unknown(key) for key in damaged):
+            self._note_loss()
+        elif self.settings.copies > 1 and any(key.startswith(_COPIED) for key in damaged):
+            kept[_LOST] = b""
         for origin in sorted(origins):
             head = f"{_TOLD[0]}{origin}"
             kept[head] = gossip.withdrawn(origin, kept.get(head))
@@ -179,13 +210,68 @@ class Broker(Doorway):
         stored = self._kept.get(_EPOCH)
         self.epoch = next_epoch(None if stored is None else int(stored), now_ns)
         self._journal.store(_EPOCH, str(self.epoch).encode())
+        if self.settings.copies > 1:
+            if stored is None:
+                self._note_loss()
+            if self._kept.get(_LOST) == b"":  # since this life began
+                self._kept[_LOST] = str(now_ns + self.settings.max_lifetime_ns).encode()
+                self._journal.store(_LOST, self._kept[_LOST])
+            self._lost_until_ns = int(self._kept.get(_LOST, b"0"))
         self.is_ready = _READY in self._kept or not self.settings.neighbours
         self._must_be_told = _UNTOLD in self._kept and not self.is_ready
+        self.gossip.is_recovering = _LOST in self._kept and not self.is_ready
         self._restore(self._kept)
         self._kept.clear()
         self.carrier.dispatch.epoch = self.epoch
         self._when_durable("alive")
         return self._finish()
+
+    def _note_loss(self) -> None:
+        """What clients here want is lost, too: the broker is not ready before neighbours have told it."""
+        self._kept[_LOST] = b""
+        self._journal.store(_LOST, b"")
+        if self._kept.pop(_READY, None) is not None:
+            self._journal.erase(_READY)
+
+    def _recover(self) -> None:
+        """What others know of this broker's clients holds again; what still comes for those who have moved, or live
+        elsewhere by now, is sent after them. Neighbours are asked for its events."""
+        lost, interests = self.gossip.recovered(), self.gossip.interests
+        homes = {client_of(told): origin for origin in interests for told in interests.entries(origin)}
+        moved: dict[tuple[str, str], dict[str, wire.Entry]] = {}
+        for told in lost:
+            client, name = split_told(told.name)
+            entry = msgspec.structs.replace(told, name=name)
+            home = homes.get(client)
+            if is_address(client):
+                home, client = split_address(client)
+            if home is not None:
+                moved.setdefault((client, home), {})[name] = entry
+                continue
+            with contextlib.suppress(PeerError):  # more clients than there may be
+                self._client(client).heard_ns = self._now_ns
+                self.registry.recover(client, entry)
+                self._agenda.advance(("ping", "client", client), self._now_ns + self.settings.ping_ns)
+        for (client, home), entries in moved.items():
+            if not self.registry.knows(client):
+                self.departures.recover(client, home, entries, self._now_ns)
+        self.carrier.courses.forget()
+        self.gossip.tell_anew()
+        for peer in self._up_neighbours():
+            self.gossip.exchange(peer, self._now_ns)
+            self._ask_for_copies(peer)
+
+    def _ask_for_copies(self, peer: Peer) -> None:
+        if self._now_ns < self._lost_until_ns and self.is_ready and peer.version >= wire.COPIES_FROM:
+            self._send(peer, wire.Recover(self.epoch))
+
+    def _adopt(self, owner: str, copy: KeptCopy) -> None:
+        """Take on an event that another broker has lost, or has left behind."""
+        facts = (copy.targets, copy.since_ns, copy.lifetime_ns, copy.error_ns)
+        try:
+            self.carrier.transfer(owner, copy.event, *facts, self._now_ns, is_restored=True)
+        except PeerError as error:
+            self.refused[error.code] += 1
 
     def _restore(self, kept: Mapping[str, bytes]) -> None:
         """Events are many, and restored together; of the rest each by itself, in the order of the keys."""
@@ -199,6 +285,8 @@ class Broker(Doorway):
     def _restore_one(self, kind: str, value: bytes) -> None:
         if kind in ("interest", "wanted"):
             self.gossip.restore(kind, value, self._now_ns)
+        elif kind == COPY:
+            self.copies.restore(value)
         elif kind in ("departed", "left"):
             self.departures.restore(kind, value)
         elif kind in ("subscription", "advertisement"):
@@ -209,6 +297,7 @@ class Broker(Doorway):
         self.departures.begin(self._now_ns)
         self.gossip.begin(self.epoch, self._now_ns)
         self.accounts.begin(self.epoch)
+        self.copies.begin(self.epoch, self._now_ns)
         self._agenda.set(("refresh",), self._now_ns + self.settings.refresh_ns)
         if not self.is_ready:
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
@@ -262,6 +351,7 @@ class Broker(Doorway):
             "interests under way": (self.gossip.under_way, settings.max_entries_elsewhere),
             "link states": (len(self.gossip.links), settings.max_origins),
             "ledgers": (len(self._ledgers), MAX_ROWS),
+            "copies": (self.copies.kept, settings.max_stored),
         }
 
     def _bounds_of_queues(self) -> list[tuple[str, Bound, Bound]]:
@@ -293,6 +383,9 @@ class Broker(Doorway):
         self.relocating.rewire(self.settings.neighbours)
         self.gossip.replan(self.settings.graph)
         self.carrier.courses.forget()
+        for owner in self.copies.owners():
+            if self.settings.graph and owner not in self.settings.graph:
+                self.copies.recover(owner, wire.LATEST_NS, self._now_ns)
         self._reroute()
 
     def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
@@ -311,6 +404,8 @@ class Broker(Doorway):
             self.carrier.straight.flush(self._now_ns)
             self._entrance.flush()
             self.carrier.dispatch.flush(self._now_ns)
+        if self.copies.is_stirred:
+            self.copies.flush(self._now_ns)
         if self._journal.unsynced:
             self._journal.finish_step()
         return super()._finish()
@@ -324,6 +419,9 @@ class Broker(Doorway):
                 self._come_alive()
             case ("ack", peer, epoch, numbers, received_ns):
                 self._entrance.acknowledge(peer, epoch, numbers, self._now_ns - received_ns)
+            case ("copied", peer, epoch, first, last):
+                if peer.epoch == epoch:
+                    self._send(peer, wire.Copied(epoch, first, last))
             case ("done", peer, kind, request, number):
                 self._send(peer, wire.Done(kind, request, number))
             case ("departed", peer, number):
@@ -340,6 +438,11 @@ class Broker(Doorway):
             self._forget_client(peer)
 
     def _on_uncongested(self, peer: Peer) -> None:
+        if peer is self.copies.keeper:
+            self.copies.flush(self._now_ns)
+        if peer.name in self.gossip.unanswered:
+            self.gossip.answer(peer, self._now_ns)
+            self._answer_on(peer)
         self.carrier.dispatch.pump(peer, self._now_ns)
         self._set_retry(peer)
 
@@ -348,7 +451,9 @@ class Broker(Doorway):
         peer.step(step)
         if was_up and peer.kind == "broker":
             self._emit(Heard(peer.name, False))
+            self.gossip.unanswered.pop(peer.name, None)
             self.gossip.tell_links(self._now_ns)
+            self.copies.lost(peer, self._now_ns)
             self._reroute()
 
     def _credit(self) -> int:
@@ -373,10 +478,14 @@ class Broker(Doorway):
             self._emit(Heard(peer.name, True))
             self.gossip.tell_links(self._now_ns)
             self.gossip.exchange(peer, self._now_ns)
+            self.copies.greeted(peer, self._now_ns)
+            self._ask_for_copies(peer)
             self._reroute()
 
     def _on_greeted_again(self, peer: Peer) -> None:
         self._entrance.acknowledge_again(peer)
+        if peer.kind == "broker":
+            self.copies.greeted(peer, self._now_ns)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +510,11 @@ class Broker(Doorway):
             case ("ask",):
                 self.gossip.ask_again(self._now_ns)
                 self._follow_up()
+            case ("answer", name):
+                peer = self.neighbours.get(str(name))
+                if peer is not None:
+                    self.gossip.answer(peer, self._now_ns)
+                    self._answer_on(peer)
             case ("expire",):
                 self.carrier.expire(self._now_ns)
             case ("accounts",):
@@ -412,6 +526,8 @@ class Broker(Doorway):
                 self._stop_waiting()
             case ("tidy",):
                 self.departures.tidy(self._now_ns)
+            case ("copies",):
+                self.copies.look(self._now_ns)
             case ("survey",):
                 self.relocating.on_time(self._now_ns)
 
@@ -456,6 +572,9 @@ class Broker(Doorway):
     def _survey_at(self, at_ns: int) -> None:
         self._agenda.advance(("survey",), at_ns)
 
+    def _look_at_copies_in(self, delay_ns: int) -> None:
+        self._agenda.advance(("copies",), self._now_ns + delay_ns)
+
     def _tidy_at(self, at_ns: int) -> None:
         self._agenda.advance(("tidy",), at_ns)
 
@@ -466,9 +585,14 @@ class Broker(Doorway):
         self._agenda.advance(("accounts",), at_ns)
 
     def _stop_waiting(self) -> None:
-        """Be ready, unless what others want is still being told; but not for ever."""
+        """Be ready, unless what others want is still being told; but not for ever.
+
+        With two copies a broker that has lost its store waits until somebody has told it: it could not have what it
+        accepts copied either.
+        """
         is_patient = self._now_ns < self._alive_ns + _WAITS * self.settings.ready_wait_ns
-        if self._must_be_told or (self.gossip.asked and is_patient):
+        is_alone = self.gossip.is_recovering and not self._is_told
+        if self._must_be_told or is_alone or (self.gossip.asked and is_patient):
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
         else:
             self._become_ready()
@@ -476,6 +600,8 @@ class Broker(Doorway):
     def _become_ready(self) -> None:
         if not self.is_ready:
             self.is_ready = True
+            if self.gossip.is_recovering:
+                self._recover()
             self._journal.store(_READY, b"")
             if self._must_be_told:
                 self._must_be_told = False
@@ -497,7 +623,7 @@ class Broker(Doorway):
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
         self.events_in += len(said.events)
-        if not self._is_draining:
+        if not self._is_draining and not self.gossip.is_recovering:
             self._entrance.transfer(source, said, self._now_ns)
 
     def _on_publish(self, source: Peer, said: wire.Publish) -> None:
@@ -544,15 +670,27 @@ class Broker(Doorway):
         ask_ns = self.gossip.next_ask_ns
         if ask_ns is not None:
             self._agenda.advance(("ask",), ask_ns)
-        elif self._is_told and not (self._must_be_told and self.gossip.interests.lacks_any):
+        elif (
+            self._is_told
+            and not (self._must_be_told and self.gossip.interests.lacks_any)
+            # What its own clients want one neighbour may know better than another.
+            and (not self.gossip.is_recovering or self._told_by >= self.settings.neighbours)
+        ):
             self._become_ready()
 
     def _on_ask(self, source: Peer, said: wire.Ask) -> None:
         self.gossip.on_ask(said, source, self._now_ns)
+        self._answer_on(source)
 
-    def _on_done(self, source: Peer, said: wire.Done) -> None:  # noqa: ARG002
+    def _answer_on(self, peer: Peer) -> None:
+        """What is left to answer goes on with a later step, or when the link takes more."""
+        if peer.name in self.gossip.unanswered and not peer.outbox.is_congested:
+            self._agenda.set(("answer", peer.name), self._now_ns + _ANSWER_NS)
+
+    def _on_done(self, source: Peer, said: wire.Done) -> None:
         if said.kind == "exchange":
             self._is_told = True
+            self._told_by.add(source.name)
             self._follow_up()
 
     def _on_ping(self, source: Peer, said: wire.Ping) -> None:
@@ -581,6 +719,20 @@ class Broker(Doorway):
             self.accounts.read(said)
         else:
             self._pass_on(said)
+
+    def _on_copy(self, source: Peer, said: wire.Copy) -> None:
+        if not self._is_draining:
+            left_ns, error_ns = source.meter.left_ns(said.sent_ns, self._now_ns), source.meter.error_ns(self._now_ns)
+            self.copies.keep(source, said, left_ns, error_ns, self._now_ns)
+
+    def _on_copied(self, source: Peer, said: wire.Copied) -> None:
+        self.copies.confirmed(source, said, self._now_ns)
+
+    def _on_release(self, source: Peer, said: wire.Release) -> None:
+        self.copies.drop(source.name, said.events)
+
+    def _on_recover(self, source: Peer, said: wire.Recover) -> None:
+        self.copies.recover(source.name, min(said.life, source.epoch), self._now_ns)
 
     def _on_rehomed(self, source: Peer, said: wire.Rehomed) -> None:  # noqa: ARG002
         if said.target != self.name:
@@ -615,7 +767,12 @@ class Broker(Doorway):
 
     def _on_request(self, source: Peer, said: wire.Request) -> None:
         """Carry out a request of this life that is newer than all before; others are old copies."""
-        if said.life != self.epoch or said.number <= source.request or self.departures.is_old(source, said.number):
+        if (
+            self.gossip.is_recovering
+            or said.life != self.epoch
+            or said.number <= source.request
+            or self.departures.is_old(source, said.number)
+        ):
             return
         source.request = said.number
         if isinstance(said, wire.MigrationUpdate):
@@ -635,6 +792,11 @@ class Broker(Doorway):
         self.counts[what] += times
 
 
+def _is_unknown(key: str) -> bool:
+    """Whether a key is none that a broker writes."""
+    return key.partition("/")[0] not in _KINDS
+
+
 _HANDLERS: Final[dict[type, Any]] = {
     wire.Transfer: Broker._on_transfer,
     wire.Publish: Broker._on_publish,
@@ -650,6 +812,10 @@ _HANDLERS: Final[dict[type, Any]] = {
     wire.Given: Broker._on_given,
     wire.Ledger: Broker._on_ledger,
     wire.Rehomed: Broker._on_rehomed,
+    wire.Copy: Broker._on_copy,
+    wire.Copied: Broker._on_copied,
+    wire.Release: Broker._on_release,
+    wire.Recover: Broker._on_recover,
     wire.Error: Broker._on_error,
     wire.Subscribe: Broker._on_request,
     wire.Unsubscribe: Broker._on_request,

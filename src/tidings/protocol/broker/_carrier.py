@@ -15,6 +15,7 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Final
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
@@ -23,12 +24,16 @@ from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_
 from tidings.protocol.broker._dispatch import Dispatch, Straight
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
 from tidings.protocol.broker._router import Router
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Event, Term, Trace
 
 __all__ = ["Carrier"]
+
+MAX_UNAUDITED: Final = 10_000
+"""So many events are known that another broker may have accepted too; a second copy of an older one counts as lost."""
 
 
 class Carrier:
@@ -50,8 +55,12 @@ class Carrier:
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
         traced: Callable[[Held, Trace, str, int, int], None],
+        on_kept: Callable[[Held], None],
+        on_gone: Callable[[EventId], None],
     ) -> None:
-        self.holdings = holdings = Holdings(settings, store=store, erase=erase, wake_by=self._wake_by)
+        self.holdings = holdings = Holdings(
+            settings, store=store, erase=erase, wake_by=self._wake_by, on_kept=on_kept, on_gone=on_gone
+        )
         self.memory = Memory(settings, store=store, erase=erase, count=count, wake_by=self._wake_by)
         self.courses = courses = Courses(settings.name, gossip, neighbours=neighbours, clients=clients)
         self.dispatch = dispatch = Dispatch(
@@ -93,6 +102,8 @@ class Carrier:
         self._expire_at = expire_at
         self._traced = traced
         self._wakes_ns: int | None = None
+        # Those that clients here got and that belong to no period, with the broker that accepted them.
+        self._unaudited: dict[EventId, str] = {}
 
     @property
     def room(self) -> int:
@@ -131,32 +142,41 @@ class Carrier:
 
     def transfer(
         self,
-        source: Peer,
+        source: str,
         said: Event,
         targets: Mapping[str, tuple[Term, ...]],
         since_ns: int,
         lifetime_ns: int,
         error_ns: int | None,
         now_ns: int,
+        *,
+        is_restored: bool = False,
     ) -> None:
-        """An event that another broker hands over; PeerError, and nothing has changed, if its content is nonsense."""
+        """An event that another broker hands over, or has lost; PeerError, and nothing has changed, if its content is
+        nonsense."""
         id = (said.publisher, said.epoch, said.sequence)
         if self.holdings.unread:
             self.read_first(id, now_ns)
         course = NO_COURSE
-        if self._settings.name in targets and not self.memory.has(id):
-            course = self.courses.end(said.content, lifetime_ns)
-        self._note("received", id, source.name)
+        if self._settings.name in targets:
+            if not self.memory.has(id):
+                course = self.courses.end(said.content, lifetime_ns)
+            elif id in self._unaudited and said.period != UNAUDITED:
+                # Two brokers have accepted it, of whom this one said so: it is the same event, and counts once.
+                root = self._unaudited.pop(id)
+                self.accounts.arrived_in(self.courses.end(said.content, lifetime_ns), root, said.root, said.period)
+        self._note("received", id, source)
         held = self.holdings.get(id)
         if held is None:
             facts = (said.departure_ns, since_ns, lifetime_ns, said.size_bytes, said.hops + 1)
             held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period, check=said.check)
+            held.is_restored = is_restored
             held.alone()
         held.hops = max(held.hops, said.hops)
         held.trace = said.trace
         clients = self._take_on(held, targets, course, now_ns)
         if said.trace is not None:
-            self._traced(held, said.trace, source.name, clients, now_ns)
+            self._traced(held, said.trace, source, clients, now_ns)
 
     def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course, now_ns: int) -> int:
         """Hold an event for these targets, the course being who wants it here; how many clients here get it now."""
@@ -187,6 +207,10 @@ class Carrier:
         if not course.local:
             return []
         held.take_on_local(course.local)
+        if held.period == UNAUDITED:
+            self._unaudited[held.id] = held.root
+            if len(self._unaudited) > MAX_UNAUDITED:
+                del self._unaudited[next(iter(self._unaudited))]
         self.accounts.arrived(course, held.root, held.period)
         self._note("local", held.id)
         return list(course.local)

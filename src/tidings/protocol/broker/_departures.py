@@ -138,6 +138,15 @@ class Departures:
         self._count("rehomed")
         self._send_off(said.client, said.epoch, _NO_REQUEST, said.home, now_ns)
 
+    def recover(self, client: str, home: str, entries: dict[str, Entry], now_ns: int) -> None:
+        """What other brokers know of a client that has left, and was lost with the durable store."""
+        if client not in self._gone and home != self._settings.name:
+            gone = _Departure(client, -1, _NO_REQUEST, home, now_ns, entries)
+            self._enter(gone)
+            self._store(gone)
+            self._keep_bound()
+            self.tidy(now_ns)
+
     def _send_off(self, client: str, epoch: int, number: int, home: str, now_ns: int) -> None:
         require_plain(home)
         if home == self._settings.name:

@@ -149,7 +149,7 @@ class Dispatch:
         if not peer.outbox.leaving:
             self.leaving.append(peer)
         peer.outbox.send(parcel, targets, held.encode_once(now_ns), now_ns)
-        if held.is_restored and peer.kind == "client":
+        if peer.kind == "client" and peer.name in held.restored_for:
             self._accounts.arrived_for(peer.name, parcel.targets)
         self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
         if not self._buffers:

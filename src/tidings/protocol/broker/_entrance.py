@@ -96,7 +96,7 @@ class Entrance:
                 error_ns = None
                 if link_ns is not None and event.error_ns is not None:
                     error_ns = min(event.error_ns + link_ns, wire.LONGEST_NS)
-                self._carrier.transfer(source, event, targets, since_ns, lifetime_ns, error_ns, now_ns)
+                self._carrier.transfer(source.name, event, targets, since_ns, lifetime_ns, error_ns, now_ns)
                 taken.append(number)
         finally:
             self._take(source, taken, now_ns)

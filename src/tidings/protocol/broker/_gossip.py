@@ -11,7 +11,8 @@ brings back what others have forgotten.
 
 A change of the subscriptions travels alone, in a message of at most `interest_bytes`; one that is longer becomes
 several. A whole table is sent to who asks for it, part by part (`_interest_tables`), and to a new neighbour if it fits
-into one message. Who has learnt from a table what it had missed passes on the difference.
+into one message. It leaves no faster than the link takes it (`answer`). Who has learnt from a table what it had missed
+passes on the difference.
 
 Frames may be lost, and a flood over several lossy links often misses somebody. So pings carry a digest of what their
 sender knows; neighbours whose digests differ in MAX_DIFFERENT pings in a row tell each other everything, as on a new
@@ -49,8 +50,9 @@ from tidings.protocol.wire import (
     encode_plain,
 )
 
-__all__ = ["MAX_ASKED", "MAX_DIFFERENT", "Gossip", "exchange_done"]
+__all__ = ["ANSWER_BYTES", "MAX_ASKED", "MAX_DIFFERENT", "Gossip", "exchange_done"]
 
+ANSWER_BYTES: Final = 131_072
 MAX_ASKED: Final = 5
 MAX_DIFFERENT: Final = 2
 
@@ -98,6 +100,8 @@ class Gossip:
         self.told = Told(covering=settings.covering)
         self.asked: dict[str, Assembly] = {}
         """By origin: the table that is lacking, and who was asked for it."""
+        self.unanswered: dict[str, dict[str, Ask]] = {}
+        """By neighbour and origin: the tables that it lacks, and was not told yet."""
         self._checksums: dict[str, int] = {}  # of the tables that were restored, as they should be
         self._given_up: set[str] = set()  # origins that nobody is asked for before the next refresh
         self._settings = settings
@@ -109,6 +113,8 @@ class Gossip:
         self._refused = refused
         self._epoch = 0
         self._link_number = self._interest_number = self._version = 0
+        self.is_recovering = False
+        """Whether this broker has lost its store: others tell it what its own clients want, and it tells nobody."""
         self._digest = 0
         self._digest_of = (-1, -1, -1)
 
@@ -119,6 +125,10 @@ class Gossip:
             if self.interests.checksum(origin) != checksum:
                 self.interests.withdraw(origin)
         self.tell_links(now_ns)
+        self.tell_anew()
+
+    def tell_anew(self) -> None:
+        """What clients here want now is the first version that the others are told."""
         self._update()
         self._version = 1
 
@@ -170,7 +180,7 @@ class Gossip:
     def refresh(self, now_ns: int) -> None:
         """Say that this broker is alive and what it said still holds."""
         self._given_up.clear()
-        if self._settings.refreshes:
+        if self._settings.refreshes and not self.is_recovering:
             self._interest_number += 1
             self._flood(self._head(self._settings.name, now_ns))
         self.tell_links(now_ns)
@@ -179,8 +189,9 @@ class Gossip:
         """Tell a neighbour who has just come all that there is to know."""
         for state in self.links.told(now_ns):
             self._send(peer, state)
-        own = self._part(self._settings.name, "", now_ns)
-        self._send(peer, own if isinstance(own, Interest) else self._head(self._settings.name, now_ns))
+        if not self.is_recovering:
+            own = self._part(self._settings.name, "", now_ns)
+            self._send(peer, own if isinstance(own, Interest) else self._head(self._settings.name, now_ns))
         for origin in sorted(filter(self.interests.is_known, self.interests)):
             self._send(peer, self._head(origin, now_ns))
         self._send(peer, exchange_done(self._settings.name))
@@ -211,7 +222,7 @@ class Gossip:
 
     def on_interest(self, said: Interest, source: Peer, now_ns: int) -> None:
         """Another broker says what its clients want."""
-        if said.origin == self._settings.name or said.age_ns >= self._patience_ns(said.origin):
+        if self._is_own(said.origin) or said.age_ns >= self._patience_ns(said.origin):
             return
         learnt = self._learn(said, now_ns)
         if learnt.verdict == "behind":
@@ -219,8 +230,22 @@ class Gossip:
         elif learnt.verdict != "old":
             self._flood(said if said.base else self._news(said, learnt), source)
 
+    def _is_own(self, origin: str) -> bool:
+        """Whether nobody else can tell this broker what is wanted there."""
+        return origin == self._settings.name and not self.is_recovering
+
+    def recovered(self) -> list[Entry]:
+        """What this broker's clients want, as others know it; from now on it tells them itself."""
+        own = self._settings.name
+        found = list(self.interests.entries(own).values()) if own in self.interests else []
+        if own in self.interests:
+            self._forget(own)
+        self.is_recovering = False
+        return found
+
     def on_part(self, said: InterestPart, source: Peer, now_ns: int) -> None:
         """A part of what another broker's clients want; the last one completes it."""
+        self._put_off(source, now_ns)
         origin, lacking = said.origin, self.asked.get(said.origin)
         if lacking is None:
             return
@@ -244,8 +269,12 @@ class Gossip:
         elif step == "anew" or (step == "taken" and not lacking.expected) or (step == "gap" and not lacking.has_gap):
             lacking.source, lacking.has_gap = source, step == "gap"
             self._ask(origin, lacking, now_ns)
-        elif step == "taken":
-            lacking.tries, lacking.due_ns = 1, now_ns + self._settings.retry_most_ns // 2
+
+    def _put_off(self, source: Peer, now_ns: int) -> None:
+        """A neighbour is answering: what else it was asked for comes after that, over the same connection."""
+        for lacking in self.asked.values():
+            if lacking.source is source:
+                lacking.tries, lacking.due_ns = 1, now_ns + self._settings.retry_most_ns // 2
 
     def _learn(self, said: Interest, now_ns: int) -> Learnt:
         """Enter what an origin says, and keep what has changed."""
@@ -322,16 +351,32 @@ class Gossip:
         return min((lacking.due_ns for lacking in self.asked.values()), default=None)
 
     def on_ask(self, ask: Ask, source: Peer, now_ns: int) -> None:
-        """A neighbour lacks what a broker's clients want."""
-        if ask.origin != self._settings.name and not self.interests.is_known(ask.origin):
-            return
-        after = ask.after
-        for _ in range(ask.parts):
-            part = self._part(ask.origin, after, now_ns)
-            self._send(source, part)
-            if isinstance(part, Interest) or part.is_last:
-                return
-            after = part.entries[-1].name
+        """A neighbour lacks what a broker's clients want. What it asks for again is on its way, or next in turn."""
+        asks = self.unanswered.setdefault(source.name, {})
+        if ask.origin not in asks or asks[ask.origin].after < ask.after:
+            asks[ask.origin] = ask
+        self.answer(source, now_ns)
+
+    def answer(self, peer: Peer, now_ns: int) -> None:
+        """Answer what a neighbour has asked for, as far as the link takes it: at most ANSWER_BYTES in one step, and
+        nothing while it is congested. What is asked for again because it takes long would pile up there."""
+        asks, sent_bytes = self.unanswered.get(peer.name, {}), 0
+        while asks and peer.is_up and not peer.outbox.is_congested and sent_bytes < ANSWER_BYTES:
+            origin = next(iter(asks))
+            ask = asks.pop(origin)
+            if self._is_unknown(origin):
+                continue
+            part = self._part(origin, ask.after, now_ns)
+            self._send(peer, part)
+            sent_bytes += len(encode(part))
+            if isinstance(part, InterestPart) and not part.is_last and ask.parts > 1:
+                asks[origin] = Ask(origin, part.entries[-1].name, ask.parts - 1)  # after those for others
+        if not asks or not peer.is_up:
+            self.unanswered.pop(peer.name, None)
+
+    def _is_unknown(self, origin: str) -> bool:
+        """Whether nobody can be told what is wanted there."""
+        return self.is_recovering if origin == self._settings.name else not self.interests.is_known(origin)
 
     def restore(self, kind: str, value: bytes, now_ns: int) -> None:
         """What the durable store kept of others: versions first, then what they stand for."""
@@ -367,11 +412,14 @@ class Gossip:
         """Forget who was not heard of for too long; whether the map has changed."""
         interests = self.interests
         for origin in [o for o in interests if interests.silence_ns(o, now_ns) >= self._patience_ns(o)]:
-            self.asked.pop(origin, None)
-            self._erase(f"interest/{origin}")
-            for name in interests.forget(origin):
-                self._erase(_entry_key(origin, name))
+            self._forget(origin)
         return self.links.forget_old(now_ns)
+
+    def _forget(self, origin: str) -> None:
+        self.asked.pop(origin, None)
+        self._erase(f"interest/{origin}")
+        for name in self.interests.forget(origin):
+            self._erase(_entry_key(origin, name))
 
     def replan(self, graph: Mapping[str, frozenset[str]]) -> None:
         """The overlay is planned anew."""

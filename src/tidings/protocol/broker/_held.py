@@ -85,7 +85,9 @@ class Held(msgspec.Struct, eq=False):
     check: int | None = None
     """The publisher's checksum of the content."""
     is_restored: bool = False
-    """Whether the durable store kept it: somebody whom it is owed to may have it already."""
+    """Whether a durable store kept it: somebody whom it is owed to may have it already."""
+    restored_for: Mapping[str, Any] = _NOBODY
+    """The clients here for whom it did."""
 
     def alone(self) -> Self:
         """Held by itself from now on, and owed to nobody yet."""
@@ -197,7 +199,7 @@ class Held(msgspec.Struct, eq=False):
         """What the durable store keeps; times are the broker's clock, which goes on over a restart."""
         publisher, epoch, sequence = self.id
         course = self.course
-        targets, local = self._owed() if course is NO_COURSE else course.encoded
+        targets, local = self.owed() if course is NO_COURSE else course.encoded
         return encode_plain(
             (
                 publisher,
@@ -218,7 +220,7 @@ class Held(msgspec.Struct, eq=False):
             )
         )
 
-    def _owed(self) -> tuple[Any, Any]:
+    def owed(self) -> tuple[Any, Any]:
         """Whom it is owed to, elsewhere and here, as the record says it."""
         targets, local = self.targets, self.local
         if self.addressed:
@@ -275,6 +277,7 @@ def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Hel
         period=kept.period,
         check=kept.check,
         is_restored=True,
+        restored_for=course.local,
     )
     held.expires_ns = held.wakes_ns = kept.since_ns + course.latest_ns
     return held
@@ -355,7 +358,8 @@ class Group:
 
 
 class Holdings:
-    """All events of one broker; `wake_by` is told when the first of them expires."""
+    """All events of one broker; `wake_by` is told when the first of them expires, `on_kept` what is stored or was found
+    in the store, and `on_gone` what is held no longer."""
 
     def __init__(
         self,
@@ -364,6 +368,8 @@ class Holdings:
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
         wake_by: Callable[[int], None],
+        on_kept: Callable[[Held], None] = lambda held: None,  # noqa: ARG005
+        on_gone: Callable[[EventId], None] = lambda id: None,  # noqa: ARG005
     ) -> None:
         self.held: dict[EventId, Held] = {}
         self.unread: dict[str, bytes] = {}
@@ -372,6 +378,8 @@ class Holdings:
         self._store = store
         self._erase = erase
         self._wake_by = wake_by
+        self._on_kept = on_kept
+        self._on_gone = on_gone
         self._courses: dict[tuple[bytes, bytes], Course] = {}  # of events from the store, by how their records say them
         self._expiries: list[tuple[int, EventId]] = []
 
@@ -408,6 +416,7 @@ class Holdings:
         """Store an event, if this broker stores at all."""
         if self._keeps:
             self._store(event_key(held.id), held.record())
+            self._on_kept(held)
 
     def settle(self, held: Held) -> None:
         """Let go of an event if it is owed to nobody any more."""
@@ -422,6 +431,7 @@ class Holdings:
                 del self.held[held.id]
                 if self._keeps:
                     self._erase(event_key(held.id))
+                    self._on_gone(held.id)
 
     def hold_together(self, members: list[Held], now_ns: int) -> None:
         """Hold, and store, events of one course that have left for everybody whom they are for."""
@@ -430,6 +440,7 @@ class Holdings:
             held.group = group
             self.held[held.id] = held
             self._store(event_key(held.id), held.record())
+            self._on_kept(held)
         most_bytes = max(held.size_bytes for held in members)
         for peer, outbox, _ in course.ways or ():
             group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
@@ -469,6 +480,7 @@ class Holdings:
                 self.held[held.id] = held
                 heapq.heappush(self._expiries, (held.expires_ns, held.id))
                 entered.append(held)
+                self._on_kept(held)
             else:
                 self._erase(event_key(held.id))
         if not self.unread:

@@ -74,6 +74,12 @@ class Registry:
             self._advertised.setdefault(client, {})[name] = parsed(text)
         return client
 
+    def recover(self, client: str, entry: wire.Entry) -> None:
+        """What other brokers know of a subscription that was lost with the durable store."""
+        if entry.name not in self._gossip.local.of(client):
+            self._gossip.local.put(client, entry)
+            self._journal.store(_key("subscription", client, entry.name), msgspec.msgpack.encode((client, entry)))
+
     def knows(self, client: str) -> bool:
         """Whether the client has asked for anything that still stands."""
         return bool(self._advertised.get(client)) or bool(self._gossip.local.of(client))

@@ -28,6 +28,7 @@ from xxhash import xxh3_64_intdigest
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol.wire._fields import (
+    COPIES_FROM,
     IN_ORDER,
     LATEST_NS,
     LONGEST_NS,
@@ -81,6 +82,7 @@ from tidings.protocol.wire._relocation import (
 )
 
 __all__ = [
+    "COPIES_FROM",
     "IN_ORDER",
     "LATEST_NS",
     "LONGEST_NS",
@@ -103,6 +105,8 @@ __all__ = [
     "Answer",
     "Ask",
     "Content",
+    "Copied",
+    "Copy",
     "Credit",
     "Done",
     "Entry",
@@ -124,8 +128,10 @@ __all__ = [
     "Pong",
     "Publication",
     "Publish",
+    "Recover",
     "Registration",
     "Rehomed",
+    "Release",
     "RelocationAnswer",
     "RelocationRequest",
     "Request",
@@ -499,6 +505,31 @@ class Rehomed(WireMessage, frozen=True, tag=29):
     hops: Annotated[int, Meta(ge=0, le=255)] = 0
 
 
+class Copy(Transfer, frozen=True, tag=30):
+    """Events that the sender holds, for the receiver to keep in case that the sender loses its store. Each with all
+    whom it is owed to; `floor` says nothing."""
+
+
+class Copied(WireMessage, frozen=True, tag=31):
+    """Copies of this session of their owner, from the first to the last of these numbers, are durable."""
+
+    session: Count
+    first: Count
+    last: Count
+
+
+class Release(WireMessage, frozen=True, tag=32):
+    """The sender holds these events no longer: copies of them are of no use."""
+
+    events: Annotated[tuple[tuple[Name, Count, Count], ...], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Recover(WireMessage, frozen=True, tag=33):
+    """The sender has lost its store: take on what you keep copies of for its lives before this one."""
+
+    life: Count
+
+
 Message = (
     Hello
     | Welcome
@@ -521,6 +552,10 @@ Message = (
     | Given
     | Ledger
     | Rehomed
+    | Copy
+    | Copied
+    | Release
+    | Recover
     | Move
     | MigrationUpdate
     | MigrationComplete
@@ -550,6 +585,8 @@ _CONTENT: Final = msgspec.msgpack.Decoder(Content)
 _CHECK: Final = 0xFFFF_FFFF
 _TRANSFER: Final = b"\x97\x0a"
 """An array of seven, of which the first is the tag of a transfer."""
+_COPY: Final = b"\x97\x1e"
+"""The same for copies."""
 
 encode = _ENCODER.encode
 """The frame of a message."""
@@ -568,7 +605,7 @@ def decode(frame: bytes) -> Message:
         raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
     if (type(message) is Hello or type(message) is Welcome) and not OLDEST_VERSION <= message.version <= VERSION:
         _require_version(frame)
-    if type(message) is Transfer and len(message.targets) != len(message.events):
+    if isinstance(message, Transfer) and len(message.targets) != len(message.events):
         raise PeerError(
             "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
         )
@@ -587,11 +624,19 @@ def _require_version(frame: bytes) -> None:
 
 
 def encode_transfer(
-    session: int, number: int, floor: int, targets: Sequence[bytes], events: Sequence[bytes], sent_ns: int
+    session: int,
+    number: int,
+    floor: int,
+    targets: Sequence[bytes],
+    events: Sequence[bytes],
+    sent_ns: int,
+    *,
+    is_copy: bool = False,
 ) -> bytes:
-    """The frame of a `Transfer` whose parts are encoded already: an event's bytes serve everybody who is sent it."""
+    """The frame of a `Transfer`, or of a `Copy`, whose parts are encoded already: an event's bytes serve everybody who
+    is sent it."""
     many = _array(len(events))
-    head = (_TRANSFER, _ENCODER.encode(session), _ENCODER.encode(number), _ENCODER.encode(floor))
+    head = (_COPY if is_copy else _TRANSFER, _ENCODER.encode(session), _ENCODER.encode(number), _ENCODER.encode(floor))
     return b"".join((*head, many, *targets, many, *events, _ENCODER.encode(sent_ns)))
 
 

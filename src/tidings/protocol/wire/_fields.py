@@ -9,6 +9,7 @@ from msgspec import Meta
 from tidings.protocol._histogram import MAX_BUCKET
 
 __all__ = [
+    "COPIES_FROM",
     "IN_ORDER",
     "LATEST_NS",
     "LONGEST_NS",
@@ -53,6 +54,8 @@ VERSION: Final = 3
 """Version 3 checks frames and contents (`_checks`)."""
 OLDEST_VERSION: Final = 2
 """The versions from this one on are spoken, so that brokers and clients can be upgraded one by one."""
+COPIES_FROM: Final = 3
+"""From this version on brokers keep copies of each other's events."""
 MAX_FRAME_BYTES: Final = 1 << 20
 MAX_NAME: Final = 255
 MAX_FILTER: Final = 16_384
