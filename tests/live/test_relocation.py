@@ -14,7 +14,9 @@ def test_a_publisher_moves_to_where_its_subscribers_are(place: Place, relocation
     """Under load, and nothing is lost or comes twice."""
 
     async def work() -> None:
-        network = place.write("a", "b", "c", network=f'relocation = "{relocation}"\n')
+        network = place.write(
+            "a", "b", "c", network=f'relocation = "{relocation}"\n', more='[relocation]\nstay = "0 s"\n'
+        )
         got: list[Delivery] = []
         accepted = []
         async with (

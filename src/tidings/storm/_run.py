@@ -76,6 +76,7 @@ _OVERLOAD_EVENTS: Final = (30, 80)
 _OVERLOAD_AT_ONCE: Final = 20
 _TRACED: Final = 10
 """Few events make a session here: publishers move on noise, and often."""
+_STAY_NS: Final = 3 * SECOND
 
 BrokerMaker = Callable[[BrokerSettings, dict[str, bytes]], Broker]
 ClientMaker = Callable[[ClientSettings], Client]
@@ -285,6 +286,7 @@ class Storm:
             relocation_per_window=_TRACED,
             relocation_window_ns=10 * SECOND,
             relocation_wait_ns=1 * SECOND,
+            relocation_stay_ns=_STAY_NS,
         )
 
     def _interest_bytes(self) -> int:

@@ -18,6 +18,7 @@ told in the same way where the client is at home. So in the end it is at exactly
 """
 
 from collections.abc import Callable, Iterator, Set
+from typing import Literal
 from zlib import crc32
 
 from tidings.protocol import wire
@@ -78,6 +79,7 @@ class Mover:
         self._patience_ns = settings.move_ns
         self._brokers = brokers
         self._failovers = 0
+        self._said: wire.Moving | None = None  # to its home, of the last move from there
 
     @property
     def leaving(self) -> int:
@@ -104,6 +106,7 @@ class Mover:
     def adopt(self, home: Peer, now_ns: int) -> None:
         """The client is connected to another broker than before, which is its home from now on; not a planned move."""
         before, self.home = self.home, home
+        self._said = None
         if before is not None:
             if self.target is not None:
                 self.call_off("adopted", f"the client has been connected to {home.name!r} meanwhile", now_ns)
@@ -148,10 +151,13 @@ class Mover:
         if before is None:
             self._emit(Connect(broker))
         self._move_at(now_ns + self._patience_ns)
+        self.say(broker, "joining")
         self.check(now_ns)
 
     def greeted(self, peer: Peer, now_ns: int, *, is_new: bool) -> None:
         """A broker is there; `is_new`: it knows nothing that was said before."""
+        if peer is self.home and self._said is not None:
+            self._send(peer, self._said)
         if peer.name in self._leaving:
             self._leaving[peer.name].tries = 0
             self._tell(self._leaving[peer.name], now_ns)
@@ -170,6 +176,7 @@ class Mover:
             self._step(MoveStep.JOINED)
             self._paused_ns = now_ns
             self._publishing.hold()
+            self.say(target.name, "paused")
             self._move_at(now_ns + self._settings.handover_ns)
         if not self._publishing.under_way or not home.is_up or now_ns >= self._paused_ns + self._settings.handover_ns:
             self._hand_over(home, target, now_ns)
@@ -196,6 +203,7 @@ class Mover:
         self.target = None
         self._publishing.release(home, now_ns)
         self._requests.leave(target)
+        self.say(target.name, "called off", code)
         self._emit(Failed("move", target.name, code, text))
         if target.epoch < 0:  # it was never there, so it knows nothing
             self._let_go(target)
@@ -227,6 +235,7 @@ class Mover:
     def _hand_over(self, home: Peer, target: Peer, now_ns: int) -> None:
         self._step(MoveStep.HANDED_OVER)
         self.home, self.target = target, None
+        self._said = None
         self._requests.leave(home)
         self._leave(home, Moved(home.name, target.name, now_ns - self._paused_ns), now_ns)
         self._publishing.release(target, now_ns)
@@ -239,10 +248,17 @@ class Mover:
         """Say where the client is at home now; if the broker is not there, it is told when it is greeted."""
         peer = leaving.peer
         if peer.is_up and self.home is not None:
-            self._send(peer, wire.MigrationUpdate(peer.epoch, self._requests.next_number(), self.home.name))
+            number, was_home = self._requests.next_number(), leaving.moved is not None
+            self._send(peer, wire.MigrationUpdate(peer.epoch, number, self.home.name, was_home))
         leaving.tries += 1
         leaving.due_ns = now_ns + self._requests.patience_ns(peer, leaving.tries)
         self._move_at(leaving.due_ns)
+
+    def say(self, target: str, phase: Literal["joining", "paused", "called off"], why: str = "") -> None:
+        """Tell home how far a move is, now or when it is there."""
+        self._said = wire.Moving(target, phase, why[: wire.MAX_NAME])
+        if self.home is not None and self.home.is_up:
+            self._send(self.home, self._said)
 
     def _step(self, step: MoveStep) -> None:
         self.state = MOVE_STEPS[self.state, step]
