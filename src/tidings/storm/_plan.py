@@ -50,11 +50,11 @@ DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
 
 RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "on-time", "grape", "pop")
 """How brokers find places for publishers, in a share of the storms."""
-HURRIED = 0.6
+HURRIED = 0.5
 HURRIED_MS = (5.0, 150.0)
-HURRIED_LATE_NS = 20 * SECOND
+HURRIED_LATE_NS = 10 * SECOND
 """Where publishers move to be on time, many subscribers are in a hurry, so that it matters where a publisher is. They
-take late events as well: how much is delivered must not depend on it."""
+take late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
 BURSTS = ((0.08, 0.30), (0.48, 0.62))
 """When faults happen, as shares of the storm."""

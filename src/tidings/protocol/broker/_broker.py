@@ -619,6 +619,8 @@ class Broker(Doorway):
 
     def _on_moving(self, source: Peer, said: wire.Moving) -> None:
         self.relocating.moves.heard(source.name, said, self._now_ns)
+        if said.phase == "at home" and said.target == self.name:
+            self.departures.arrived(source.name)
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:  # noqa: ARG002
         self._count(f"told {said.code}"[:80])

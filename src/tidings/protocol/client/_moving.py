@@ -6,8 +6,10 @@ The client is the coordinator, and makes before it breaks:
    on as if nothing were.
 2. *paused*: all of that is durable there. New events wait in the client until home has acknowledged the last of those
    under way, or, when home does not answer for `handover_ns`, until the new broker takes them over.
-3. *at home* again, at the new broker. The old one is told by a `MigrationUpdate`, again and again until it says
-   `MigrationComplete`: it has forgotten the client, durably, and sends after it what it held and what still comes.
+3. *at home* again, at the new broker, which is told so: what it still sends after the client, since it was there
+   before, and the client has not asked for again, nobody wants any more. The old one is told by a `MigrationUpdate`,
+   again and again until it says `MigrationComplete`: it has forgotten the client, durably, and sends after it what it
+   held and what still comes.
 
 A home that is not there needs not be asked: a client whose home does not come back moves in the same way (`fail_over`),
 to one broker after the other until one has taken it in. Home is told when it is there again, and sends what it kept.
@@ -235,10 +237,10 @@ class Mover:
     def _hand_over(self, home: Peer, target: Peer, now_ns: int) -> None:
         self._step(MoveStep.HANDED_OVER)
         self.home, self.target = target, None
-        self._said = None
         self._requests.leave(home)
         self._leave(home, Moved(home.name, target.name, now_ns - self._paused_ns), now_ns)
         self._publishing.release(target, now_ns)
+        self.say(target.name, "at home")
 
     def _leave(self, peer: Peer, moved: Moved | None, now_ns: int) -> None:
         leaving = self._leaving[peer.name] = _Leaving(peer, self._requests.next_number(), moved)
@@ -254,8 +256,8 @@ class Mover:
         leaving.due_ns = now_ns + self._requests.patience_ns(peer, leaving.tries)
         self._move_at(leaving.due_ns)
 
-    def say(self, target: str, phase: Literal["joining", "paused", "called off"], why: str = "") -> None:
-        """Tell home how far a move is, now or when it is there."""
+    def say(self, target: str, phase: Literal["joining", "paused", "called off", "at home"], why: str = "") -> None:
+        """Tell home how far a move is, now and whenever it is there again."""
         self._said = wire.Moving(target, phase, why[: wire.MAX_NAME])
         if self.home is not None and self.home.is_up:
             self._send(self.home, self._said)

@@ -73,6 +73,8 @@ class Moves:
     def heard(self, client: str, said: wire.Moving, now_ns: int) -> None:
         """A client says how far it is; of a move that nobody has asked for, that it is on its way."""
         move = self._under_way.get(client)
+        if said.phase == "at home":
+            return
         if said.phase == "called off":
             if move is not None and move.target == said.target:
                 self._end(move, "called off", now_ns, said.why)

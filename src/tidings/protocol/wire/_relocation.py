@@ -69,11 +69,12 @@ class MigrationComplete(WireMessage, frozen=True, tag=20):
 
 
 class Moving(WireMessage, frozen=True, tag=40):
-    """How far the sender's move to another broker has come, for its home to know; a move that is done is told by
-    `MigrationUpdate`. Nothing depends on it."""
+    """How far the sender's move to another broker has come, for its home to know; that it is done, by a
+    `MigrationUpdate`. The broker that it has moved to is told that it is at home there, and has asked for all that it
+    wants. Each is said again with the next connection, until there is something else to say."""
 
     target: Name
-    phase: Literal["joining", "paused", "called off"]
+    phase: Literal["joining", "paused", "called off", "at home"]
     why: Annotated[str, Meta(max_length=MAX_NAME)] = ""
 
 
