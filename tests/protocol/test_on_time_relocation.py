@@ -158,6 +158,13 @@ def test_who_has_just_come_stays_for_a_while() -> None:
     assert all(after - before >= STAY_NS for before, after in pairwise(begun))
 
 
+def test_what_a_decision_needs_is_loaded_before_one_is_made(wire: Wire) -> None:
+    for relocation in ("off", "pop", "grape", "on-time"):
+        broker = wire.broker(f"b-{relocation}", relocation=relocation)
+        broker.relocating.warm_up()
+        assert broker.moves().asked == 0
+
+
 @pytest.mark.parametrize("more", [{"relocation_hysteresis": 1.0}, {"relocation_stay_ns": -1}])
 def test_settings_that_cannot_be_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="relocation_hysteresis is a share"):

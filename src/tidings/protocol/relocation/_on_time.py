@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tidings.routing import Overlay, Tree
 
-__all__ = ["Asked", "OnTime", "better_home"]
+__all__ = ["Asked", "OnTime", "better_home", "warm_up"]
 
 _APART_NS: Final = 100_000_000
 _APART_PER_BROKER_NS: Final = 1_000_000
@@ -230,6 +230,18 @@ def better_home(
         return home
     there = replace(traced, tree=_tree(links, overlay, number, names[chosen]))
     return names[chosen] if _gain(traced, there, overlay, times) > hysteresis else home
+
+
+def warm_up() -> None:
+    """Decide once about nobody, so that all is loaded and compiled when somebody has to be decided about."""
+    links = LinkStateMap("a", timeout_ns=1, max_origins=2)
+    for one, other in ("ab", "ba"):
+        links.learn(wire.LinkState(one, 1, 1, 0, {other: (1e-3, 1e-9)}, {other: 1_000_000}), 0)
+    asked = [Asked("b", 1_000_000, 100, 1.0)]
+    target = better_home(
+        "a", links, asked=asked, bits={"b": 1}, events=1, size_kb=1.0, ping_ns=0, to_client_ns=0, hysteresis=0.0
+    )
+    assert target == "b"
 
 
 def _gain(here: "placement.Traced", there: "placement.Traced", overlay: "Overlay", times: "placement.Times") -> float:

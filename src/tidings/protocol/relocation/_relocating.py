@@ -18,7 +18,7 @@ from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._moves import Moves
-from tidings.protocol.relocation._on_time import OnTime
+from tidings.protocol.relocation._on_time import OnTime, warm_up
 from tidings.protocol.relocation._profiling import Profiling
 from tidings.protocol.relocation._surveying import Surveying
 
@@ -125,6 +125,11 @@ class Relocating:
             self._on_time.on_time(now_ns)
         except InputError:
             self._count("trace refused")
+
+    def warm_up(self) -> None:
+        """Load what decisions need: it takes longer than events should wait."""
+        if self._settings.relocation in ("grape", "on-time"):
+            warm_up()
 
     def rewire(self, neighbours: frozenset[str]) -> None:
         """These are the neighbours from now on."""
