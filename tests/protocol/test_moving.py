@@ -388,3 +388,25 @@ def test_what_nobody_wants_any_more_is_not_sent_to_and_fro(row: Any) -> None:
     row.pass_time(2 * SECOND)
     assert came(row) == [1]
     assert not any(len(row.machines[name].carrier.holdings) for name in "abc")
+
+
+def test_who_has_moved_gets_events_for_as_long_as_it_wants_them(row: Any) -> None:
+    """The new home does not hear from the old one, which knows of somebody else there who wants the same events, but
+    not for so long."""
+    row.call("s", "unsubscribe", "some")
+    row.client("hasty", "c")
+    row.client("q", "b")
+    row.call("q", "advertise", "all", "x >= 0")
+    row.call("hasty", "subscribe", "some", "x > 5", max_delay_ns=2 * SECOND)
+    row.client("t", "b")
+    row.call("t", "subscribe", "some", "x > 5")
+    row.disconnect("b", "c")
+    row.call("t", "move", "c")
+    assert row.machines["t"].home.name == "c"
+    row.call("q", "publish", {"x": 7}, lifetime_ns=60 * SECOND)
+    row.pass_time(5 * SECOND)
+    assert came(row, "t") == came(row, "hasty") == []
+    row.connect("b", "c")
+    row.pass_time(2 * SECOND)
+    assert came(row, "t") == [0]
+    assert came(row, "hasty") == []
