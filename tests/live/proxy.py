@@ -1,4 +1,4 @@
-"""A port that leads to another, over a path that is slow or narrow: a wide-area link on one machine."""
+"""A port that leads to another, over a path that is slow, narrow or noisy: a wide-area link on one machine."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,14 @@ PIECE_BYTES = 2_048
 
 
 class Direction(NamedTuple):
-    """One direction of a path: how long bytes take at least, and how many pass in a second (None: all that come)."""
+    """One direction of a path: how long bytes take at least, and how many pass in a second (None: all that come).
+
+    On a noisy one a bit is flipped once a connection has carried so many bytes.
+    """
 
     delay_s: float = 0.0
     bytes_per_s: int | None = None
+    flip_after_bytes: int | None = None
 
 
 FREE = Direction()
@@ -51,7 +55,12 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pat
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def read() -> None:
+        carried = 0
         while data := await reader.read(PIECE_BYTES):
+            at = None if path.flip_after_bytes is None else path.flip_after_bytes - carried
+            carried += len(data)
+            if at is not None and 0 <= at < len(data):
+                data = data[:at] + bytes((data[at] ^ 1 << at % 8,)) + data[at + 1 :]
             pieces.put_nowait((time.monotonic() + path.delay_s, data))
             if path.bytes_per_s is not None:
                 await asyncio.sleep(len(data) / path.bytes_per_s)

@@ -13,7 +13,7 @@ from tests.protocol.test_hostile_frames import damaged, messages
 
 from tidings.live import connect
 from tidings.protocol import wire
-from tidings.protocol.node import STEP_BYTES, joined
+from tidings.protocol.node import STEP_BYTES, checked, joined
 
 
 async def still_serves(place: Place) -> None:
@@ -139,9 +139,10 @@ def test_what_waits_for_a_turn_is_bounded(place: Place) -> None:
             driver = nodes["a"].driver
             (connection,) = driver.connections.values()
             refused = nodes["a"].machine.refused
-            driver.received(connection, joined([b"\xc1"]))
+            driver.received(connection, checked(b"\xc1") + b"\xc1")
             assert not refused  # it waits for the end of the turn
-            driver.received(connection, joined([b"\xc1" * FRAME_BYTES] * (STEP_BYTES // FRAME_BYTES)))
+            long = b"\xc1" * FRAME_BYTES
+            driver.received(connection, (checked(long) + long) * (STEP_BYTES // FRAME_BYTES))
             assert refused.total() == 1 + STEP_BYTES // FRAME_BYTES  # all were handled at once
             await still_serves(place)
 

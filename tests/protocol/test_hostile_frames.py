@@ -136,7 +136,8 @@ def test_a_later_version_is_refused_by_name() -> None:
     (error,) = answers(machine.receive("new", hello, NOW), "new")
     assert isinstance(error, wire.Error)
     assert error.code == "version"
-    assert f"'new' speaks version {wire.VERSION + 1} of the protocol, this is {wire.VERSION}" in error.text
+    ours = f"{wire.OLDEST_VERSION} to {wire.VERSION}"
+    assert f"'new' speaks version {wire.VERSION + 1} of the protocol, this is {ours}" in error.text
 
 
 @pytest.mark.parametrize(

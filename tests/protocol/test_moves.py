@@ -136,3 +136,14 @@ def test_a_client_that_is_forgotten_is_on_its_way_no_more(wire: Wire) -> None:
     wire.crash("p")
     wire.disconnect("p", "a")
     assert ended(wire.machines["a"].moves()) == [("p", "b", "client", "called off", "the client is gone")]
+
+
+def test_a_broker_of_an_older_version_is_told_nothing_that_it_does_not_know(row: Wire) -> None:
+    client = row.machines["p"]
+    for peer in client._moving.peers():
+        peer.version = 2
+    row.call("p", "move", "b")
+    row.pass_time(SECOND)
+    assert client.home.name == "b"
+    assert client.sent["Moving"] == 1, "to b alone, which is of this version"
+    assert ended(row.machines["a"].moves()) == [("p", "b", "client", "done", "")]

@@ -166,18 +166,18 @@ def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
     held = event(3)
     held.take_on({"b": ((SECOND, 1.0),)})
     facts = ("p", 1, 3, "a", 7)
-    held.error_ns, held.period = 9, 4
-    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c", 9, 4))
-    said = Event(*facts, 5, SECOND, 1_000, 2, b"c", error_ns=9, period=4)
+    held.error_ns, held.period, held.check = 9, 4, 5
+    assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c", 9, 4, 5))
+    said = Event(*facts, 5, SECOND, 1_000, 2, b"c", error_ns=9, period=4, check=5)
     assert held.encode(5) == held.encode_once(5) == encode_plain(said)
 
 
-def test_records_and_events_of_the_version_before_say_no_error_and_no_period() -> None:
+def test_records_and_events_of_versions_before_say_no_error_no_period_and_no_checksum() -> None:
     facts = ("p", 1, 3, "a", 7, 0, SECOND, 1_000, 2)
     held = read_record(encode_plain((*facts, {"b": ((SECOND, 1.0),)}, {}, b"c")), read_course)
-    assert (held.error_ns, held.period, held.content) == (None, 0, b"c")
+    assert (held.error_ns, held.period, held.check, held.content) == (None, 0, None, b"c")
     event = msgspec.msgpack.decode(encode_plain((*facts, b"c", None)), type=Event)
-    assert (event.error_ns, event.period, event.content) == (None, 0, b"c")
+    assert (event.error_ns, event.period, event.check, event.content) == (None, 0, None, b"c")
 
 
 def test_a_meter_says_by_how_much_it_may_be_wrong() -> None:

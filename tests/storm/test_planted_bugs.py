@@ -338,6 +338,13 @@ class DoesNotWaitForTheDisk(Node):
         return super().committed(now_ns)
 
 
+class SpeaksOneVersion(Node):
+    """Does not know how the version before its own is spoken."""
+
+    def __init__(self, *arguments: Any, speaks: tuple[int, int], **more: Any) -> None:
+        super().__init__(*arguments, speaks=(speaks[1], speaks[1]), **more)
+
+
 def _takes_the_wall_clock_as_it_is(*, wall_ns: int, steady_ns: int, noted_ns: int) -> int:  # noqa: ARG001
     """Instead of `clock_offset_ns`: time may go backwards from one life to the next."""
     return wall_ns - steady_ns
@@ -440,6 +447,7 @@ BUGS: Mapping[FaultKind, Bug] = {
     "large-state": Bug("converges", 2, {"make_broker": CountsToAThousand}),
     "long-outage": Bug("nothing-lost", 5, {"make_broker": ForgetsWhoIsGone}),
     "mute-listener": Bug("one-home", 0, {"node_type": EndsDiallingUnheard}),
+    "noise": Bug("nothing-lost", 5, patch=("tidings.protocol.node._framing.is_sound", lambda *_: True)),
     "overload": Bug("within-bounds", 1, {"make_broker": QueuesWithoutBound}),
     "pause": Bug("nothing-lost", 0, {"node_type": SkipsLateTimers}),
     "reset": Bug("reconnects", 0, {"node_type": DialsOnce}),
@@ -447,6 +455,7 @@ BUGS: Mapping[FaultKind, Bug] = {
     # Lives are counted by the store alone: they begin anew where it is lost.
     "store-lost": Bug("converges", 0, patch=("tidings.protocol._lives._EPOCHS_APART_NS", 10**30)),
     "torn-write": Bug("nothing-lost", 13, {"node_type": KnowsWhatItDoesNotHave}),
+    "upgrade": Bug("reconnects", 0, {"node_type": SpeaksOneVersion}),
 }
 
 
@@ -478,7 +487,10 @@ def _broken(settings: StormSettings, seed: int, bug: Bug) -> set[str]:
         pytest.param(TrustsItsDisk, "torn-write", "no-exception", 2, id="unchecked-halves"),
     ],
 )
-def test_damage_is_found(node_type: type[Node], kind: FaultKind, check: str, first_seed: int) -> None:
+def test_damage_is_found(
+    node_type: type[Node], kind: FaultKind, check: str, first_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidings.protocol.wire.is_sound", lambda *_: True)  # which would find it before anybody is hurt
     settings = StormSettings(kinds=(kind,))
     for seed in range(first_seed, WITHIN):
         try:

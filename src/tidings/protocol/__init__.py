@@ -56,7 +56,7 @@ from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
 from tidings.protocol.broker._view import View
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._moves import MoveSeen, MovesView
-from tidings.protocol.wire import MAX_FRAME_BYTES, VERSION
+from tidings.protocol.wire import MAX_FRAME_BYTES, OLDEST_VERSION, VERSION
 
 if TYPE_CHECKING:
     from tidings.protocol.client._client import Client
@@ -65,6 +65,7 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MOVE_STEPS",
     "NOTHING",
+    "OLDEST_VERSION",
     "PEER_STEPS",
     "TRANSFER_STEPS",
     "VERSION",

@@ -16,7 +16,7 @@ from tidings.protocol._errors import PeerError
 from tidings.protocol._rights import Rights
 from tidings.protocol._sampling import sampler
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Error, Message, Publish, encode
+from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welcome, encode
 
 __all__ = ["Bound", "Machine"]
 
@@ -48,6 +48,7 @@ class Machine(ABC):
         self._is_draining = False
         self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
+        self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that take no more for now
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
@@ -65,10 +66,12 @@ class Machine(ABC):
         *,
         identity: tuple[str, str] | None = None,
         rights: Rights | None = None,
+        version: int = VERSION,
     ) -> list[Effect]:
         """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
 
-        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, and to `rights`.
+        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, and to `rights`. They
+        speak this version of the protocol.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -76,6 +79,7 @@ class Machine(ABC):
             self._identities[connection] = identity
         if rights is not None:
             self._rights[connection] = rights
+        self._versions[connection] = version
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
         return self._finish()
@@ -86,6 +90,7 @@ class Machine(ABC):
         peer = self._by_connection.pop(connection, None)
         self._identities.pop(connection, None)
         self._rights.pop(connection, None)
+        self._versions.pop(connection, None)
         self._congested.discard(connection)
         if peer is not None and peer.connection == connection:
             self._on_disconnected(peer)
@@ -221,6 +226,12 @@ class Machine(ABC):
     def _send_over(self, connection: str, message: Message) -> None:
         self.sent[type(message).__name__] += 1
         self._effects.append(Send(connection, encode(message)))
+
+    def _require_version(self, connection: str, said: Hello | Welcome) -> None:
+        """PeerError unless a greeting is in the version that both ends have agreed on."""
+        version = self._versions[connection]
+        if said.version != version:
+            raise PeerError("version", f"{said.name!r} greets in version {said.version}, and {version} was agreed on")
 
     def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
         if self._noted[0] is not event:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tidings.protocol import Client
+from tidings.protocol import OLDEST_VERSION, VERSION, Client
 from tidings.storm._dice import Dice
 from tidings.storm._history import History
 from tidings.storm._network import Network, Process
@@ -24,6 +24,8 @@ _FLIPS: Final = 4
 """So many records of a store have a bit flipped at most."""
 _LOOK_NS: Final = 3_000_000
 """So often it is looked whether a disk writes."""
+_NOISE: Final = 0.1
+"""How often a piece that travels over a noisy path is damaged."""
 _SLOWER: Final = 15.0
 """By so much links around an overloaded broker are slower."""
 
@@ -143,6 +145,11 @@ class FaultInjector:
     def _mend_broker(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         self._start(fault.place)
 
+    def _upgrade(self, fault: Fault, process: Process) -> None:
+        """A broker is stopped, and started again with the other version."""
+        self._crash(fault.place, power=False)
+        process.version = OLDEST_VERSION if process.version == VERSION else VERSION
+
     def _break_client(self, fault: Fault, process: Process) -> None:
         machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
@@ -213,6 +220,14 @@ class FaultInjector:
             path = self._network.path(*pair)
             path.cut(change)
             self._note("link", *pair, up=not path.cuts)
+
+    def _make_noise(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        for pair in ((fault.place, fault.other), (fault.other, fault.place)):
+            self._network.path(*pair).noise = _NOISE
+
+    def _end_noise(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        for pair in ((fault.place, fault.other), (fault.other, fault.place)):
+            self._network.path(*pair).noise = 0.0
 
     def _isolate(self, fault: Fault, process: Process) -> None:
         if fault.kind == "client-away":
@@ -314,11 +329,13 @@ _BREAKERS: Final[dict[str, _Step]] = {
     "large-state": FaultInjector._enlarge,
     "long-outage": FaultInjector._outage,
     "mute-listener": FaultInjector._mute,
+    "noise": FaultInjector._make_noise,
     "overload": FaultInjector._overload,
     "pause": FaultInjector._pause,
     "reset": FaultInjector._cut,
     "store-lost": FaultInjector._break_broker,
     "torn-write": FaultInjector._tear,
+    "upgrade": FaultInjector._upgrade,
 }
 _MENDERS: Final[dict[str, _Step]] = {
     "bit-flip": FaultInjector._mend_broker,
@@ -333,9 +350,11 @@ _MENDERS: Final[dict[str, _Step]] = {
     "isolate": FaultInjector._join_again,
     "long-outage": FaultInjector._end_outage,
     "mute-listener": FaultInjector._unmute,
+    "noise": FaultInjector._end_noise,
     "overload": FaultInjector._unload,
     "pause": FaultInjector._resume,
     "reset": FaultInjector._join,
     "store-lost": FaultInjector._mend_broker,
     "torn-write": FaultInjector._mend_broker,
+    "upgrade": FaultInjector._mend_broker,
 }

@@ -23,12 +23,14 @@ FaultKind = Literal[
     "large-state",
     "long-outage",
     "mute-listener",
+    "noise",
     "overload",
     "pause",
     "reset",
     "rewire",
     "store-lost",
     "torn-write",
+    "upgrade",
 ]
 
 KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
@@ -52,12 +54,14 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "large-state": "client",
     "long-outage": "anybody",
     "mute-listener": "broker",
+    "noise": "link",
     "overload": "publisher",
     "pause": "anybody",
     "reset": "link",
     "rewire": "all",
     "store-lost": "broker",
     "torn-write": "broker",
+    "upgrade": "broker",
 }
 """Where it happens: a link is one between two brokers; the power fails everywhere."""
 
@@ -66,13 +70,22 @@ WEIGHTS: Final[dict[FaultKind, int]] = dict.fromkeys(KINDS, 2) | {
     "blackout": 0,  # drawn by itself: one burst in two has one
     "clock-jump": 1,
     "store-lost": 1,
-    "large-state": 0,  # these three by SHARES
+    "large-state": 0,  # these by SHARES
     "long-outage": 0,
+    "noise": 0,
     "rewire": 0,
+    "upgrade": 0,
 }
 
-SHARES: Final[dict[FaultKind, float]] = {"large-state": 0.1, "long-outage": 0.2, "rewire": 0.4}
-"""How many storms have one of these; all, where they are asked for by name. They last long or cost much."""
+SHARES: Final[dict[FaultKind, float]] = {
+    "large-state": 0.1,
+    "long-outage": 0.2,
+    "noise": 0.3,
+    "rewire": 0.4,
+    "upgrade": 0.3,
+}
+"""How many storms have these; all, where they are asked for by name. They last long, cost much, or are a phase that a
+network goes through as a whole."""
 
 HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor"))
 """Calm is not broken by these: whoever keeps to the rules must not notice."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidings.protocol import Broker, BrokerSettings, Client, Machine
+from tidings.protocol import OLDEST_VERSION, Broker, BrokerSettings, Client, Machine
 from tidings.protocol.node import Admission, ConnectionLimits, Directory, Node, Opened, Preamble, Token
 from tidings.storm._dice import Dice
 from tidings.storm._process import Busyness, Process, World
@@ -107,7 +107,8 @@ class Network(World):
             broker_token=BROKER_TOKEN,
             tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN)),
         )
-        node = self._node(broker, Preamble("broker", name, BROKER_TOKEN), admission=admission, found=found)
+        preamble = Preamble("broker", name, BROKER_TOKEN)
+        node = self._node(process, broker, preamble, admission=admission, found=found)
         node.directory = Directory(name, {each: each for each in brokers})
         process.start(node)
         for other in sorted(neighbours):
@@ -132,10 +133,11 @@ class Network(World):
     def start_client(self, process: Process, client: Client, home: str) -> None:
         """A client comes to life, and dials its home."""
         preamble = Preamble("client", client.settings.name, CLIENT_TOKEN)
-        process.start(self._node(client, preamble, is_refusal_final=True))
+        process.start(self._node(process, client, preamble, is_refusal_final=True))
         process.want(home)
 
-    def _node(self, machine: Machine, preamble: Preamble, **more: Any) -> Node:
+    def _node(self, process: Process, machine: Machine, preamble: Preamble, **more: Any) -> Node:
+        more["speaks"] = (OLDEST_VERSION, process.version)
         return self._node_type(machine, preamble=preamble, limits=self.limits, chance=self.dice.share, **more)
 
     def host_is_back(self, name: str) -> None:

@@ -218,7 +218,8 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     if settings.faults:
         by_itself = Dice(np.random.default_rng([seed, 6]))
         outages = _outages(by_itself, settings, brokers, links, clients, end_ns)
-        broken = _apart(sorted(_faults(dice, settings, brokers, links, clients, end_ns) + outages))
+        phases = _phases(Dice(np.random.default_rng([seed, 8])), settings, brokers, links, end_ns)
+        broken = _apart(sorted(_faults(dice, settings, brokers, links, clients, end_ns) + outages + phases))
         changes = _rewires(by_itself, settings, brokers, links, end_ns)
         changes += _large_states(by_itself, settings, clients, end_ns)
         faults = tuple(sorted(broken + changes))  # changes need not be apart from what breaks
@@ -433,6 +434,25 @@ def _outages(
             place = other = dice.one_of(brokers)
         found.append(Fault(round(at_ns), round(until_ns), "long-outage", place, other, dice.happens(0.5)))
     return found
+
+
+def _phases(
+    dice: Dice, settings: StormSettings, brokers: tuple[str, ...], links: list[LinkPlan], end_ns: int
+) -> list[Fault]:
+    """Links are noisy, and brokers are upgraded or set back, one after the other, through both bursts."""
+    between = [link for link in links if link.one in brokers and link.other in brokers]
+    found = []
+    if _has(dice, settings, "noise"):
+        found += [_shortly(dice, "noise", *dice.one_of(between)[:2], end_ns) for _ in range(4) if between]
+    if _has(dice, settings, "upgrade"):
+        found += [_shortly(dice, "upgrade", broker, broker, end_ns) for broker in brokers if dice.happens(0.8)]
+    return found
+
+
+def _shortly(dice: Dice, kind: FaultKind, place: str, other: str, end_ns: int) -> Fault:
+    begin, end = dice.one_of(BURSTS)
+    at_ns = dice.between(begin * end_ns, end * end_ns - SECOND)
+    return Fault(round(at_ns), round(at_ns + dice.between(0.1, 1.0) * SECOND), kind, place, other, power=False)
 
 
 def _rewires(

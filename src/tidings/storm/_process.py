@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from heapq import heappush
 from typing import Any, Final
 
-from tidings.protocol import SetTimer
+from tidings.protocol import VERSION, SetTimer
 from tidings.protocol.node import Commit, Dial, Node, Read, Shut, Write, clock_offset_ns
 from tidings.storm._dice import Dice
 from tidings.storm._disk import Disk
@@ -80,6 +80,8 @@ class Process:
         """What its clock showed at the beginning of time; and what the wall clock of its host did."""
         self.is_powered = True
         self.is_paused = False
+        self.version = VERSION
+        """The latest version of the protocol that its next life speaks."""
         self.is_mute = False
         """Whether connections are accepted, and nobody looks at them."""
         self.written_ns = 0

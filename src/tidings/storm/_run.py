@@ -10,6 +10,7 @@ import numpy as np
 
 from tidings.ordering import Policy
 from tidings.protocol import (
+    OLDEST_VERSION,
     Broker,
     BrokerSettings,
     Client,
@@ -55,6 +56,7 @@ _COVERED: Final = (
     "groups_over_one",
     "half_open",
     "interest_parts",
+    "noise",
     "outlasted",
     "paused",
     "rehomed",
@@ -181,8 +183,12 @@ class Storm:
         network.limits = ConnectionLimits(max_frame_bytes=network.limits.max_frame_bytes, max_unread_bytes=1_000_000)
         network.make_busy(self._dice, plan.busy_ms[0] * MS, plan.busy_ms[1] * MS)
         network.make_lopsided(Dice(np.random.default_rng([self.seed, 7])))
+        versions = Dice(np.random.default_rng([self.seed, 9]))
+        is_mixed = any(fault.kind == "upgrade" for fault in plan.faults)
         for name in plan.everybody:
-            network.add(name)
+            process = network.add(name)
+            if is_mixed and versions.happens(0.5):
+                process.version = OLDEST_VERSION
         for link in plan.links:
             network.join(link.one, link.other, link.latency_ns, link.jitter_ns, link.ns_per_byte)
         for broker in plan.brokers:

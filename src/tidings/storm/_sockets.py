@@ -6,6 +6,7 @@
   Above `high_bytes` of that its host is told that it is congested, at `low_bytes` that it is free again.
 - A path that is cut holds bytes back, and lets them pass when it is whole again. Whoever has sent something and has
   got no acknowledgement for `unheard_ns` resets the connection.
+- On a noisy path bits are flipped, of frames that have checksums: those that open a connection have none.
 - When one end is gone without the other hearing of it (the power failed, or the path was cut at that moment), the other
   is half open: it is reset when it next sends to a host that has power, or by its own time-out.
 """
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from tidings.protocol.node import CHECKED_BYTES
 from tidings.storm._dice import Dice
 
 __all__ = ["Host", "Path", "Socket", "SocketFigures", "Timeline", "connect"]
@@ -82,6 +84,7 @@ class Path:
         "draw",
         "jitter_ns",
         "latency_ns",
+        "noise",
         "ns_per_byte",
         "senders",
         "source",
@@ -97,6 +100,7 @@ class Path:
         self.draw: Callable[[int], tuple[float, float]] | None = None
         self.busy_until_ns = 0.0
         self.cuts = 0  # faults that it suffers from
+        self.noise = 0.0  # how often a piece is damaged on it
         self.senders: dict[Socket, None] = {}
 
     def cut(self, change: int) -> None:
@@ -149,7 +153,8 @@ class Socket:
         self.arrived: list[bytes] = []
         self.arrived_bytes = self.arrived_frames = 0
         self._time = time
-        self._unsent: deque[tuple[bytes, list[int]]] = deque()  # with the ends of the frames in it
+        # With the ends of the frames in it, and whether they can be checked.
+        self._unsent: deque[tuple[bytes, list[int], bool]] = deque()
         self._flight: deque[_Piece] = deque()  # sent, not yet arrived
         self._flight_bytes = 0  # sent, not yet read
         self._held = 0  # arrivals that a cut holds back
@@ -160,12 +165,12 @@ class Socket:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes]) -> None:
-        """Send these bytes: lengths and frames in turn."""
+        """Send these bytes: prefixes and frames in turn."""
         if not self.is_open or self.is_closing:
             return
         data = b"".join(parts)
         ends = [len(data)] if len(parts) == 2 else list(accumulate(map(len, parts)))[1::2]
-        self._unsent.append((data, ends))
+        self._unsent.append((data, ends, len(parts[0]) == CHECKED_BYTES))
         self.unsent_bytes += len(data)
         self.pump()
         if self.unsent_bytes > self._time.figures.high_bytes and not self.is_congested:
@@ -181,7 +186,7 @@ class Socket:
             if room <= 0:
                 self._probe()
                 break
-            data, ends = unsent.popleft()
+            data, ends, is_checked = unsent.popleft()
             size = len(data)
             if size > 1 and figures.splitting and dice.share() < figures.splitting:
                 room = min(room, 1 + dice.whole(size - 1))
@@ -190,10 +195,12 @@ class Socket:
                 frames = bisect_right(ends, room)
                 if not frames or ends[frames - 1] != room:
                     self._time.covered["split_frames"] += 1
-                unsent.appendleft((data[room:], [end - room for end in ends[frames:]]))
+                unsent.appendleft((data[room:], [end - room for end in ends[frames:]], is_checked))
                 data, size = data[:room], room
             self.unsent_bytes -= size
             self._flight_bytes += size
+            if is_checked and self.path.noise and dice.share() < self.path.noise:
+                data = self._damaged(data)
             self._launch(data, frames)
         if self.is_congested and self.unsent_bytes <= figures.low_bytes:
             self.is_congested = False
@@ -203,6 +210,12 @@ class Socket:
             self.is_open = False
             self._launch(None, 0)
             self._time.at(self._time.now_ns, self.host.ended, self, "closed")
+
+    def _damaged(self, data: bytes) -> bytes:
+        """The same with a flipped bit."""
+        self._time.covered["noise"] += 1
+        bit = self._time.dice.whole(8 * len(data))
+        return b"".join((data[: bit // 8], bytes((data[bit // 8] ^ 1 << bit % 8,)), data[bit // 8 + 1 :]))
 
     def _probe(self) -> None:
         """Ask an end that has no room whether it has any; one that is gone does not know the connection."""

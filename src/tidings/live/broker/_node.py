@@ -38,7 +38,7 @@ from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
-from tidings.protocol import Broker, BrokerSettings, FormatError, Heard
+from tidings.protocol import OLDEST_VERSION, Broker, BrokerSettings, FormatError, Heard
 from tidings.protocol.node import (
     Admission,
     Admitted,
@@ -174,6 +174,7 @@ class BrokerNode:
             admission=self._admission(),
             answer=self._answer,
             found=found,
+            speaks=(OLDEST_VERSION, self.network.document.network.wire_version),
         )
         node.directory = self._known()
         self.driver = Driver(

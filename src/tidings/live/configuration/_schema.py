@@ -13,7 +13,7 @@ from tidings.model.scenario import Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
 from tidings.placement import DEFAULT_TRACED
-from tidings.protocol import Relocation
+from tidings.protocol import OLDEST_VERSION, VERSION, Relocation
 from tidings.protocol.wire import MAX_TRACED
 
 __all__ = [
@@ -99,6 +99,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     timeout_s: Seconds = field(name="timeout", default=35.0)
     forget_s: Seconds = field(name="forget", default=7 * 86_400.0)
     broker_token_file: Text | None = None
+    wire_version: Annotated[int, Meta(ge=OLDEST_VERSION, le=VERSION)] = VERSION
 
 
 class RelocationWritten(_Written, frozen=True, kw_only=True):

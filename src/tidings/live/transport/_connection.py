@@ -109,6 +109,11 @@ class Connection(asyncio.Protocol):
         # Not both: a certificate for "desk-1" at "localhost" is not one of a client called "localhost".
         return tuple(common) or tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it has TLS."""
+        return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
+
     def write(self, parts: list[bytes]) -> int:
         """Write bytes; how many have not left yet."""
         if self._transport is None or self._transport.is_closing():

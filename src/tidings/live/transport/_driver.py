@@ -117,7 +117,13 @@ class Driver:
     def opened(self, connection: Connection) -> None:
         """There is a connection."""
         self.connections[connection.name] = connection
-        self.tell(self.node.opened, connection.name, address=connection.address, certified=connection.certified)
+        self.tell(
+            self.node.opened,
+            connection.name,
+            address=connection.address,
+            certified=connection.certified,
+            is_encrypted=connection.is_encrypted,
+        )
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes that are looked at with all others of this turn."""

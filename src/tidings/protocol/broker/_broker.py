@@ -432,7 +432,7 @@ class Broker(Doorway):
             self._forget_client(peer)
             return
         if peer.connection is not None:
-            self._send(peer, self._ping(peer) if peer.is_up else self._hello())
+            self._send(peer, self._ping(peer) if peer.is_up else self._hello(peer.version))
         self._entrance.tell_credit(peer)
         again_ns = settings.ping_ns if peer.kind == "broker" else settings.ping_client_ns
         # Often at first: nothing is known of the link yet, and a single ping may meet a stall.

@@ -150,7 +150,8 @@ class Carrier:
         held = self.holdings.get(id)
         if held is None:
             facts = (said.departure_ns, since_ns, lifetime_ns, said.size_bytes, said.hops + 1)
-            held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period).alone()
+            held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period, check=said.check)
+            held.alone()
         held.hops = max(held.hops, said.hops)
         held.trace = said.trace
         clients = self._take_on(held, targets, course, now_ns)

@@ -85,14 +85,14 @@ class Doorway(Machine):
     def _on_connected(self, connection: str) -> None:
         """Greet, and go on greeting until there is an answer."""
         if self._is_alive and connection in self._by_connection and self._by_connection[connection] is None:
-            self._send_over(connection, self._hello())
+            self._send_over(connection, self._hello(self._versions[connection]))
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
-    def _hello(self) -> wire.Hello:
-        return wire.Hello(wire.VERSION, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
+    def _hello(self, version: int) -> wire.Hello:
+        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
 
     def _welcome(self, said: wire.Hello) -> wire.Welcome:
-        own = (wire.VERSION, self.name, "broker", self.epoch, self._credit())
+        own = (said.version, self.name, "broker", self.epoch, self._credit())
         return wire.Welcome(*own, self._now_ns, said.clock_ns, self._sample)
 
     def _answers_errors(self, connection: str) -> bool:
@@ -119,7 +119,7 @@ class Doorway(Machine):
             # Not once for each of the frames that have piled up: their answers would pile up as well.
             if self._now_ns - peer.hello_ns >= self.settings.ping_ns // _HELLOS:
                 peer.hello_ns = self._now_ns
-                self._send_over(connection, self._hello())
+                self._send_over(connection, self._hello(self._versions[connection]))
             return
         self._on_message(peer, message)
 
@@ -133,6 +133,7 @@ class Doorway(Machine):
         before = self._by_connection.get(connection)
         if before is not None and (before.name, before.kind) != (said.name, said.kind):
             raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
+        self._require_version(connection, said)
         peer = self._client(said.name) if said.kind == "client" else self._neighbour(said.name)
         if said.epoch < peer.epoch:
             return  # an old frame of a life that is over
@@ -140,7 +141,7 @@ class Doorway(Machine):
             self._effects.append(Close(peer.connection, "another connection of the same name has replaced it"))
             self._by_connection.pop(peer.connection, None)
         is_new = not peer.is_up
-        peer.connection = connection
+        peer.connection, peer.version = connection, said.version
         peer.rights = self._rights.get(connection)
         peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer

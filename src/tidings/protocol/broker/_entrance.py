@@ -84,6 +84,11 @@ class Entrance:
                     self._count("no room")
                     break
                 event, targets = said.events[number - said.number], said.targets[number - said.number]
+                if not wire.is_sound(event.content, event.check):
+                    # Its sender has nothing better, and would send it for ever; subscribers' accounts show the loss.
+                    self._count("damaged")
+                    taken.append(number)
+                    continue
                 since_ns, lifetime_ns = (
                     self._since_ns(event, left_ns, now_ns),
                     min(event.lifetime_ns or most_ns, most_ns),
@@ -115,7 +120,7 @@ class Entrance:
             if lifetime_ns > most_ns:
                 lifetime_ns = most_ns
             try:
-                attributes = decode(event.content).attributes
+                attributes = decode(event.content, event.check).attributes
                 if is_checked:
                     self._check(source, attributes)
                 course = find(attributes, lifetime_ns)
@@ -134,7 +139,8 @@ class Entrance:
                 # By this broker's clock from here on, unless all clocks agree: a publisher's may show anything.
                 departure_ns = event.departure_ns if self._settings.synchronised_clocks else since_ns
                 facts = (departure_ns, since_ns, lifetime_ns, event.size_bytes)
-                held = Held(id, own, *facts, 0, event.content, course, is_noted, error_ns, period=period)
+                held = Held(id, own, *facts, 0, event.content, course, is_noted, error_ns)
+                held.period, held.check = period, event.check
                 self._accept(held, event, number, now_ns)
         self._take(source, taken, now_ns)
 

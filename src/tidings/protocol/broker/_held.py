@@ -82,6 +82,8 @@ class Held(msgspec.Struct, eq=False):
     encoded: bytes = b""
     period: int = 0
     """Of its acceptance (`_ledgers`); 0: of none."""
+    check: int | None = None
+    """The publisher's checksum of the content."""
     is_restored: bool = False
     """Whether the durable store kept it: somebody whom it is owed to may have it already."""
 
@@ -180,6 +182,7 @@ class Held(msgspec.Struct, eq=False):
                 self.trace,
                 self.error_ns,
                 self.period,
+                self.check,
             )
         )
 
@@ -211,6 +214,7 @@ class Held(msgspec.Struct, eq=False):
                 self.content,
                 self.error_ns,
                 self.period,
+                self.check,
             )
         )
 
@@ -247,6 +251,7 @@ class _Record(msgspec.Struct, array_like=True, gc=False):
     content: bytes
     error_ns: int | None = None
     period: int = 0
+    check: int | None = None
 
 
 _RECORD: Final = msgspec.msgpack.Decoder(_Record)
@@ -268,6 +273,7 @@ def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Hel
         course,
         error_ns=kept.error_ns,
         period=kept.period,
+        check=kept.check,
         is_restored=True,
     )
     held.expires_ns = held.wakes_ns = kept.since_ns + course.latest_ns

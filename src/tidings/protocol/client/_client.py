@@ -227,14 +227,14 @@ class Client(Machine):
 
     def _on_connected(self, connection: str) -> None:
         if self._by_connection.get(connection) is None and connection in self._by_connection:
-            self._send_over(connection, self._hello())
+            self._send_over(connection, self._hello(self._versions[connection]))
             self._agenda.set(("greet", connection), self._now_ns + self.settings.greet_ns)
 
-    def _hello(self) -> wire.Hello:
-        return wire.Hello(wire.VERSION, self.name, "client", self.epoch, self._credit(), self._now_ns)
+    def _hello(self, version: int) -> wire.Hello:
+        return wire.Hello(version, self.name, "client", self.epoch, self._credit(), self._now_ns)
 
     def _welcome(self, said: wire.Hello) -> wire.Welcome:
-        own = (wire.VERSION, self.name, "client", self.epoch, self._credit())
+        own = (said.version, self.name, "client", self.epoch, self._credit())
         return wire.Welcome(*own, self._now_ns, said.clock_ns)
 
     def _credit(self) -> int:
@@ -278,7 +278,7 @@ class Client(Machine):
         source = self._by_connection.get(connection)
         if source is None or not source.is_up:
             if not isinstance(message, wire.Error):
-                self._send_over(connection, self._hello())
+                self._send_over(connection, self._hello(self._versions[connection]))
             return
         if type(message) not in _ALLOWED:
             raise PeerError("not-allowed", f"a broker may not send {type(message).__name__} to a client")
@@ -340,17 +340,18 @@ class Client(Machine):
         if source is not self.home or said.target == source.name:
             return
         if not self.settings.may_be_moved:
-            self._send(source, wire.Moving(said.target, "called off", "the client stays where it is"))
+            self._moving.report(source, wire.Moving(said.target, "called off", "the client stays where it is"))
             return
         try:
             self._moving.ask(said.target, self._now_ns)
         except RequestError as error:
             self.counts[f"not moved: {error.code}"] += 1
-            self._send(source, wire.Moving(said.target, "called off", error.code))
+            self._moving.report(source, wire.Moving(said.target, "called off", error.code))
 
     def _on_greeting(self, connection: str, said: wire.Hello | wire.Welcome) -> None:
         if said.kind != "broker":
             raise PeerError("not-allowed", "a client is greeted by brokers only")
+        self._require_version(connection, said)
         peer = self._moving.peer(said.name)
         if peer is None:
             if self.home is not None and self.home.connection is not None:
@@ -361,7 +362,7 @@ class Client(Machine):
             return
         was_up = peer.is_up
         self._is_known = True
-        peer.connection = connection
+        peer.connection, peer.version = connection, said.version
         peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
@@ -439,7 +440,7 @@ class Client(Machine):
         if peer.is_up:
             self._agenda.set(task, peer.heard_ns + self.settings.silence_ns)
         else:
-            self._send(peer, self._hello())
+            self._send(peer, self._hello(peer.version))
             self._agenda.set(task, self._now_ns + self.settings.greet_ns)
 
     def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:

@@ -20,7 +20,7 @@ told in the same way where the client is at home. So in the end it is at exactly
 """
 
 from collections.abc import Callable, Iterator, Set
-from typing import Literal
+from typing import Final, Literal
 from zlib import crc32
 
 from tidings.protocol import wire
@@ -34,6 +34,9 @@ from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Mover"]
+
+_REPORTS_FROM: Final = 3
+"""The version of the protocol from which on brokers know what `Moving` means."""
 
 
 class _Leaving:
@@ -159,7 +162,7 @@ class Mover:
     def greeted(self, peer: Peer, now_ns: int, *, is_new: bool) -> None:
         """A broker is there; `is_new`: it knows nothing that was said before."""
         if peer is self.home and self._said is not None:
-            self._send(peer, self._said)
+            self.report(peer, self._said)
         if peer.name in self._leaving:
             self._leaving[peer.name].tries = 0
             self._tell(self._leaving[peer.name], now_ns)
@@ -260,7 +263,12 @@ class Mover:
         """Tell home how far a move is, now and whenever it is there again."""
         self._said = wire.Moving(target, phase, why[: wire.MAX_NAME])
         if self.home is not None and self.home.is_up:
-            self._send(self.home, self._said)
+            self.report(self.home, self._said)
+
+    def report(self, peer: Peer, said: wire.Moving) -> None:
+        """Tell a broker about a move, if it has the word for it."""
+        if peer.version >= _REPORTS_FROM:
+            self._send(peer, said)
 
     def _step(self, step: MoveStep) -> None:
         self.state = MOVE_STEPS[self.state, step]

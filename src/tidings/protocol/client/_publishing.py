@@ -30,6 +30,7 @@ class _Publication:
     """An event that the home broker has not acknowledged."""
 
     __slots__ = (
+        "check",
         "content",
         "due_ns",
         "lifetime_ns",
@@ -53,6 +54,7 @@ class _Publication:
         self.lifetime_ns = lifetime_ns
         self.size_bytes = len(content)
         self.content = content
+        self.check = wire.check_of(content)
         self.number = -1
         self.run_bytes = 0  # of the last event of a frame: the size of all that left with it
         self.due_ns = self.sent_ns = self.tries = 0
@@ -219,6 +221,7 @@ class Publishing:
                 size_bytes=publication.size_bytes,
                 content=publication.content,
                 must_reach=publication.must_reach,
+                check=publication.check,
             )
             for publication in run
         )

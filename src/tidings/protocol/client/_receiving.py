@@ -112,7 +112,7 @@ class Receiving:
 
     def take(self, source: Peer, said: wire.Event, targets: Iterable[str], left_ns: int, now_ns: int) -> None:
         """An event has come from a broker, where its frame left at `left_ns` by this client's clock."""
-        content = wire.decode_content(said.content)
+        content = wire.decode_content(said.content, said.check)
         try:
             stamp = Stamp.decode(content.stamp)
         except InputError as error:

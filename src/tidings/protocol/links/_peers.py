@@ -18,7 +18,7 @@ from tidings.protocol._histogram import bucket_of
 from tidings.protocol._rights import Rights
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
-from tidings.protocol.wire import MAX_OUTCOMES, Handover, Outcome
+from tidings.protocol.wire import MAX_OUTCOMES, VERSION, Handover, Outcome
 
 __all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Tally", "ranges"]
 
@@ -191,6 +191,7 @@ class Peer:
         "request",
         "rights",
         "state",
+        "version",
     )
 
     def __init__(self, name: str, kind: str, outbox: Outbox) -> None:
@@ -198,6 +199,7 @@ class Peer:
         self.kind = kind
         self.outbox = outbox
         self.connection: str | None = None
+        self.version = VERSION  # of the protocol, as spoken over the last connection
         self.state = PeerState.AWAY
         self.is_up = False  # they have greeted each other and still hear each other
         self.epoch = -1

@@ -14,11 +14,22 @@ from tidings.protocol.node._effects import (
     Unreached,
     Write,
 )
-from tidings.protocol.node._framing import FramingError, Splitter, joined, prefixed
-from tidings.protocol.node._node import GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
+from tidings.protocol.node._framing import (
+    CHECKED_BYTES,
+    DamageError,
+    FramingError,
+    Splitter,
+    checked,
+    joined,
+    plain,
+    prefixed,
+)
+from tidings.protocol.node._node import CHECKED_FROM, GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
 from tidings.protocol.node._records import Opened, opened, sealed, value_of
 
 __all__ = [
+    "CHECKED_BYTES",
+    "CHECKED_FROM",
     "GRACE_NS",
     "STEP_BYTES",
     "Admission",
@@ -26,6 +37,7 @@ __all__ = [
     "Answer",
     "Commit",
     "ConnectionLimits",
+    "DamageError",
     "Dial",
     "Directory",
     "FramingError",
@@ -43,10 +55,12 @@ __all__ = [
     "Token",
     "Unreached",
     "Write",
+    "checked",
     "clock_offset_ns",
     "joined",
     "next_epoch",
     "opened",
+    "plain",
     "prefixed",
     "read_answer",
     "sealed",

@@ -2,7 +2,8 @@
 
 The end that opened the connection says what it is, its name, and its token if it has one; the other end answers
 whether it may go on, and closes the connection if not. From then on a connection is held to that name: a greeting
-under another one closes it.
+under another one closes it. Both also say which versions of the protocol they speak, and go on with the latest that
+both do; from version 3 on frames are checked (`_framing`) unless the connection has TLS, which does that itself.
 
 A client proves its name by its certificate (if the network wants certificates of clients) and by its token (if the
 network has tokens); a broker by its certificate, or by the token that all brokers share.
@@ -21,7 +22,17 @@ import msgspec
 from tidings.protocol._errors import DeniedError
 from tidings.protocol._rights import Rights, Rule
 
-__all__ = ["Admission", "Answer", "Preamble", "Rights", "Rule", "Token", "read_answer", "read_preamble"]
+__all__ = [
+    "Admission",
+    "Answer",
+    "Preamble",
+    "Rights",
+    "Rule",
+    "Token",
+    "common_version",
+    "read_answer",
+    "read_preamble",
+]
 
 _MAGIC: Final = "tidings"
 _VERSION: Final = 1
@@ -37,14 +48,18 @@ class Preamble(msgspec.Struct, frozen=True, array_like=True):
     magic: str = _MAGIC
     version: int = _VERSION
     detail: bytes = b""
+    speaks: tuple[int, int] = (2, 2)
+    """The oldest and the latest version of the protocol; who does not say so is of version 2."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The first frame back: an empty code is yes; `detail` is what a question of status is answered with."""
+    """The first frame back: an empty code is yes; `detail` is what a question of status is answered with, `speaks` the
+    version of the protocol that both go on with."""
 
     code: str = ""
     text: str = ""
     detail: bytes = b""
+    speaks: int = 2
 
 
 _PREAMBLE: Final = msgspec.msgpack.Decoder(Preamble)
@@ -71,6 +86,18 @@ def read_answer(frame: bytes) -> Answer:
     if answer.code:
         raise DeniedError(answer.code, answer.text)
     return answer
+
+
+def common_version(ours: tuple[int, int], theirs: tuple[int, int]) -> int:
+    """The latest version of the protocol that both speak; DeniedError if there is none."""
+    version = min(ours[1], theirs[1])
+    if version < max(ours[0], theirs[0]):
+        raise DeniedError(
+            "version",
+            f"one end speaks versions {theirs[0]} to {theirs[1]} of the protocol, the other {ours[0]} to {ours[1]}: "
+            "upgrade the older one",
+        )
+    return version
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

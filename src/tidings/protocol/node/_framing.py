@@ -1,60 +1,110 @@
-"""Frames on a byte stream: four bytes of length, most significant first, then the frame.
+"""Frames on a byte stream: a prefix with the length of the frame, then the frame.
 
-A stream that announces a frame over the limit, or an empty one, is wrong from there on: nobody can tell where the next
-frame begins, so the connection has to be closed. Pieces of a frame that has not come whole are kept as they came and
-joined once, so a peer that sends byte by byte costs no more than the bytes it sends.
+There are two kinds of prefixes. The *plain* one is the length in four bytes, most significant first. The *checked* one
+has the length in three bytes, the exclusive or of those (turned over) as a fourth, and four bytes of the frame's
+checksum. So a flipped bit is found, in the length before the frame is waited for and in the frame before it is read.
+A stream begins with plain frames; which kind follows is agreed by the first (`_admission`).
+
+A stream that announces a frame over the limit, or an empty one, or whose checksums are wrong, is wrong from there on:
+nobody can tell where the next frame begins, so the connection has to be closed. Pieces of a frame that has not come
+whole are kept as they came and joined once, so a peer that sends byte by byte costs no more than the bytes it sends.
 """
 
 from struct import Struct
 from typing import Final
 
 from tidings.errors import TidingsError
+from tidings.protocol.wire import check_of, is_sound
 
-__all__ = ["PREFIX_BYTES", "FramingError", "Splitter", "joined", "prefixed"]
+__all__ = ["CHECKED_BYTES", "DamageError", "FramingError", "Splitter", "checked", "joined", "plain", "prefixed"]
 
-_PREFIX: Final = Struct(">I")
-PREFIX_BYTES: Final = _PREFIX.size
+_PLAIN: Final = Struct(">I")
+_CHECKED: Final = Struct(">II")
+CHECKED_BYTES: Final = _CHECKED.size
+"""The length of a checked prefix."""
 
 
 class FramingError(TidingsError):
     """Raised when a stream of bytes is no stream of frames; the connection cannot go on."""
 
 
+class DamageError(FramingError):
+    """Raised when bytes are not those that were sent; another connection may carry them better."""
+
+
+def plain(frame: bytes) -> bytes:
+    """The plain prefix of a frame."""
+    return _PLAIN.pack(len(frame))
+
+
+def checked(frame: bytes) -> bytes:
+    """The checked prefix of a frame."""
+    size = len(frame)
+    return _CHECKED.pack(size << 8 | _fold(size), check_of(frame))
+
+
+def _fold(size: int) -> int:
+    """A byte that a flipped bit of a length changes."""
+    return (size ^ size >> 8 ^ size >> 16) & 0xFF ^ 0xFF
+
+
 class Splitter:
-    """The frames of one stream, as its bytes come in."""
+    """The frames of one stream, as its bytes come in: the first alone, until `go_on` says how the others begin."""
 
-    __slots__ = ("_at_least", "_max_frame_bytes", "_pieces", "_size")
+    __slots__ = ("_at_least", "_max_frame_bytes", "_pieces", "_prefix", "_size", "_waits")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, waits: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
         self._size = 0
-        self._at_least = PREFIX_BYTES  # bytes that there have to be before looking again is worth it
+        self._prefix = _PLAIN
+        self._at_least = _PLAIN.size  # bytes that there have to be before looking again is worth it
+        self._waits: bool | None = waits or None  # for the first frame (True); for `go_on` (False); for nothing
+
+    def go_on(self, *, is_checked: bool) -> list[bytes]:
+        """How the frames after the first begin; those that have come already."""
+        self._waits = None
+        self._prefix = _CHECKED if is_checked else _PLAIN
+        self._at_least = self._prefix.size
+        return self.feed(b"")
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that these bytes complete, in order."""
         if self._pieces:
             self._pieces.append(data)
             self._size += len(data)
-            if self._size < self._at_least:
+            if self._size < self._at_least or self._waits is False:
                 return []
             data = b"".join(self._pieces)
             self._pieces.clear()
         frames: list[bytes] = []
-        at, end, unpack = 0, len(data), _PREFIX.unpack_from
-        self._at_least = PREFIX_BYTES
-        while end - at >= PREFIX_BYTES:
-            (size,) = unpack(data, at)
+        prefix = self._prefix
+        head, unpack, is_plain = prefix.size, prefix.unpack_from, prefix is _PLAIN
+        at, end = 0, len(data)
+        self._at_least = head
+        while end - at >= head and self._waits is not False:
+            if is_plain:
+                (size,), check = unpack(data, at), None
+            else:
+                size, check = unpack(data, at)
+                fold, size = size & 0xFF, size >> 8
+                if fold != (size ^ size >> 8 ^ size >> 16) & 0xFF ^ 0xFF:
+                    raise DamageError("the length of a frame is damaged")
             if not 0 < size <= self._max_frame_bytes:
                 raise FramingError(
                     f"a frame of {size} bytes is announced: from 1 to {self._max_frame_bytes} are allowed"
                 )
-            begin = at + PREFIX_BYTES
+            begin = at + head
             if begin + size > end:
-                self._at_least = PREFIX_BYTES + size
+                self._at_least = head + size
                 break
             at = begin + size
-            frames.append(data[begin:at])
+            frame = data[begin:at]
+            if not is_sound(frame, check):
+                raise DamageError(f"a frame of {size} bytes is damaged")
+            frames.append(frame)
+            if self._waits:
+                self._waits = False
         if at < end:
             self._pieces.append(data[at:] if at else data)
         self._size = end - at
@@ -62,15 +112,10 @@ class Splitter:
 
 
 def prefixed(frames: list[bytes]) -> list[bytes]:
-    """These frames on the stream, piece by piece."""
-    pack = _PREFIX.pack
-    parts: list[bytes] = []
-    for frame in frames:
-        parts.append(pack(len(frame)))
-        parts.append(frame)
-    return parts
+    """These frames on a plain stream, piece by piece."""
+    return [part for frame in frames for part in (plain(frame), frame)]
 
 
 def joined(frames: list[bytes]) -> bytes:
-    """The bytes of these frames on the stream."""
+    """The bytes of these frames on a plain stream."""
     return b"".join(prefixed(frames))

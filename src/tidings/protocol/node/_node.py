@@ -26,19 +26,30 @@ from tidings.protocol._agenda import Agenda
 from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Send, SetTimer, Store, Sync
 from tidings.protocol._errors import DeniedError
 from tidings.protocol._machine import Machine
-from tidings.protocol.node._admission import Admission, Answer, Preamble, read_answer, read_preamble
+from tidings.protocol.node._admission import (
+    Admission,
+    Answer,
+    Preamble,
+    Rights,
+    common_version,
+    read_answer,
+    read_preamble,
+)
 from tidings.protocol.node._commits import CALM_NS, Commits
 from tidings.protocol.node._dials import Dials, Target
 from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
-from tidings.protocol.node._framing import FramingError, Splitter, prefixed
+from tidings.protocol.node._framing import DamageError, FramingError, Splitter, checked, plain
 from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
+from tidings.protocol.wire import OLDEST_VERSION, VERSION
 
-__all__ = ["GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
+__all__ = ["CHECKED_FROM", "GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
 
 GRACE_NS: Final = 5_000_000_000
 """How long a connection may take to be opened and admitted."""
 STEP_BYTES: Final = 4 << 20
 """So much may wait for one step of the machine: a turn in which very many connections have much to say has several."""
+CHECKED_FROM: Final = 3
+"""From this version of the protocol on, frames are checked."""
 _MOST_NAMED: Final = 10
 """So many damaged keys are reported by name."""
 _ASK_NS: Final = 500_000_000
@@ -81,9 +92,11 @@ class _Session:
         "address",
         "bucket",
         "certified",
+        "is_encrypted",
         "name",
         "peer",
         "preamble",
+        "prefix",
         "splitter",
         "state",
         "target",
@@ -100,8 +113,10 @@ class _Session:
         self.peer = ""  # who is at the other end, as admitted
         self.address = ""
         self.certified: Collection[str] = ()
-        self.splitter = Splitter(max_frame_bytes)
-        self.unsent: list[bytes] = []
+        self.is_encrypted = False
+        self.splitter = Splitter(max_frame_bytes, waits=True)
+        self.prefix = plain
+        self.unsent: list[bytes] = []  # prefixes and frames in turn
         self.unsent_answers_bytes = 0
         self.unread_bytes = 0  # written besides events since the peer last had everything
         self.bucket: _Bucket | None = None
@@ -134,7 +149,8 @@ class Node:
 
     `preamble` is what it says when it dials; `admission` whom it lets in (None: nobody); `answer` gives the answer to a
     question of somebody who does not stay. Where `is_refusal_final`, whoever refuses this node is dialled no more.
-    `found` is what `read` has made of its store; a node without one has no store.
+    `found` is what `read` has made of its store; a node without one has no store. `speaks`: the oldest and the latest
+    version of the protocol that it speaks.
     """
 
     def __init__(
@@ -148,6 +164,7 @@ class Node:
         answer: Callable[[Preamble], Answer] = lambda _: Answer(),
         is_refusal_final: bool = False,
         found: Opened | None = None,
+        speaks: tuple[int, int] = (OLDEST_VERSION, VERSION),
     ) -> None:
         self.machine = machine
         self.damaged: Mapping[str, int] = {} if found is None else kinds_of(found.damaged)
@@ -164,7 +181,8 @@ class Node:
         """Whether the store lacks room, or did a moment ago."""
         self.is_deaf = False
         """Whether nothing that comes is looked at any more."""
-        self._preamble = preamble
+        self._speaks = speaks
+        self._preamble = msgspec.structs.replace(preamble, speaks=speaks)
         self._limits = limits
         self._answer = answer
         self._is_refusal_final = is_refusal_final
@@ -252,7 +270,13 @@ class Node:
         return self._finish(now_ns)
 
     def opened(
-        self, connection: str, now_ns: int, *, address: str = "", certified: Collection[str] = ()
+        self,
+        connection: str,
+        now_ns: int,
+        *,
+        address: str = "",
+        certified: Collection[str] = (),
+        is_encrypted: bool = False,
     ) -> list[NodeEffect]:
         """There is a connection: one that was dialled, or one that came in."""
         session = self._sessions.get(connection)
@@ -260,7 +284,7 @@ class Node:
             session = self._session(connection, None, None, now_ns)
             if len(self._sessions) > self._limits.max_connections:
                 self._shut(session, f"there are {self._limits.max_connections} connections, the most there may be")
-        session.address, session.certified = address, certified
+        session.address, session.certified, session.is_encrypted = address, certified, is_encrypted
         if session.state is _State.DIALLED:
             session.state = _State.OPEN
             if session.preamble is not None:
@@ -306,12 +330,20 @@ class Node:
         try:
             frames = session.splitter.feed(data)
         except FramingError as error:
-            self._shut(session, str(error))
+            self._misread(session, error)
             return True
         if frames or session.is_admitted:
             self._came.append((session, frames))
             self._came_bytes += len(data)
         return self._came_bytes >= STEP_BYTES
+
+    def _misread(self, session: _Session, error: FramingError) -> None:
+        """What comes over a connection is no frame, or not the one that was sent."""
+        if isinstance(error, DamageError):
+            self.machine.refused["damaged"] += 1
+            facts = {"peer": session.peer, "address": session.address, "why": str(error)}
+            self._report("warning", "frame damaged", **facts, remedy="what was sent is sent again; check the network")
+        self._shut(session, str(error))
 
     @property
     def is_stirred(self) -> bool:
@@ -324,7 +356,7 @@ class Node:
         effects = self._finish(now_ns)
         for session in self._writers:
             if session.unsent:
-                effects.append(Write(session.name, prefixed(session.unsent)))
+                effects.append(Write(session.name, session.unsent))
                 session.unsent = []
         self._writers = []
         if self._shutting:
@@ -369,8 +401,12 @@ class Node:
                 self._on_preamble(session, self.admission, read_preamble(first), now_ns)
             else:
                 self._shut(session, "nobody may come in here")
+            if session.is_admitted:
+                frames += session.splitter.go_on(is_checked=session.prefix is checked)
         except DeniedError as error:
             self._denied(session, error)
+        except FramingError as error:
+            self._misread(session, error)
         return session.is_admitted
 
     def _on_preamble(self, session: _Session, admission: Admission, said: Preamble, now_ns: int) -> None:
@@ -382,15 +418,16 @@ class Node:
             self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
             self._shut(session, "answered", at_once=False)
             return
+        version = common_version(self._speaks, said.speaks)
         detail = b""
         if said.kind == "client":
             last_life = self.machine.last_life(said.name)
             detail = msgspec.msgpack.encode(msgspec.structs.replace(self.directory, last_life=last_life))
-        self._put(session, msgspec.msgpack.encode(Answer(detail=detail)), is_answer=True)
+        self._put(session, msgspec.msgpack.encode(Answer(detail=detail, speaks=version)), is_answer=True)
         rights = admission.rights_of(said.name) if said.kind == "client" else None
         if said.kind == "client" and self._limits.rate_per_s is not None:
             session.bucket = _Bucket(self._limits.rate_per_s, now_ns)
-        self._admit(session, said.kind, said.name, rights, now_ns)
+        self._admit(session, said.kind, said.name, version, now_ns, rights=rights)
 
     def _on_answer(self, session: _Session, said: Preamble, answer: Answer, now_ns: int) -> None:
         """Somebody who was dialled lets this node in, or answers its question."""
@@ -400,15 +437,28 @@ class Node:
         if session.target is None:
             self._shut(session, "answered", at_once=False)
             return
+        version = common_version(self._speaks, (answer.speaks, answer.speaks))
         self.dials.rename(session.target, peer)
         self.dials.connected(session.target, now_ns)
-        self._admit(session, "broker", peer, None, now_ns)
+        self._admit(session, "broker", peer, version, now_ns)
 
-    def _admit(self, session: _Session, kind: Literal["broker", "client"], peer: str, rights: Any, now_ns: int) -> None:
+    def _admit(
+        self,
+        session: _Session,
+        kind: Literal["broker", "client"],
+        peer: str,
+        version: int,
+        now_ns: int,
+        *,
+        rights: Rights | None = None,
+    ) -> None:
         session.state, session.peer = _State.ADMITTED, peer
+        if version >= CHECKED_FROM and not session.is_encrypted:
+            session.prefix = checked
         self._strangers -= 1
         self._agenda.cancel(("grace", session.name))
-        self._carry_out(self.machine.connected(session.name, now_ns, identity=(kind, peer), rights=rights))
+        identity = (kind, peer)
+        self._carry_out(self.machine.connected(session.name, now_ns, identity=identity, rights=rights, version=version))
         self._effects.append(Admitted(session.name, peer, kind))
 
     def _learn(self, session: _Session, answer: Answer) -> str:
@@ -469,7 +519,7 @@ class Node:
             return
         if not session.unsent:
             self._writers.append(session)
-        session.unsent.append(frame)
+        session.unsent += (session.prefix(frame), frame)
         if is_answer:
             session.unsent_answers_bytes += len(frame)
 

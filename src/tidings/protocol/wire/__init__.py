@@ -4,8 +4,9 @@ Rules:
 
 - A frame is one message. It is refused whole if it is too long, does not decode, or breaks a limit below; a refused
   frame changes nothing but a counter.
-- `Hello` and `Welcome` come first and carry the protocol's version as their first field, so that any later version can
-  still be told apart and refused by name.
+- Which version two nodes speak is agreed before the first message (`node._admission`): the latest that both know.
+  `Hello` and `Welcome` come first and carry it as their first field, so that a peer of any other version can be
+  refused by name.
 - `session` is the sender's epoch, a number that rises with every start. Numbers of transfers count within it, so a
   frame that was on its way while its sender started again is known for what it is.
 - Times are nanoseconds: durations, or readings of the sender's clock. Clocks need not agree; how far two are apart is
@@ -13,7 +14,8 @@ Rules:
 - Fields with a default come last and may be missing: a peer that does not know them neither sends nor reads them.
 - Events travel together: a `Publish` or a `Transfer` holds as many as there were to send, numbered one after the other,
   and an `Ack` answers for whole ranges of numbers.
-- What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it.
+- What only the ends read (attributes, stamp, payload) travels as one opaque `content`: brokers on the way copy it. The
+  publisher adds a checksum of it, which every broker that takes the event on and the subscriber compare.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
+from xxhash import xxh3_64_intdigest
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol.wire._fields import (
@@ -44,7 +47,9 @@ from tidings.protocol.wire._fields import (
     MAX_TARGETS,
     MAX_TERMS,
     MAX_TRACED,
+    OLDEST_VERSION,
     VERSION,
+    Check,
     ClockReading,
     Count,
     Counts,
@@ -92,6 +97,7 @@ __all__ = [
     "MAX_TARGETS",
     "MAX_TERMS",
     "MAX_TRACED",
+    "OLDEST_VERSION",
     "VERSION",
     "Ack",
     "Advertise",
@@ -136,12 +142,14 @@ __all__ = [
     "Unsubscribe",
     "Welcome",
     "WireMessage",
+    "check_of",
     "decode",
     "decode_content",
     "encode",
     "encode_content",
     "encode_plain",
     "encode_transfer",
+    "is_sound",
 ]
 
 
@@ -256,6 +264,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size_bytes: Count
     content: bytes
     must_reach: bool = False
+    check: Check | None = None
 
 
 class Publish(WireMessage, frozen=True, tag=9):
@@ -277,7 +286,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event on its way: the same bytes for everybody who is sent it at one time.
 
     `error_ns` is by how much the links that it came over may have made its age wrong, all together; None: not known.
-    `period` is that of `root` in which it was accepted, for the accounts of its subscribers (`Ledger`).
+    `period` is that of `root` in which it was accepted, for the accounts of its subscribers (`Ledger`). `check` is the
+    publisher's checksum of the content; None: it, or a broker on the way, knows none.
     """
 
     publisher: Name
@@ -293,6 +303,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trace: Trace | None = None
     error_ns: Duration | None = None
     period: Count = 0
+    check: Check | None = None
 
 
 Targets = Annotated[
@@ -541,6 +552,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 _CONTENT: Final = msgspec.msgpack.Decoder(Content)
 
+_CHECK: Final = 0xFFFF_FFFF
 _TRANSFER: Final = b"\x97\x0a"
 """An array of seven, of which the first is the tag of a transfer."""
 
@@ -559,7 +571,7 @@ def decode(frame: bytes) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _require_version(frame)
         raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
-    if (type(message) is Hello or type(message) is Welcome) and message.version != VERSION:
+    if (type(message) is Hello or type(message) is Welcome) and not OLDEST_VERSION <= message.version <= VERSION:
         _require_version(frame)
     if type(message) is Transfer and len(message.targets) != len(message.events):
         raise PeerError(
@@ -572,10 +584,10 @@ def _require_version(frame: bytes) -> None:
     """PeerError if this greets in another version, whatever else it says."""
     with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         match msgspec.msgpack.decode(frame):
-            case [1 | 2, int(version), str(name), *_] if version != VERSION:
+            case [1 | 2, int(version), str(name), *_] if not OLDEST_VERSION <= version <= VERSION:
+                ours = f"{OLDEST_VERSION} to {VERSION}: upgrade the older one"
                 raise PeerError(
-                    "version",
-                    f"{name[:MAX_NAME]!r} speaks version {version} of the protocol, this is {VERSION}: upgrade",
+                    "version", f"{name[:MAX_NAME]!r} speaks version {version} of the protocol, this is {ours}"
                 )
 
 
@@ -598,10 +610,23 @@ def encode_content(content: Content) -> bytes:
     return _ENCODER.encode(content)
 
 
-def decode_content(data: bytes) -> Content:
-    """The content that the bytes say; PeerError if they say none, or hold a number that is not finite."""
+def decode_content(data: bytes, check: int | None = None) -> Content:
+    """The content that the bytes say; PeerError if they say none, hold a number that is not finite, or are not those
+    that the publisher made this checksum of."""
+    if not is_sound(data, check):
+        raise PeerError("damaged", "the content of an event is not what its publisher made the checksum of")
     try:
         content: Content = _CONTENT.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError("content", f"the content of an event does not decode: {error} (numbers are finite)") from None
     return content
+
+
+def check_of(data: bytes) -> int:
+    """The checksum of these bytes: 32 bits of XXH3."""
+    return xxh3_64_intdigest(data) & _CHECK
+
+
+def is_sound(data: bytes, check: int | None) -> bool:
+    """Whether these are the bytes that the checksum was made of; None: nobody made one."""
+    return check is None or xxh3_64_intdigest(data) & _CHECK == check

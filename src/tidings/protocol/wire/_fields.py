@@ -28,7 +28,9 @@ __all__ = [
     "MAX_TARGETS",
     "MAX_TERMS",
     "MAX_TRACED",
+    "OLDEST_VERSION",
     "VERSION",
+    "Check",
     "ClockReading",
     "Count",
     "Counts",
@@ -47,7 +49,10 @@ __all__ = [
     "WireMessage",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""Version 3 checks frames and contents (`_checks`)."""
+OLDEST_VERSION: Final = 2
+"""The versions from this one on are spoken, so that brokers and clients can be upgraded one by one."""
 MAX_FRAME_BYTES: Final = 1 << 20
 MAX_NAME: Final = 255
 MAX_FILTER: Final = 16_384
@@ -80,6 +85,7 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Figure = Annotated[float, Meta(ge=0.0, le=1e12)]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
+Check = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Record = Annotated[int, Meta(ge=0, le=MAX_RECORD)]
 
 Term = tuple[Duration, Price]
