@@ -15,6 +15,7 @@ NAMES = (
     "placement",
     "place",
     "protocol",
+    "relocation",
     "live",
     "live_store",
     "live_restart",

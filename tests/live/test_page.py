@@ -99,6 +99,11 @@ def test_the_page_shows_what_status_says_and_who_is_down(place: Place, page: "Pa
         assert quick_row == ["b2", "connected", "-", "since start", *["0"] * 6, "-", "-"]
         assert {link: cells[0] for link, cells in rows(page, "links").items()} == {"b1 – b2": "up", "b2 – b3": "up"}
         assert page.locator("#summary").text_content() == "OK: 3 brokers, 2 links; 2 subscriptions"
+        assert page.locator("#moves-section").is_hidden()
+        publisher.move("b2")
+        page.wait_for_function("() => document.querySelector('#moves-summary').textContent.includes('1 done')")
+        assert page.locator("#moves-section").is_visible()
+        assert rows(page, "moves")["desk"][:4] == ["b1", "b2", "done", "client"]
         check_the_map_shows_what_the_page_was_told(page)
         check_the_page_fits_a_phone(page)
         check_the_keyboard_leads_from_the_map_to_the_table(page)

@@ -365,3 +365,48 @@ def test_a_client_connected_elsewhere_is_at_home_there(row: Any) -> None:
     row.add(row.broker("c", "b", kept=dict(row.disks["c"])))
     row.pass_time(20 * SECOND)
     assert homes(row, "s") == ["b"]
+
+
+def test_what_nobody_wants_any_more_is_not_sent_to_and_fro(row: Any) -> None:
+    """b knows s at c, with a subscription that ended while b was down; and c, where s was before, knew s at b."""
+    row.call("s", "subscribe", "rest", "x < 3")
+    row.call("s", "move", "b")
+    row.pass_time(SECOND)
+    row.crash("b")
+    for other in ("a", "c", "s"):
+        row.do(other, row.machines[other].disconnected("b", row.now_ns))
+    row.call("s", "unsubscribe", "some")
+    row.call("s", "move", "c")
+    row.pass_time(SECOND)
+    assert row.machines["s"].home.name == "c"
+    assert row.machines["c"].departures._gone["s"].entries == {}
+    row.add(row.broker("b", "a", "c", kept=row.disks["b"]), links=("a", "c", "s"))
+    row.pass_time(4 * SECOND)
+    assert set(row.machines["b"].departures._gone["s"].entries) == {"some", "rest"}
+    row.call("p", "publish", {"x": 7})
+    row.call("p", "publish", {"x": 2})
+    row.pass_time(2 * SECOND)
+    assert came(row) == [1]
+    assert not any(len(row.machines[name].carrier.holdings) for name in "abc")
+
+
+def test_who_has_moved_gets_events_for_as_long_as_it_wants_them(row: Any) -> None:
+    """The new home does not hear from the old one, which knows of somebody else there who wants the same events, but
+    not for so long."""
+    row.call("s", "unsubscribe", "some")
+    row.client("hasty", "c")
+    row.client("q", "b")
+    row.call("q", "advertise", "all", "x >= 0")
+    row.call("hasty", "subscribe", "some", "x > 5", max_delay_ns=2 * SECOND)
+    row.client("t", "b")
+    row.call("t", "subscribe", "some", "x > 5")
+    row.disconnect("b", "c")
+    row.call("t", "move", "c")
+    assert row.machines["t"].home.name == "c"
+    row.call("q", "publish", {"x": 7}, lifetime_ns=60 * SECOND)
+    row.pass_time(5 * SECOND)
+    assert came(row, "t") == came(row, "hasty") == []
+    row.connect("b", "c")
+    row.pass_time(2 * SECOND)
+    assert came(row, "t") == [0]
+    assert came(row, "hasty") == []

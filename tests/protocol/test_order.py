@@ -277,7 +277,7 @@ def test_what_is_under_way_is_sent_again_before_what_waits(wire: Wire) -> None:
 def test_an_event_that_is_traced_does_not_overtake_those_that_go_straight(wire: Wire) -> None:
     wire.chain("a", relocation="pop")
     broker: Any = wire.machines["a"]
-    broker.relocating.tag = lambda id, _: Trace(0) if id[2] % 3 == 1 else None
+    broker.relocating.tag = lambda held, _: Trace(0) if held.id[2] % 3 == 1 else None
     for client in ("p", "s"):
         wire.client(client, "a")
     wire.call("p", "advertise", "all", "TRUE")

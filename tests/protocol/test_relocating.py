@@ -30,7 +30,7 @@ READERS = {"b1": 1, "b2": 2, "b3": 4, "b4": 3, "b6": 5, "b7": 4, "b8": 6}
 def build(net: Any, *, left: str = "x >= 0", **more: Any) -> None:
     """The overlay of the figure; readers on the side of the publisher's home want what `left` says."""
     for name, beside in FIGURE.items():
-        net.add(net.broker(name, *beside, **more), links=beside)
+        net.add(net.broker(name, *beside, relocation_stay_ns=0, **more), links=beside)
     net.pass_time(4 * SECOND)
     net.client("p", "b1")
     net.call("p", "advertise", "all", "x >= 0")

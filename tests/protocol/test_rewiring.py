@@ -113,7 +113,9 @@ def test_publishers_are_traced_over_links_that_were_not_there_at_first() -> None
     before, after = graph_of([("a", "b"), ("b", "c"), ("c", "d")]), graph_of([("a", "b"), ("b", "c"), ("a", "d")])
     net = Wire()
     for name in NAMES:
-        broker = net.broker(name, *before[name], graph=before, relocation="pop", relocation_events=2)
+        broker = net.broker(
+            name, *before[name], graph=before, relocation="pop", relocation_stay_ns=0, relocation_events=2
+        )
         net.add(broker, links=tuple(sorted(other for other in before[name] if other < name)))
     net.pass_time(4 * SECOND)
     net.client("p", "a")

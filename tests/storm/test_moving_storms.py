@@ -1,25 +1,73 @@
 """Clients move in every storm, by themselves and by the network's advice, and bugs in moving do not go unnoticed."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
 from tidings.storm import Storm, StormSettings, run_storm, run_storms
+from tidings.storm._run import STAY_NS
 
+BUSY = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=16.0)
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
 WITHIN = 100
 
 
-@pytest.mark.parametrize("relocation", ["pop", "grape"])
-def test_publishers_are_moved_by_the_network_and_every_promise_holds(relocation: Any) -> None:
-    settings = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=16.0, relocation=relocation)
-    report = run_storms(settings, range(3))
+@pytest.mark.parametrize(
+    ("relocation", "told"), [("pop", "TraceResult"), ("grape", "TraceAnswer"), ("on-time", "LinkState")]
+)
+def test_publishers_are_moved_by_the_network_and_every_promise_holds(relocation: Any, told: str) -> None:
+    report = run_storms(msgspec.structs.replace(BUSY, relocation=relocation), range(3))
     assert report.violations == ()
-    assert report.sent["Move"] > 5
-    assert report.sent["TraceResult" if relocation == "pop" else "TraceAnswer"] > 20
+    assert report.sent["Move"] > 2
+    assert report.sent[told] > 20
+
+
+def asked_too_soon(settings: StormSettings, seed: int, make_broker: type[Broker] = Broker) -> int:
+    """How often a publisher was asked to move by an algorithm before it had been left alone for a while."""
+    asked: list[tuple[str, int]] = []
+
+    class Watched(make_broker):  # type: ignore[valid-type, misc]
+        def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
+            super().__init__(settings, kept)
+            moves, ask = self.relocating.moves, self.relocating.moves.asked
+
+            def note(client: str, target: str, by: str, now_ns: int) -> None:
+                asked.append((client, storm.network.now_ns))
+                ask(client, target, by, now_ns)
+
+            moves.asked = note
+
+    storm = Storm(settings, seed, make_broker=Watched)
+    assert storm.run().violations == ()
+    times: dict[str, list[int]] = defaultdict(list)
+    for client, at_ns in asked:
+        times[client].append(at_ns)
+    pauses_ns = [after - before for each in times.values() for before, after in pairwise(each)]
+    return sum(pause_ns < 0.999 * STAY_NS for pause_ns in pauses_ns)  # clocks run 100 ppm fast at most
+
+
+class NeverRests(Broker):
+    """Asks a publisher to move on when it has hardly arrived."""
+
+    def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(msgspec.structs.replace(settings, relocation_stay_ns=0, relocation_hysteresis=0.0), kept)
+
+
+@pytest.mark.parametrize("relocation", ["pop", "grape", "on-time"])
+def test_who_has_just_come_is_left_alone_whatever_fails(relocation: Any) -> None:
+    settings = msgspec.structs.replace(BUSY, relocation=relocation)
+    assert [asked_too_soon(settings, seed) for seed in range(2)] == [0, 0]
+
+
+def test_a_broker_that_sends_publishers_to_and_fro_is_found_out() -> None:
+    settings = msgspec.structs.replace(BUSY, relocation="on-time")
+    assert any(asked_too_soon(settings, seed, NeverRests) for seed in range(WITHIN))
 
 
 def test_fresh_seeds_move_too() -> None:

@@ -71,12 +71,34 @@ def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]
             console.print(
                 Text(f"{broker['name']}: {_count(copies['waiting'], 'event')} without a second copy, {keeper}")
             )
+    for line in _moves(brokers):
+        console.print(Text(line))
     lacking = {name: each for name, each in subscribers.items() if _lacks(each)}
     if lacking:
         console.print("\nNot reached, or not on time in the last minute:")
         console.print(_subscribers(dict(islice(lacking.items(), SUBSCRIBERS_SHOWN))))
     if len(lacking) > SUBSCRIBERS_SHOWN:
         console.print(f"and {len(lacking) - SUBSCRIBERS_SHOWN:,} more: see --json")
+
+
+def _moves(brokers: list[dict[str, Any]]) -> list[str]:
+    """The moves under way, one line each, and how many there were."""
+    found = [broker["moves"] for broker in brokers if broker["up"]]
+    under_way = [each for moves in found for each in moves["under_way"]]
+    lines = [
+        f"{each['client']} moves from {each['from']} to {each['to']}: {each['phase']} for {each['phase_s']:,.1f} s "
+        f"(by {each['by']})"
+        for each in under_way[:SUBSCRIBERS_SHOWN]
+    ]
+    total = {key: sum(moves[key] for moves in found) for key in ("moving", "asked", "done", "called_off")}
+    if total["moving"] > len(lines):
+        lines.append(f"and {_count(total['moving'] - len(lines), 'move')} more under way: see --json")
+    if any(total.values()):
+        lines.append(
+            f"Moves since the start: {total['asked']:,} asked for, {total['done']:,} done, "
+            f"{total['called_off']:,} called off, {total['moving']:,} under way"
+        )
+    return lines
 
 
 def _headline(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> str:

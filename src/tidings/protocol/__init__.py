@@ -55,6 +55,7 @@ from tidings.protocol.broker._interests import told_name
 from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
 from tidings.protocol.broker._view import View
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._moves import MoveSeen, MovesView
 from tidings.protocol.wire import MAX_FRAME_BYTES, OLDEST_VERSION, VERSION
 
 if TYPE_CHECKING:
@@ -91,9 +92,11 @@ __all__ = [
     "Histogram",
     "LinkStateMap",
     "Machine",
+    "MoveSeen",
     "MoveState",
     "MoveStep",
     "Moved",
+    "MovesView",
     "Note",
     "Peer",
     "PeerError",

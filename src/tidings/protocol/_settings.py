@@ -32,7 +32,7 @@ from tidings.scheduling import Strategy
 
 __all__ = ["MS", "PART_HEAD_BYTES", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]
 
-Relocation = Literal["off", "pop", "grape"]
+Relocation = Literal["off", "pop", "grape", "on-time"]
 
 MS = 10**6
 SECOND = 10**9
@@ -50,9 +50,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
 
-    With a relocation this broker finds its publishers' places and asks them to move (paper E): after
-    `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP tracing at
-    most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what others say.
+    With a relocation this broker finds its publishers' places and asks them to move (paper E; on-time placement is
+    ours): after `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP
+    tracing at most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what
+    others say. A move must gain more than `relocation_hysteresis`, and who has just come or been asked stays for
+    `relocation_stay_ns`.
     """
 
     name: str
@@ -76,6 +78,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     relocation_window_ns: int = DEFAULT_WINDOW_NS
     relocation_per_window: int = DEFAULT_TRACED_PER_WINDOW
     relocation_wait_ns: int = 2 * SECOND
+    relocation_stay_ns: int = 60 * SECOND
 
     ping_ns: int = 1 * SECOND
     silence_ns: int = 3 * SECOND
@@ -135,6 +138,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"broker {self.name!r}: relocation {self.relocation!r} needs a scheme with buffers and from 1 to "
                 f"{MAX_TRACED} relocation_events, not {self.scheme!r} and {self.relocation_events}"
+            )
+        if not 0.0 <= self.relocation_hysteresis < 1.0 or self.relocation_stay_ns < 0:
+            raise ConfigurationError(
+                f"broker {self.name!r}: relocation_hysteresis is a share from 0 to below 1, not "
+                f"{self.relocation_hysteresis:g}, and relocation_stay_ns 0 or more, not {self.relocation_stay_ns}"
             )
         if not self.bypasses and self.neighbours and not self.graph:
             raise ConfigurationError(

@@ -145,6 +145,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
         wire.Advertise,
         wire.Unadvertise,
         wire.MigrationUpdate,
+        wire.Moving,
         wire.Given,
     },
     ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done, wire.Move, wire.MigrationComplete},

@@ -54,7 +54,7 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
         }
         kinds |= {"LinkState": "link-state", "Ping": "ping", "Pong": "ping", "Hello": "greeting", "Welcome": "greeting"}
         kinds |= dict.fromkeys(("TraceResult", "RelocationRequest", "RelocationAnswer"), "relocation")
-        kinds |= dict.fromkeys(("TraceRequest", "TraceAnswer", "Move"), "relocation")
+        kinds |= dict.fromkeys(("TraceRequest", "TraceAnswer", "Move", "Moving"), "relocation")
         kinds |= dict.fromkeys(("MigrationUpdate", "MigrationComplete"), "relocation")
         found: Counter[str] = Counter()
         for name, count in self.sent.items():

@@ -48,8 +48,13 @@ POLICIES = (None, None, None, "ours-record", "ours-quantile", "P-0.05-10", "CST-
 LIFETIMES_S = (1.0, 3.0, 12.0, 20.0, 30.0, None)
 DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
 
-RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "off", "grape", "pop")
+RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "on-time", "grape", "pop")
 """How brokers find places for publishers, in a share of the storms."""
+HURRIED = 0.5
+HURRIED_MS = (5.0, 150.0)
+HURRIED_LATE_NS = 10 * SECOND
+"""Where publishers move to be on time, many subscribers are in a hurry, so that it matters where a publisher is. They
+take late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
 COPYING = 0.25
 """So many storms have two copies of every event."""
@@ -225,11 +230,14 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         faults = tuple(sorted(broken + changes))  # changes need not be apart from what breaks
     heal_ns = max((fault.until_ns for fault in faults if fault.kind not in HARMLESS), default=0)
     rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
+    subscriptions = _subscriptions(dice, clients, heal_ns or end_ns // 2)
+    if relocation == "on-time":
+        subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
     return Plan(
         brokers=brokers,
         links=tuple(links),
         clients=clients,
-        subscriptions=tuple(_subscriptions(dice, clients, heal_ns or end_ns // 2)),
+        subscriptions=tuple(subscriptions),
         publications=tuple(_publications(dice, rate_per_s, clients, end_ns)),
         faults=faults,
         moves=tuple(_moves(moving, brokers, clients, faults, end_ns)) if settings.moves else (),
@@ -313,6 +321,16 @@ def _subscriptions(dice: Dice, clients: tuple[ClientPlan, ...], churn_ends_ns: i
                 )
             )
     return found
+
+
+def _hurried(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
+    """The same, some of them with deadlines that not every broker can meet."""
+    return [
+        each._replace(max_delay_ns=round(dice.between(*HURRIED_MS) * 1e6), late_ns=HURRIED_LATE_NS)
+        if dice.happens(HURRIED)
+        else each
+        for each in subscriptions
+    ]
 
 
 def _rate_per_s(dice: Dice, mean_per_s: float) -> float:

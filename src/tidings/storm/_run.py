@@ -78,6 +78,8 @@ _OVERLOAD_EVENTS: Final = (30, 80)
 _OVERLOAD_AT_ONCE: Final = 20
 _TRACED: Final = 10
 """Few events make a session here: publishers move on noise, and often."""
+STAY_NS: Final = 3 * SECOND
+"""For so long brokers leave a publisher where it is."""
 
 BrokerMaker = Callable[[BrokerSettings, dict[str, bytes]], Broker]
 ClientMaker = Callable[[ClientSettings], Client]
@@ -292,6 +294,7 @@ class Storm:
             relocation_per_window=_TRACED,
             relocation_window_ns=10 * SECOND,
             relocation_wait_ns=1 * SECOND,
+            relocation_stay_ns=STAY_NS,
         )
 
     def _interest_bytes(self) -> int:

@@ -43,7 +43,7 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     large_subscriptions: int = 10_000
     """How many subscriptions a `large-state` has where it is asked for by name; at most so many elsewhere."""
     moves: bool = True
-    relocation: Literal["mixed", "off", "pop", "grape"] = "mixed"
+    relocation: Literal["mixed", "off", "pop", "grape", "on-time"] = "mixed"
     copies: Literal["mixed", 1, 2] = "mixed"
     """On how many disks an event is before it is accepted; mixed: 2 in a share of the storms."""
 

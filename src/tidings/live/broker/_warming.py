@@ -1,7 +1,7 @@
 """Kernels are compiled on their first call, or loaded if they have been; events should not wait for it.
 
 A scratch broker with the same settings does once what the real one will do: match an event, let another wait in a
-queue of the strategy, send both.
+queue of the strategy, send both; and decide where a publisher should be, if it is to.
 
 A process that was forked from one that is warm (`_preload`) has everything. One that was not takes longer to load the
 compiler than to read its store, so it serves meanwhile and another thread loads. Events come and go, are stored and
@@ -61,6 +61,7 @@ def warm_up(settings: BrokerSettings) -> None:
     for number in range(2):
         ack = wire.Ack(broker.epoch, ((number, number),), 0, 1)
         broker.receive("client", wire.encode(ack), _NOW_NS + (number + 1) * 1_000_000)
+    broker.relocating.warm_up()
 
 
 def _confirm(broker: Broker, effects: list[Effect]) -> None:

@@ -78,7 +78,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings_of(self, name: str) -> BrokerSettings:
         """How a broker's machine is set up."""
-        said, limits = self.document.network, self.document.limits
+        said, limits, moving = self.document.network, self.document.limits, self.document.relocation
         return BrokerSettings(
             name=name,
             neighbours=self.links[name],
@@ -87,6 +87,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             strategy=strategy(said.strategy, r=said.r),
             relocation=said.relocation,
             copies=said.copies,
+            relocation_events=moving.events,
+            relocation_hysteresis=moving.hysteresis,
+            relocation_stay_ns=round(moving.stay_s * _SECOND_NS),
             covering=said.covering,
             synchronised_clocks=said.synchronised_clocks,
             must_advertise=said.must_advertise,

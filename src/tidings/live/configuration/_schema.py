@@ -12,7 +12,9 @@ from msgspec import Meta, field
 from tidings.model.scenario import Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
+from tidings.placement import DEFAULT_TRACED
 from tidings.protocol import OLDEST_VERSION, VERSION, Relocation
+from tidings.protocol.wire import MAX_TRACED
 
 __all__ = [
     "Address",
@@ -20,6 +22,7 @@ __all__ = [
     "Document",
     "Limits",
     "NetworkWritten",
+    "RelocationWritten",
     "RuleWritten",
     "TlsWritten",
     "TokenWritten",
@@ -98,6 +101,14 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
     forget_s: Seconds = field(name="forget", default=7 * 86_400.0)
     broker_token_file: Text | None = None
     wire_version: Annotated[int, Meta(ge=OLDEST_VERSION, le=VERSION)] = VERSION
+
+
+class RelocationWritten(_Written, frozen=True, kw_only=True):
+    """When a publisher is asked to move: after so many events, for more than this gain, and not soon after it came."""
+
+    events: Annotated[int, Meta(ge=1, le=MAX_TRACED)] = DEFAULT_TRACED
+    hysteresis: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.02
+    stay_s: Seconds = field(name="stay", default=60.0)
 
 
 class Limits(_Written, frozen=True, kw_only=True):
@@ -183,6 +194,7 @@ class Document(_Written, frozen=True, kw_only=True):
 
     broker: Annotated[tuple[BrokerWritten, ...], Meta(min_length=1)]
     network: NetworkWritten = NetworkWritten()
+    relocation: RelocationWritten = RelocationWritten()
     limits: Limits = Limits()
     tls: TlsWritten | None = None
     trace: TraceWritten | None = None

@@ -130,6 +130,13 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
         "Events that did not: it was too late, or too many waited.",
         value=float(facts["dropped"]),
     )
+    moves = facts["moves"]
+    yield GaugeMetricFamily("tidings_moves_under_way", "Clients that are moving away.", value=float(moves["moving"]))
+    yield CounterMetricFamily("tidings_moves_asked", "Clients asked to move.", value=float(moves["asked"]))
+    ended = CounterMetricFamily("tidings_moves", "Moves of clients from here, by how they ended.", labels=["outcome"])
+    for outcome in ("done", "called_off"):
+        ended.add_metric([outcome], float(moves[outcome]))
+    yield ended
     store = facts["store"]
     yield CounterMetricFamily("tidings_store_commits", "Group commits.", value=float(store["commits"]))
     yield CounterMetricFamily("tidings_store_commit_seconds", "Time spent in them.", value=store["commit_s"])

@@ -14,7 +14,7 @@ from tidings.protocol import NOTHING, quantile_ns, told_name
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
-    from tidings.protocol import Balance, Broker, Histogram, Peer
+    from tidings.protocol import Balance, Broker, Histogram, MoveSeen, Peer
 
 __all__ = ["Load", "answer_status", "network_status", "overview", "snapshot", "subscribers_of"]
 
@@ -22,6 +22,8 @@ _EVERY_S: Final = 1.0
 _DROPPED: Final = ("expired", "hopeless", "full")
 SUBSCRIBERS_MAX: Final = 1_000
 """So many subscriptions of a broker are shown one by one, those with the least share on time first."""
+MOVES_MAX: Final = 100
+"""So many moves under way from a broker are shown one by one, the oldest first."""
 
 
 class Load:
@@ -84,6 +86,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
             for home, each in machine.parked().items()
         },
         "copies": _copies(machine),
+        "moves": _moves(machine),
         "seen": len(machine.carrier.memory),
         "sent": dict(machine.sent),
         "transfers": sent,
@@ -102,7 +105,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
     }
 
 
-def _copies(machine: Broker) -> dict[str, Any] | None:
+def _copies(machine: "Broker") -> dict[str, Any] | None:
     """Who keeps the second copies of a broker's events, how many wait for theirs, and for whom it keeps how many."""
     copies = machine.copies
     if not copies.is_on:
@@ -119,6 +122,35 @@ def _peer(peer: "Peer") -> dict[str, Any]:
         "rtt_s": None if peer.meter.rtt_ns is None else round(peer.meter.rtt_ns * 1e-9, 6),
         "mean_s_per_kb": peer.meter.mean_s_per_kb,
     }
+
+
+def _moves(machine: "Broker") -> dict[str, Any]:
+    """The moves of clients from here, those under way and the last that are over; counts are since the start."""
+    seen = machine.moves()
+    return {
+        "asked": seen.asked,
+        "done": seen.done,
+        "called_off": seen.called_off,
+        "moving": len(seen.under_way),
+        "under_way": [
+            _move(move, machine.name) | {"phase_s": _seconds(seen.now_ns - move.phase_ns)}
+            for move in seen.under_way[:MOVES_MAX]
+        ],
+        "recent": [
+            _move(move, machine.name)
+            | {"why": move.why, "took_s": _seconds(move.phase_ns - move.since_ns)}
+            | {"ago_s": _seconds(seen.now_ns - move.phase_ns)}
+            for move in seen.recent
+        ],
+    }
+
+
+def _move(move: "MoveSeen", home: str) -> dict[str, Any]:
+    return {"client": move.client, "from": home, "to": move.target, "by": move.by, "phase": move.phase}
+
+
+def _seconds(duration_ns: int) -> float:
+    return round(duration_ns * 1e-9, 3)
 
 
 def _subscribers(machine: "Broker") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 const EVERY_MS = 1000;
 const DOTS_MAX = 16;
+const MOVES_MAX = 20;
 const SIZE = { x: 800, y: 560, margin: 90 };
 const RADIUS = 30;
 const SVG = "http://www.w3.org/2000/svg";
@@ -12,6 +13,7 @@ const count = (value) => (value === null ? "-" : value.toLocaleString("en"));
 const many = (value, what) => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
 const share = (value) => (value === null ? "-" : `${Math.floor(Math.round(value * 1e6) / 1e3) / 10} %`); // 100 %: all of it
 const delay = (value) => (value === null ? "-" : `${value.toLocaleString("en", { maximumSignificantDigits: 3 })} ms`);
+const seconds = (value) => `${value.toLocaleString("en", { maximumFractionDigits: 1 })} s`;
 const percent = (value) => `${Math.round(value * 100)}%`;
 
 function shape(name, attributes = {}, text = "") {
@@ -271,6 +273,26 @@ function drawTables(brokers, links, subscriptions) {
   byId("left-off").textContent = leftOff > 0 ? `and ${count(leftOff)} more, none of which is known to do worse` : "";
 }
 
+// Those under way, then the last that are over; nothing is shown where nobody has ever moved.
+function drawMoves(brokers) {
+  const found = brokers.filter((broker) => broker.up).map((broker) => broker.moves);
+  const total = (key) => found.reduce((sum, moves) => sum + moves[key], 0);
+  const counts = { asked: total("asked"), done: total("done"), off: total("called_off"), moving: total("moving") };
+  byId("moves-section").hidden = Object.values(counts).every((each) => each === 0);
+  byId("moves-summary").textContent =
+    `${count(counts.moving)} under way; since the start ${count(counts.asked)} asked for, ` +
+    `${count(counts.done)} done, ${count(counts.off)} called off`;
+  const underWay = found.flatMap((moves) => moves.under_way).map((each) => [each, `for ${seconds(each.phase_s)}`]);
+  const over = found.flatMap((moves) => moves.recent).sort((one, other) => one.ago_s - other.ago_s);
+  fill(
+    "moves",
+    [...underWay, ...over.slice(0, MOVES_MAX).map((each) => [each, `${seconds(each.ago_s)} ago`])].map(([each, since]) => ({
+      states: 3,
+      cells: [each.client, each.from, each.to, each.why ? `${each.phase}: ${each.why}` : each.phase, each.by, since],
+    })),
+  );
+}
+
 function droppedBy(found) {
   if (found === null) return "-";
   return Object.entries(found).map(([by, dropped]) => `${count(dropped)} by ${by}`).join(", ") || "0";
@@ -311,6 +333,7 @@ async function poll() {
     const subscriptions = subscriptionsOf(subscribers);
     drawMap(brokers, links, subscriptions);
     drawTables(brokers, links, subscriptions);
+    drawMoves(brokers);
     announce(brokers);
     summarise(brokers, links, subscriptions);
     document.body.dataset.at = String(Date.now());

@@ -40,6 +40,7 @@ from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._router import Parked
 from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._moves import MovesView
 from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
 __all__ = ["Broker"]
@@ -122,8 +123,8 @@ class Broker(Doorway):
             expire_at=self._expire_at,
             retry_at=self._retry_at,
             traced=lambda *what: self.relocating.taken(*what),
-            on_kept=lambda held: self.copies.put(held),
-            on_gone=lambda id: self.copies.release(id),
+            on_kept=(lambda held: self.copies.put(held)) if settings.copies > 1 else None,
+            on_gone=(lambda id: self.copies.release(id)) if settings.copies > 1 else None,
         )
         self.copies = Copies(
             settings,
@@ -142,9 +143,10 @@ class Broker(Doorway):
             settings,
             neighbours=self.neighbours,
             clients=self.clients,
-            is_broker=lambda name: name in self.gossip.links.links(),
+            links=self.gossip.links,
             send=self._send,
             count=self._count,
+            now_ns=lambda: self._now_ns,
             wake_at=self._survey_at,
         )
         self.registry = Registry(
@@ -368,6 +370,10 @@ class Broker(Doorway):
         """What routing goes by: links and interests as this broker knows them."""
         return view_of(self.gossip, self.settings)
 
+    def moves(self) -> MovesView:
+        """The moves of this broker's clients."""
+        return self.relocating.moves.view(self._now_ns)
+
     def subscribers_at(self, broker: str) -> Subscribers:
         """Who subscribes at another broker, whether or not it answers."""
         return subscribers_at(self.gossip.interests, broker)
@@ -391,7 +397,7 @@ class Broker(Doorway):
     def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
         """Ask a client to make another broker its home; whether it is there to be asked."""
         self._now_ns = now_ns
-        is_asked = self.relocating.ask_to_move(client, target)
+        is_asked = self.relocating.ask_to_move(client, target, by="order")
         return is_asked, self._finish()
 
     # -- durability ----------------------------------------------------------------------------------------------
@@ -612,6 +618,7 @@ class Broker(Doorway):
         """A client that has not been heard of for too long is gone."""
         self.carrier.forget_client(peer.name, self._now_ns)
         self.relocating.forget(peer.name)
+        self.relocating.moves.forget(peer.name, self._now_ns)
         self.registry.forget(peer.name)
         del self.clients[peer.name]
         self._has_forgotten = True
@@ -762,6 +769,11 @@ class Broker(Doorway):
     def _on_relocation(self, source: Peer, said: RelocationMessage) -> None:
         self.relocating.on_message(source, said, self._now_ns)
 
+    def _on_moving(self, source: Peer, said: wire.Moving) -> None:
+        self.relocating.moves.heard(source.name, said, self._now_ns)
+        if said.phase == "at home" and said.target == self.name:
+            self.departures.arrived(source.name)
+
     def _on_error(self, source: Peer, said: wire.Error) -> None:  # noqa: ARG002
         self._count(f"told {said.code}"[:80])
 
@@ -777,6 +789,9 @@ class Broker(Doorway):
         source.request = said.number
         if isinstance(said, wire.MigrationUpdate):
             self.relocating.forget(source.name)
+            if said.was_home:
+                is_known = self.registry.knows(source.name)
+                self.relocating.moves.departed(source.name, said.home, self._now_ns, was_known=is_known)
             self.departures.depart(source, said, self._now_ns)
             return
         self.registry.handle(source, said)
@@ -816,6 +831,7 @@ _HANDLERS: Final[dict[type, Any]] = {
     wire.Copied: Broker._on_copied,
     wire.Release: Broker._on_release,
     wire.Recover: Broker._on_recover,
+    wire.Moving: Broker._on_moving,
     wire.Error: Broker._on_error,
     wire.Subscribe: Broker._on_request,
     wire.Unsubscribe: Broker._on_request,

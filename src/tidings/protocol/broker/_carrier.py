@@ -55,8 +55,8 @@ class Carrier:
         expire_at: Callable[[int], None],
         retry_at: Callable[[Peer, int], None],
         traced: Callable[[Held, Trace, str, int, int], None],
-        on_kept: Callable[[Held], None],
-        on_gone: Callable[[EventId], None],
+        on_kept: Callable[[Held], None] | None,
+        on_gone: Callable[[EventId], None] | None,
     ) -> None:
         self.holdings = holdings = Holdings(
             settings, store=store, erase=erase, wake_by=self._wake_by, on_kept=on_kept, on_gone=on_gone

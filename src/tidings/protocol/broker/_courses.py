@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Raw
 
 from tidings.errors import EventError
-from tidings.protocol._addresses import broker_of, is_address
+from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import Token
+from tidings.protocol.broker._interests import Token, told_name
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
@@ -97,6 +97,12 @@ def read_course(targets: bytes, local: bytes) -> Course:
     terms = [*elsewhere.values(), *(terms for wanted in here.values() for terms in wanted.values())]
     last_ns = max(map(latest_ns, terms), default=0)
     return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False, {}, {})
+
+
+def _untold(told: Iterable[Entry], client: str, entries: Iterable[Entry]) -> list[Entry]:
+    """Those of a client's subscriptions that its broker has not told of, as far as that is known."""
+    names = {entry.name for entry in told}
+    return [entry for entry in entries if told_name(client, entry.name) not in names]
 
 
 class Courses:
@@ -189,8 +195,11 @@ class Courses:
                 local[client] = {entry.name: terms_of((entry,), lifetime_ns) for entry in entries}
             else:
                 moved[client] = terms_of(entries, lifetime_ns)
-                if broker_of(client) not in matched:  # the client's new home is told of, but not yet known here
+                there = matched.get(broker_of(client))
+                if there is None:  # the client's new home is told of, but not yet known here
                     matched[client] = entries
+                else:  # the event goes there for somebody else, who may not want it for as long
+                    matched[broker_of(client)] = [*there, *_untold(there, split_address(client)[1], entries)]
         if own:
             matched[self._name] = own
         targets = {home: terms_of(entries, lifetime_ns) for home, entries in matched.items()}

@@ -13,7 +13,8 @@ Rules:
   `forget_ns`, when those who were away all the time have forgotten this broker.
 - A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
   erased: who crashes in between knows both, and does twice what the client takes once. A client that comes back takes
-  its subscriptions one by one out of its departure.
+  its subscriptions one by one out of its departure; when it says that it is at home here, what is left there is what
+  it has unsubscribed from elsewhere.
 - The number of the request is kept too: no old copy of a request can register a client that is gone.
 
 At `max_departures` the oldest is forgotten, counted.
@@ -177,6 +178,19 @@ class Departures:
         if gone.entries.pop(subscription, None) is not None:
             self._gossip.local.drop(gone.owner, subscription)
             self._journal.erase(_entry_key(client, subscription))
+            self._gossip.tell_interests()
+
+    def arrived(self, client: str) -> None:
+        """A client is at home here again, and has asked for all that it wants.
+
+        Nothing of it has to be sent elsewhere any more: it might be sent back here, and so on until it expires.
+        """
+        gone = self._gone.get(client)
+        if gone is not None and gone.entries:
+            self._withdraw(gone)
+            for name in gone.entries:
+                self._journal.erase(_entry_key(client, name))
+            gone.entries.clear()
             self._gossip.tell_interests()
 
     def tidy(self, now_ns: int) -> None:

@@ -152,7 +152,7 @@ class Entrance:
         carrier, course = self._carrier, held.course
         if held.is_noted:
             self._note("accepted", held.id, "", number, (), said, held.since_ns)
-        trace = self._relocating.tag(held.id, now_ns) if self._relocates else None
+        trace = self._relocating.tag(held, now_ns) if self._relocates else None
         if course.is_nobodys and trace is None:
             return
         if carrier.holdings.unread:

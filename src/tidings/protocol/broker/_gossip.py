@@ -139,7 +139,8 @@ class Gossip:
             peer.name: (min(peer.meter.mean_s_per_kb, 1e12), min(peer.meter.variance_s2_per_kb2, 1e12))
             for peer in self._neighbours()
         }
-        state = LinkState(self._settings.name, self._epoch, self._link_number, 0, heard)
+        least_ns = {peer.name: min(int(peer.meter.least_ns / 2), LONGEST_NS) for peer in self._neighbours()}
+        state = LinkState(self._settings.name, self._epoch, self._link_number, 0, heard, least_ns)
         has_changed = self.links.learn(state, now_ns)
         self._flood(state)
         return has_changed

@@ -368,8 +368,8 @@ class Holdings:
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
         wake_by: Callable[[int], None],
-        on_kept: Callable[[Held], None] = lambda held: None,  # noqa: ARG005
-        on_gone: Callable[[EventId], None] = lambda id: None,  # noqa: ARG005
+        on_kept: Callable[[Held], None] | None = None,
+        on_gone: Callable[[EventId], None] | None = None,
     ) -> None:
         self.held: dict[EventId, Held] = {}
         self.unread: dict[str, bytes] = {}
@@ -416,7 +416,8 @@ class Holdings:
         """Store an event, if this broker stores at all."""
         if self._keeps:
             self._store(event_key(held.id), held.record())
-            self._on_kept(held)
+            if self._on_kept is not None:
+                self._on_kept(held)
 
     def settle(self, held: Held) -> None:
         """Let go of an event if it is owed to nobody any more."""
@@ -431,7 +432,8 @@ class Holdings:
                 del self.held[held.id]
                 if self._keeps:
                     self._erase(event_key(held.id))
-                    self._on_gone(held.id)
+                    if self._on_gone is not None:
+                        self._on_gone(held.id)
 
     def hold_together(self, members: list[Held], now_ns: int) -> None:
         """Hold, and store, events of one course that have left for everybody whom they are for."""
@@ -440,7 +442,8 @@ class Holdings:
             held.group = group
             self.held[held.id] = held
             self._store(event_key(held.id), held.record())
-            self._on_kept(held)
+            if self._on_kept is not None:
+                self._on_kept(held)
         most_bytes = max(held.size_bytes for held in members)
         for peer, outbox, _ in course.ways or ():
             group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
@@ -480,7 +483,8 @@ class Holdings:
                 self.held[held.id] = held
                 heapq.heappush(self._expiries, (held.expires_ns, held.id))
                 entered.append(held)
-                self._on_kept(held)
+                if self._on_kept is not None:
+                    self._on_kept(held)
             else:
                 self._erase(event_key(held.id))
         if not self.unread:

@@ -108,7 +108,14 @@ class LinkStateMap:
         """What is known of one broker, as another should be told."""
         state, expires_ns = self._known[origin]
         age_ns = min(max(self._timeout_ns - (expires_ns - now_ns), 0), self._timeout_ns)
-        return LinkState(state.origin, state.epoch, state.number, age_ns, state.neighbours)
+        return LinkState(state.origin, state.epoch, state.number, age_ns, state.neighbours, state.least_ns)
+
+    def figures(self, source: str, target: str) -> tuple[float, float, int]:
+        """A link's slowness, its variance, and how long an event is under way at least; 0 where nobody has said it."""
+        known = self._known.get(source)
+        if known is None:
+            return (0.0, 0.0, 0)
+        return (*known.state.neighbours.get(target, (0.0, 0.0)), known.state.least_ns.get(target, 0))
 
     def said(self) -> list[tuple[str, list[str]]]:
         """Whom every broker says it hears, in order."""

@@ -337,11 +337,16 @@ class Client(Machine):
 
     def _on_move(self, source: Peer, said: wire.Move) -> None:
         """The home broker knows a better place."""
-        if source is self.home and self.settings.may_be_moved and said.target != source.name:
-            try:
-                self._moving.ask(said.target, self._now_ns)
-            except RequestError as error:
-                self.counts[f"not moved: {error.code}"] += 1
+        if source is not self.home or said.target == source.name:
+            return
+        if not self.settings.may_be_moved:
+            self._moving.report(source, wire.Moving(said.target, "called off", "the client stays where it is"))
+            return
+        try:
+            self._moving.ask(said.target, self._now_ns)
+        except RequestError as error:
+            self.counts[f"not moved: {error.code}"] += 1
+            self._moving.report(source, wire.Moving(said.target, "called off", error.code))
 
     def _on_greeting(self, connection: str, said: wire.Hello | wire.Welcome) -> None:
         if said.kind != "broker":

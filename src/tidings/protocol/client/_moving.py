@@ -6,8 +6,10 @@ The client is the coordinator, and makes before it breaks:
    on as if nothing were.
 2. *paused*: all of that is durable there. New events wait in the client until home has acknowledged the last of those
    under way, or, when home does not answer for `handover_ns`, until the new broker takes them over.
-3. *at home* again, at the new broker. The old one is told by a `MigrationUpdate`, again and again until it says
-   `MigrationComplete`: it has forgotten the client, durably, and sends after it what it held and what still comes.
+3. *at home* again, at the new broker, which is told so: what it still sends after the client, since it was there
+   before, and the client has not asked for again, nobody wants any more. The old one is told by a `MigrationUpdate`,
+   again and again until it says `MigrationComplete`: it has forgotten the client, durably, and sends after it what it
+   held and what still comes.
 
 A home that is not there needs not be asked: a client whose home does not come back moves in the same way (`fail_over`),
 to one broker after the other until one has taken it in. Home is told when it is there again, and sends what it kept.
@@ -18,6 +20,7 @@ told in the same way where the client is at home. So in the end it is at exactly
 """
 
 from collections.abc import Callable, Iterator, Set
+from typing import Final, Literal
 from zlib import crc32
 
 from tidings.protocol import wire
@@ -31,6 +34,9 @@ from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Mover"]
+
+_REPORTS_FROM: Final = 3
+"""The version of the protocol from which on brokers know what `Moving` means."""
 
 
 class _Leaving:
@@ -78,6 +84,7 @@ class Mover:
         self._patience_ns = settings.move_ns
         self._brokers = brokers
         self._failovers = 0
+        self._said: wire.Moving | None = None  # to its home, of the last move from there
 
     @property
     def leaving(self) -> int:
@@ -104,6 +111,7 @@ class Mover:
     def adopt(self, home: Peer, now_ns: int) -> None:
         """The client is connected to another broker than before, which is its home from now on; not a planned move."""
         before, self.home = self.home, home
+        self._said = None
         if before is not None:
             if self.target is not None:
                 self.call_off("adopted", f"the client has been connected to {home.name!r} meanwhile", now_ns)
@@ -148,10 +156,13 @@ class Mover:
         if before is None:
             self._emit(Connect(broker))
         self._move_at(now_ns + self._patience_ns)
+        self.say(broker, "joining")
         self.check(now_ns)
 
     def greeted(self, peer: Peer, now_ns: int, *, is_new: bool) -> None:
         """A broker is there; `is_new`: it knows nothing that was said before."""
+        if peer is self.home and self._said is not None:
+            self.report(peer, self._said)
         if peer.name in self._leaving:
             self._leaving[peer.name].tries = 0
             self._tell(self._leaving[peer.name], now_ns)
@@ -170,6 +181,7 @@ class Mover:
             self._step(MoveStep.JOINED)
             self._paused_ns = now_ns
             self._publishing.hold()
+            self.say(target.name, "paused")
             self._move_at(now_ns + self._settings.handover_ns)
         if not self._publishing.under_way or not home.is_up or now_ns >= self._paused_ns + self._settings.handover_ns:
             self._hand_over(home, target, now_ns)
@@ -196,6 +208,7 @@ class Mover:
         self.target = None
         self._publishing.release(home, now_ns)
         self._requests.leave(target)
+        self.say(target.name, "called off", code)
         self._emit(Failed("move", target.name, code, text))
         if target.epoch < 0:  # it was never there, so it knows nothing
             self._let_go(target)
@@ -230,6 +243,7 @@ class Mover:
         self._requests.leave(home)
         self._leave(home, Moved(home.name, target.name, now_ns - self._paused_ns), now_ns)
         self._publishing.release(target, now_ns)
+        self.say(target.name, "at home")
 
     def _leave(self, peer: Peer, moved: Moved | None, now_ns: int) -> None:
         leaving = self._leaving[peer.name] = _Leaving(peer, self._requests.next_number(), moved)
@@ -239,10 +253,22 @@ class Mover:
         """Say where the client is at home now; if the broker is not there, it is told when it is greeted."""
         peer = leaving.peer
         if peer.is_up and self.home is not None:
-            self._send(peer, wire.MigrationUpdate(peer.epoch, self._requests.next_number(), self.home.name))
+            number, was_home = self._requests.next_number(), leaving.moved is not None
+            self._send(peer, wire.MigrationUpdate(peer.epoch, number, self.home.name, was_home))
         leaving.tries += 1
         leaving.due_ns = now_ns + self._requests.patience_ns(peer, leaving.tries)
         self._move_at(leaving.due_ns)
+
+    def say(self, target: str, phase: Literal["joining", "paused", "called off", "at home"], why: str = "") -> None:
+        """Tell home how far a move is, now and whenever it is there again."""
+        self._said = wire.Moving(target, phase, why[: wire.MAX_NAME])
+        if self.home is not None and self.home.is_up:
+            self.report(self.home, self._said)
+
+    def report(self, peer: Peer, said: wire.Moving) -> None:
+        """Tell a broker about a move, if it has the word for it."""
+        if peer.version >= _REPORTS_FROM:
+            self._send(peer, said)
 
     def _step(self, step: MoveStep) -> None:
         self.state = MOVE_STEPS[self.state, step]

@@ -10,6 +10,7 @@ identity, so subscribers get it once.
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
@@ -19,6 +20,10 @@ from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import within
 
 __all__ = ["Publishing"]
+
+
+_SEVERAL: Final = ("", -1)
+"""An event that was sent to two brokers may have been accepted by either, also if its client is back at the first."""
 
 
 class _Publication:
@@ -53,7 +58,7 @@ class _Publication:
         self.number = -1
         self.run_bytes = 0  # of the last event of a frame: the size of all that left with it
         self.due_ns = self.sent_ns = self.tries = 0
-        self.sent_to: tuple[str, int] | None = None  # the broker that was sent it first, and its life
+        self.sent_to: tuple[str, int] | None = None  # the broker that was sent it, and its life; or _SEVERAL
 
 
 class Publishing:
@@ -197,6 +202,8 @@ class Publishing:
         publication.sent_ns = now_ns
         if publication.sent_to is None:
             publication.sent_to = (home.name, home.epoch)
+        elif publication.sent_to != (home.name, home.epoch):
+            publication.sent_to = _SEVERAL
         patience_ns = max(home.meter.patience_ns(publication.size_bytes), self._settings.retry_least_ns)
         patience_ns = min(patience_ns << min(publication.tries - 1, 16), self._settings.retry_most_ns)
         publication.due_ns = now_ns + patience_ns

@@ -3,6 +3,9 @@
 Every broker answers for traced events and carries walks and surveys, whatever its own setting: that only says whether,
 and how, the places of its own publishers are sought. All of this is soft: what is lost costs a sample or a decision,
 never an event.
+
+A publisher that has just come here, by a move or by itself, and one that has just been asked to move, stays for
+`relocation_stay_ns`: nothing is traced, and nobody is asked.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,10 +13,12 @@ from typing import Final
 
 from tidings.errors import InputError
 from tidings.protocol import wire
-from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._held import Held
+from tidings.protocol.broker._link_state import LinkStateMap
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.relocation._moves import Moves
+from tidings.protocol.relocation._on_time import OnTime, warm_up
 from tidings.protocol.relocation._profiling import Profiling
 from tidings.protocol.relocation._surveying import Surveying
 
@@ -27,7 +32,7 @@ _TYPICAL_BYTES: Final = 1_000
 
 
 class Relocating:
-    """POP and GRAPE at one broker."""
+    """POP, GRAPE and on-time placement at one broker, and the moves that come of them."""
 
     def __init__(
         self,
@@ -35,35 +40,58 @@ class Relocating:
         *,
         neighbours: Mapping[str, Peer],
         clients: Mapping[str, Peer],
-        is_broker: Callable[[str], bool],
+        links: LinkStateMap,
         send: Callable[[Peer, wire.Message], None],
         count: Callable[[str], None],
+        now_ns: Callable[[], int],
         wake_at: Callable[[int], None],
     ) -> None:
+        self.moves = Moves()
         self._settings = settings
         self._neighbours = neighbours
         self._clients = clients
-        self._is_broker = is_broker
+        self._links = links
         self._send = send
         self._count = count
-        self._profiling = Profiling(settings, tell=self._tell, ask_to_move=self.ask_to_move)
+        self._now_ns = now_ns
+        self._stays: dict[str, int] = {}  # by client at home here: until when it is left alone
+        self._profiling = Profiling(settings, tell=self._tell, ask_to_move=self._advise)
         self._surveying = Surveying(
             settings,
             tell=self._tell,
-            ask_to_move=self.ask_to_move,
+            ask_to_move=self._advise,
             times=self._times,
             client_ns=self._client_ns,
             wake_at=wake_at,
         )
+        self._on_time = OnTime(
+            settings,
+            links=links,
+            ask_to_move=self._advise,
+            rest=self._rest,
+            times_ns=lambda client: (self._client_ns(client), self._times()[0]),
+            wake_at=wake_at,
+        )
 
     def __len__(self) -> int:
-        return max(len(self._profiling), len(self._surveying))
+        return max(len(self._profiling), len(self._surveying), len(self._on_time))
 
-    def tag(self, id: EventId, now_ns: int) -> wire.Trace | None:
+    def tag(self, held: Held, now_ns: int) -> wire.Trace | None:
         """How an event that is published here is traced, if it is."""
-        if self._settings.relocation == "off":
+        until_ns = self._stays.get(held.id[0])
+        if until_ns is None:
+            self._rest(held.id[0])
+            until_ns = self._stays[held.id[0]]
+        if now_ns < until_ns:
             return None
-        return (self._profiling if self._settings.relocation == "pop" else self._surveying).tag(id, now_ns)
+        match self._settings.relocation:
+            case "pop":
+                return self._profiling.tag(held.id, now_ns)
+            case "grape":
+                return self._surveying.tag(held.id, now_ns)
+            case "on-time":
+                self._on_time.note(held, now_ns)  # here is all that there is to know
+        return None
 
     def taken(self, held: Held, trace: wire.Trace, upstream: str, local: int, now_ns: int) -> None:
         """A traced event has come, from this neighbour or (empty) from its publisher, and was given to so many here."""
@@ -94,8 +122,14 @@ class Relocating:
         """Something has to be ended or asked again."""
         try:
             self._surveying.on_time(now_ns)
+            self._on_time.on_time(now_ns)
         except InputError:
             self._count("trace refused")
+
+    def warm_up(self) -> None:
+        """Load what decisions need: it takes longer than events should wait."""
+        if self._settings.relocation in ("grape", "on-time"):
+            warm_up()
 
     def rewire(self, neighbours: frozenset[str]) -> None:
         """These are the neighbours from now on."""
@@ -103,8 +137,14 @@ class Relocating:
 
     def forget(self, client: str) -> None:
         """A client is no longer at home here."""
+        self._stays.pop(client, None)
         self._profiling.forget(client)
         self._surveying.forget(client)
+        self._on_time.forget(client)
+
+    def _rest(self, client: str) -> None:
+        """Leave a client where it is for a while."""
+        self._stays[client] = self._now_ns() + self._settings.relocation_stay_ns
 
     def _tell(self, name: str, message: wire.Message) -> bool:
         peer = self._neighbours.get(name)
@@ -113,12 +153,19 @@ class Relocating:
         self._send(peer, message)
         return True
 
-    def ask_to_move(self, client: str, target: str) -> bool:
+    def _advise(self, client: str, target: str) -> bool:
+        """An algorithm knows a better place."""
+        self._rest(client)
+        is_moving = self.moves.is_moving(client, self._now_ns())
+        return not is_moving and self.ask_to_move(client, target, by=self._settings.relocation)
+
+    def ask_to_move(self, client: str, target: str, *, by: str) -> bool:
         """Ask a client to make that broker its home; whether it, and the broker, are there."""
         peer = self._clients.get(client)
-        if peer is None or not peer.is_up or target == self._settings.name or not self._is_broker(target):
+        if peer is None or not peer.is_up or target == self._settings.name or target not in self._links.links():
             return False
         self._count("asked to move")
+        self.moves.asked(client, target, by, self._now_ns())
         self._send(peer, wire.Move(target))
         return True
 

@@ -73,6 +73,7 @@ from tidings.protocol.wire._relocation import (
     MigrationComplete,
     MigrationUpdate,
     Move,
+    Moving,
     RelocationAnswer,
     RelocationRequest,
     Trace,
@@ -123,6 +124,7 @@ __all__ = [
     "MigrationComplete",
     "MigrationUpdate",
     "Move",
+    "Moving",
     "Outcome",
     "Ping",
     "Pong",
@@ -375,13 +377,15 @@ class Credit(WireMessage, frozen=True, tag=12):
 
 
 class LinkState(WireMessage, frozen=True, tag=13):
-    """The neighbours that `origin` hears and is heard by, with mean and variance of each link's slowness."""
+    """The neighbours that `origin` hears and is heard by, with mean and variance of each link's slowness, and how long
+    an event is under way to each at least."""
 
     origin: Name
     epoch: Count
     number: Count
     age_ns: Duration
     neighbours: Annotated[dict[Name, tuple[Figure, Figure]], Meta(max_length=MAX_NEIGHBOURS)]
+    least_ns: Annotated[dict[Name, Duration], Meta(max_length=MAX_NEIGHBOURS)] = msgspec.field(default_factory=dict)
 
 
 class Interest(WireMessage, frozen=True, tag=14):
@@ -557,6 +561,7 @@ Message = (
     | Release
     | Recover
     | Move
+    | Moving
     | MigrationUpdate
     | MigrationComplete
     | TraceResult

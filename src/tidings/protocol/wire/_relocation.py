@@ -1,6 +1,6 @@
 """The messages that move clients, and that find out where they should be (paper E)."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,7 @@ __all__ = [
     "MigrationComplete",
     "MigrationUpdate",
     "Move",
+    "Moving",
     "RelocationAnswer",
     "RelocationRequest",
     "Trace",
@@ -51,18 +52,30 @@ class Move(WireMessage, frozen=True, tag=18):
 class MigrationUpdate(WireMessage, frozen=True, tag=19):
     """The sender's home is that broker now (MUM): forget it here, and send after it what still comes for it.
 
-    A request like the others, `life` and `number` included. A broker that a move was called off to is told the same.
+    A request like the others, `life` and `number` included. A broker that a move was called off to is told the same,
+    but that it was not the sender's home (`was_home`).
     """
 
     life: Count
     number: Count
     home: Name
+    was_home: bool = True
 
 
 class MigrationComplete(WireMessage, frozen=True, tag=20):
     """The client is forgotten, durably (MCM): it is at home where it said, and nowhere else."""
 
     number: Count
+
+
+class Moving(WireMessage, frozen=True, tag=40):
+    """How far the sender's move to another broker has come, for its home to know; that it is done, by a
+    `MigrationUpdate`. The broker that it has moved to is told that it is at home there, and has asked for all that it
+    wants. Each is said again with the next connection, until there is something else to say."""
+
+    target: Name
+    phase: Literal["joining", "paused", "called off", "at home"]
+    why: Annotated[str, Meta(max_length=MAX_NAME)] = ""
 
 
 class TraceResult(WireMessage, frozen=True, tag=21):

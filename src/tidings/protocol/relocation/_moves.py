@@ -1,0 +1,107 @@
+"""What a home broker knows of the moves of its clients: asked for, under way, done or called off.
+
+For whoever looks on; nothing depends on it. A client tells its home how far it has come (`Moving`), and that it has
+another home (`MigrationUpdate`). What is lost with a connection it says again with the next; a client of which nothing
+is heard for PATIENCE_NS has called its move off, as far as is known here. There is one move for each client at a time,
+and of those that are over the last RECENT are remembered.
+"""
+
+from collections import Counter, deque
+from typing import Final, NamedTuple
+
+from tidings.protocol import wire
+
+__all__ = ["PATIENCE_NS", "RECENT", "MoveSeen", "Moves", "MovesView"]
+
+PATIENCE_NS: Final = 60_000_000_000
+RECENT: Final = 20
+
+
+class MoveSeen(NamedTuple):
+    """One client's move to `target`: since when, who wanted it (`by`), how far it is, and since when."""
+
+    client: str
+    target: str
+    by: str
+    since_ns: int
+    phase: str
+    phase_ns: int
+    why: str = ""
+
+
+class MovesView(NamedTuple):
+    """The moves from one broker as they are at `now_ns`: those under way, the oldest first, the last that are over,
+    the latest first, and how many there were since the broker started."""
+
+    now_ns: int
+    under_way: list[MoveSeen]
+    recent: list[MoveSeen]
+    asked: int
+    done: int
+    called_off: int
+
+
+class Moves:
+    """The moves from one broker."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._recent: deque[MoveSeen] = deque(maxlen=RECENT)
+        self._under_way: dict[str, MoveSeen] = {}
+
+    def view(self, now_ns: int) -> MovesView:
+        """All of it, for whoever looks on."""
+        for move in list(self._under_way.values()):
+            if now_ns - move.phase_ns > PATIENCE_NS:
+                self._end(move, "called off", now_ns, "nothing was heard of it")
+        under_way = sorted(self._under_way.values(), key=lambda move: (move.since_ns, move.client))
+        counts = (self._counts[what] for what in ("asked", "done", "called off"))
+        return MovesView(now_ns, under_way, list(reversed(self._recent)), *counts)
+
+    def is_moving(self, client: str, now_ns: int) -> bool:
+        """Whether a client is on its way, or has just been asked to go."""
+        move = self._under_way.get(client)
+        return move is not None and now_ns - move.phase_ns <= PATIENCE_NS
+
+    def asked(self, client: str, target: str, by: str, now_ns: int) -> None:
+        """A client was asked to move; one that is on its way already goes on with that."""
+        self._counts["asked"] += 1
+        before = self._under_way.get(client)
+        if before is None or before.phase == "asked":
+            self._under_way[client] = MoveSeen(client, target, by, now_ns, "asked", now_ns)
+
+    def heard(self, client: str, said: wire.Moving, now_ns: int) -> None:
+        """A client says how far it is; of a move that nobody has asked for, that it is on its way."""
+        move = self._under_way.get(client)
+        if said.phase == "at home":
+            return
+        if said.phase == "called off":
+            if move is not None and move.target == said.target:
+                self._end(move, "called off", now_ns, said.why)
+            return
+        if move is not None and move.target != said.target:
+            self._end(move, "called off", now_ns, f"it went to {said.target} instead")
+            move = None
+        if move is None:
+            move = MoveSeen(client, said.target, "client", now_ns, said.phase, now_ns)
+        self._under_way[client] = move._replace(phase=said.phase, phase_ns=now_ns)
+
+    def departed(self, client: str, home: str, now_ns: int, *, was_known: bool) -> None:
+        """A client has another home; it says so until it is answered, and is `was_known` here the first time."""
+        move = self._under_way.get(client)
+        if move is not None and move.target != home:
+            self._end(move, "called off", now_ns, f"it went to {home} instead")
+            move = None
+        if move is not None or was_known:
+            self._end(move or MoveSeen(client, home, "client", now_ns, "", now_ns), "done", now_ns)
+
+    def forget(self, client: str, now_ns: int) -> None:
+        """A client is gone."""
+        move = self._under_way.get(client)
+        if move is not None:
+            self._end(move, "called off", now_ns, "the client is gone")
+
+    def _end(self, move: MoveSeen, phase: str, now_ns: int, why: str = "") -> None:
+        self._under_way.pop(move.client, None)
+        self._counts[phase] += 1
+        self._recent.append(move._replace(phase=phase, phase_ns=now_ns, why=why))
