@@ -36,7 +36,7 @@ import msgspec
 import uvloop
 
 from tidings.protocol import ClientSettings, wire
-from tidings.protocol.node import Preamble, Splitter, joined
+from tidings.protocol.node import Preamble, Splitter, checked, joined
 
 SUBSCRIBERS = 100
 SYMBOLS = 6
@@ -154,7 +154,7 @@ class _Subscriber(asyncio.Protocol):
         self.latencies_s: list[float] | None = None
         self.is_ready = asyncio.get_running_loop().create_future()
         self._filter = filter
-        self._splitter = Splitter(1 << 20)
+        self._splitter = Splitter(1 << 20, waits=True)
         self._is_admitted = False
         self._session = 0
         self._taken: list[tuple[int, int]] = []  # numbers to be acknowledged
@@ -165,14 +165,15 @@ class _Subscriber(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._transport.write(joined([msgspec.msgpack.encode(Preamble("client", self.name))]))
+        speaks = (wire.VERSION, wire.VERSION)
+        self._transport.write(joined([msgspec.msgpack.encode(Preamble("client", self.name, speaks=speaks))]))
 
     def data_received(self, data: bytes) -> None:
         answers: list[bytes] = []
         frames = self._splitter.feed(data)
         if not self._is_admitted and frames:
             self._is_admitted = True
-            frames = frames[1:]
+            frames = self._splitter.go_on(is_checked=True)
             answers.append(wire.encode(wire.Hello(wire.VERSION, self.name, "client", 1, WINDOW)))
         now_s = time.perf_counter()
         for frame in frames:
@@ -185,7 +186,7 @@ class _Subscriber(asyncio.Protocol):
             elif self._waiting is None:
                 self._waiting = asyncio.get_running_loop().call_later(wait_s, self._acknowledge)
         if answers:
-            self._transport.write(joined(answers))
+            self._transport.write(_checked(answers))
 
     def _acknowledgement(self, now_s: float) -> bytes:
         if self._waiting is not None:
@@ -196,7 +197,7 @@ class _Subscriber(asyncio.Protocol):
         return wire.encode(wire.Ack(self._session, taken, int((now_s - self._last_s) * 1e9), WINDOW))
 
     def _acknowledge(self) -> None:
-        self._transport.write(joined([self._acknowledgement(time.perf_counter())]))
+        self._transport.write(_checked([self._acknowledgement(time.perf_counter())]))
 
     def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
         tag = _tag_of(frame)
@@ -264,13 +265,18 @@ class _Publisher(_Subscriber):
         for number in range(self.sent, self.sent + count):
             content = self._contents[number % EVENTS]
             content = content[: -len(stamp)] + stamp
-            events.append(wire.Publication(number, 0, 0, LIFETIME_NS, len(content), content))
+            check = wire.check_of(content)
+            events.append(wire.Publication(number, 0, 0, LIFETIME_NS, len(content), content, check=check))
         frames = [
             wire.encode(wire.Publish(1, self.sent + begin, self.acknowledged, tuple(events[begin : begin + TOGETHER])))
             for begin in range(0, count, TOGETHER)
         ]
         self.sent += count
-        self._transport.write(joined(frames))
+        self._transport.write(_checked(frames))
+
+
+def _checked(frames: list[bytes]) -> bytes:
+    return b"".join(part for frame in frames for part in (checked(frame), frame))
 
 
 def _contents() -> list[bytes]:

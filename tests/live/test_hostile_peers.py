@@ -32,7 +32,7 @@ def test_the_protocols_hostile_frames_over_a_socket(place: Place, kind: str) -> 
             machine = nodes["a"].machine
             name = "b" if kind == "broker" else "c"
             for damage in ("cut", "flip", "grow", "swap"):
-                hello = wire.encode(wire.Hello(wire.VERSION, name, kind, 5, 10))
+                hello = wire.encode(wire.Hello(wire.OLDEST_VERSION, name, kind, 5, 10))
                 frames = [damaged(wire.encode(message), damage, dice) for message in messages(machine.epoch) * 3]
                 noise = [dice.randbytes(dice.randrange(1, 80)) for _ in range(40)]
                 await talk(
@@ -52,7 +52,7 @@ def test_one_who_goes_on_breaking_the_rules_is_cut_off(place: Place) -> None:
     async def work() -> None:
         network = place.write("a")
         async with running(network) as nodes:
-            hello = wire.encode(wire.Hello(wire.VERSION, "c", "client", 5, 10))
+            hello = wire.encode(wire.Hello(wire.OLDEST_VERSION, "c", "client", 5, 10))
             answers = await talk(place.address("a"), preamble("client", "c"), hello, *[b"\xc1"] * 200)
             refusals = [answer for answer in answers[1:] if isinstance(wire.decode(answer), wire.Error)]
             assert len(refusals) == nodes["a"].machine.settings.max_refused
@@ -101,8 +101,8 @@ def test_a_peer_that_sends_and_never_reads_is_given_up(place: Place) -> None:
                 deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
                 deaf.setblocking(False)
                 loop = asyncio.get_running_loop()
-                hello = wire.encode(wire.Hello(wire.VERSION, "c", "client", 5, 10))
-                repeat = wire.encode(wire.Hello(wire.VERSION, "c", "client", 5, 10))
+                hello = wire.encode(wire.Hello(wire.OLDEST_VERSION, "c", "client", 5, 10))
+                repeat = wire.encode(wire.Hello(wire.OLDEST_VERSION, "c", "client", 5, 10))
                 await loop.sock_sendall(deaf, joined([preamble("client", "c"), hello]))
                 with contextlib.suppress(ConnectionError):
                     for _ in range(1_000):
