@@ -17,11 +17,11 @@ from zlib import crc32
 
 import msgspec
 
+from tidings.matching import MOST_MASKED, MaskIndex, each_bit
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol.broker._interest_tables import Table
-from tidings.protocol.broker._masks import MOST, MaskIndex, each_bit
 from tidings.protocol.wire import LONGEST_NS, Entry, Interest, encode_plain
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ Token = int | tuple[int, ...]
 
 
 class _Matcher:
-    """Filters by key. Equal filters are asked once; up to MOST clauses by masks, more of them in an index."""
+    """Filters by key. Equal filters are asked once; up to MOST_MASKED clauses by masks, more of them in an index."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -135,7 +135,7 @@ class _Matcher:
         if self._masks is not None:
             token = self._tokens[text] = self._masks.add(parsed(text))
             self._text_of.update(dict.fromkeys(each_bit(token), text))
-            if len(self._masks) > MOST:
+            if len(self._masks) > MOST_MASKED:
                 self._masks = None
                 self._text_of.clear()
                 for each in self._tokens:
