@@ -44,7 +44,7 @@ class ClauseStore:
         self.any_multiple = False  # has some subscription more than one clause?
         self._garbage = 0
         self._pending: list[int] = []  # how many atoms each clause has
-        self._pending_atoms: list[Atom] = []
+        self._pending_atoms: list[float] = []  # five numbers each: as many tuples would take far longer
         self._pending_flags: list[int] = []
         self._pending_first: list[int] = []
         self.span = np.zeros((16, 2), np.int64)  # first atom, number of atoms
@@ -89,6 +89,7 @@ class ClauseStore:
     def add(self, columns: Columns, clauses: Sequence[Clause]) -> range:
         """Collect the clauses of one subscription; their numbers."""
         first = self.count + len(self._pending)
+        atoms = self._pending_atoms
         for clause in clauses:
             residual = 0 if clause.residual is None else RESIDUAL
             for tests in expanded(clause.tests):
@@ -98,10 +99,10 @@ class ClauseStore:
                         # Nearly all tests: no call is worth making.
                         known = columns.numbers.get(test.attribute)
                         column = columns.of(test.attribute, _columns.NUMBER) if known is None else known
-                        self._pending_atoms.append((column, INTERVAL, test.low, test.high, 0))
+                        atoms += (column, INTERVAL, test.low, test.high, 0)
                     else:
                         atom = self._atom(columns, test)
-                        self._pending_atoms.append(atom)
+                        atoms += atom
                         if atom[1] != INTERVAL:
                             plain = 0
                 self._pending.append(len(tests))
@@ -118,7 +119,7 @@ class ClauseStore:
         self._widen(columns)
         if not new:
             return fresh
-        atoms = self._pending_atoms
+        atoms = np.array(self._pending_atoms, np.float64).reshape(-1, 5)
         end, last = self.atoms + len(atoms), self.count + new
         for name in ("span", "flags", "first"):
             setattr(self, name, grown(getattr(self, name), last))
@@ -129,12 +130,9 @@ class ClauseStore:
         self.span[self.count : last, 1] = lengths
         self.flags[self.count : last] = self._pending_flags
         self.first[self.count : last] = self._pending_first
-        if atoms:
-            at = slice(self.atoms, end)
-            on, kinds, lows, highs, sets = zip(*atoms, strict=True)
-            self._what[at, 0], self._what[at, 1] = on, kinds
-            self._ends[at, 0], self._ends[at, 1], self._set[at] = lows, highs, sets
-            np.add.at(self._bounds, self._what[at, 0], 1)
+        at = slice(self.atoms, end)
+        self._what[at], self._ends[at], self._set[at] = atoms[:, :2], atoms[:, 2:4], atoms[:, 4]
+        self._bounds += np.bincount(self._what[at, 0], minlength=len(self._bounds))
         self._pending, self._pending_atoms, self._pending_flags, self._pending_first = [], [], [], []
         code_atoms(self.state(), np.arange(self.atoms, end))
         self.count, self.atoms = last, end
@@ -229,6 +227,11 @@ class ClauseStore:
 
 def expanded(tests: tuple[Test, ...]) -> list[tuple[Test, ...]]:
     """The clause as it is or, if it has a short IN list and no equality, a clause for each member of the shortest."""
+    for test in tests:
+        if type(test) is OneOf:
+            break
+    else:
+        return [tests]  # nearly always
     lists = [t for t in tests if type(t) is OneOf and not t.negated and t.kind != "boolean"]
     if not lists:
         return [tests]
