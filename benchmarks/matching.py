@@ -12,11 +12,17 @@ Baselines, measured in the same run on the same filters and events, all exact, a
 - bitset:   64 buckets per attribute, a bitset of subscriptions per bucket, AND in chunks that stay in the cache, then
             exact verification
 
+Then what adding costs: subscriptions come one by one, as from clients, to W8, to W20, and to `equal` (a symbol of 1,000
+and a price) and `unique` (each names another symbol). µs of processor time each until all of them can be matched,
+without parsing; the longest that one addition took; the bytes that each takes, the dictionary of ids among them; and
+beside it, in the same run, what `PlainIndex` takes, which only puts filters into dictionaries.
+
 Options: ``BENCH_SIZES=10000,100000`` for other sizes, ``BENCH_WORKLOADS=W20`` for one of the two, ``BENCH_SEED=2``.
 """
 
 import os
 import time
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -28,12 +34,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tidings.compiled import compiled
-from tidings.matching import MatchingIndex
+from tidings.matching import MatchingIndex, PlainIndex
 from tidings.matching._kernels import lowest_bit
 from tidings.model.filters import Filter
 
 Array = npt.NDArray[Any]
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "10000,100000,900000").split(","))
+ADDED = tuple(size for size in (10_000, 30_000, 100_000) if size <= max(SIZES))
 SEED = int(os.environ.get("BENCH_SEED", "1"))
 CHECKED = 256  # events on which all engines must agree
 BATCH = 32_768  # events per Arrow batch
@@ -213,6 +220,60 @@ def measure(name: str, size: int, rng: np.random.Generator, say: Callable[[str],
     return result
 
 
+def additions(name: str, size: int, rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """µs for each, the longest in ms, bytes for each, and µs for each in a `PlainIndex`."""
+    if name in WORKLOADS:
+        made = filters(*workload(name, size, rng))
+        event: dict[str, Any] = {"a1": 0.5}
+    else:
+        symbols = rng.integers(1000 if name == "equal" else size, size=size).tolist()
+        prices = rng.random(size).tolist()
+        made = [
+            Filter.all_of([("symbol", "=", f"S{s}"), ("price", ">", p)]) for s, p in zip(symbols, prices, strict=True)
+        ]
+        event = {"symbol": "S1", "price": 0.5}
+    for filter in made:
+        assert filter.clauses  # made when first asked for, and kept by the filter
+    longest_s = 0.0
+
+    def add_all() -> MatchingIndex:
+        nonlocal longest_s
+        index = MatchingIndex()
+        for number, filter in enumerate(made):
+            began = time.perf_counter()
+            index.add(number, filter)
+            longest_s = max(longest_s, time.perf_counter() - began)
+        index.match(event)
+        return index
+
+    add_all()  # compiles
+    longest_s, began = 0.0, time.process_time()
+    add_all()
+    cost_us, longest_ms = (time.process_time() - began) / size * 1e6, longest_s * 1e3
+    tracemalloc.start()
+    kept = add_all()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == size
+    plain: PlainIndex[int] = PlainIndex()
+    began = time.process_time()
+    for number, filter in enumerate(made):
+        plain.put(number, filter)
+    return cost_us, longest_ms, taken / size, (time.process_time() - began) / size * 1e6
+
+
+def print_additions(console: Console, rng: np.random.Generator) -> None:
+    table = Table(title="One by one: µs of processor time for each subscription (at most 20), bytes (at most 800)")
+    for column in ("workload", "stored", "µs each", "longest ms", "bytes each", "PlainIndex µs", "ratio"):
+        table.add_column(column, justify="right")
+    for name in (*CHOSEN, "equal", "unique"):
+        for size in ADDED:
+            cost_us, longest_ms, size_bytes, plain_us = additions(name, size, rng)
+            cells = (f"{cost_us:.1f}", f"{longest_ms:.0f}", f"{size_bytes:.0f}", f"{plain_us:.1f}")
+            table.add_row(name, f"{size:,}", *cells, f"{cost_us / plain_us:.2f}")
+    console.print(table)
+
+
 def main() -> None:
     console, progress = Console(width=130), Console(stderr=True)
     rng = np.random.default_rng(SEED)
@@ -233,6 +294,7 @@ def main() -> None:
             batch, alone = (rows[a][way] / rows[b][way] for way in ("batch", "single"))
             console.print(f"  {b / a:.0f} times as many: an event costs x {batch:.1f} in a batch, x {alone:.1f} alone")
         console.print()
+    print_additions(console, rng)
 
 
 if __name__ == "__main__":

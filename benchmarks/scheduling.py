@@ -1,51 +1,33 @@
-"""What one scheduling decision costs, by strategy and queue length, against the plain twin that computes everything.
+"""What one scheduling decision costs, by strategy and by how much waits.
 
-The load is paper C's, on one congested link: events of 50 kB with one to eight subscriptions behind the link, up to
-three hops away, subscriber deadlines of 10, 30 and 60 s at prices 3, 2 and 1. The queue is kept at its length: every
-decision sends one event, deletes what is due (at congestion more than is sent), and new events take their places, at
-the cost of the decision. Each row is measured in the same run:
+1. Depth: a push and a pop of the live broker's queue with 1, 1,000 and 10,000 events waiting, in µs of processor time,
+   beside a push and a pop of `heapq` with as many entries: no queue that decides anything can cost less. Loads:
 
-- `scan`, `heap`: the compiled decision inside a compiled loop, as the simulator calls it;
-- `queue`: the live broker's queue, `pop` and `push` from Python;
-- `plain`: the twin, in Python, also `pop` and `push`; the ratios say how many times it takes.
+   - `priced`: every event has another price, deadlines are far away;
+   - `equal`: every event pays the same, so that all of them tie;
+   - `urgent`: every success is falling at every moment (a spread of 100 ms, deadlines within 1 s), and what becomes
+     hopeless is deleted. Nothing that was computed at the last decision is exact at the next.
 
-Then what order costs: a push and a pop of the live broker's queue at a depth, of events that nobody wants in order
-(`free`), of one publisher's (`one`) and of fifty publishers' (`fifty`) for who wants order. Deadlines are far away, so
-that the queue keeps its depth; worths differ, so that hardly ever the first of a chain is chosen.
+2. Full: a push onto a queue that is full, so that one event is dropped; and what deleting an expired event costs.
+3. Order: the same as `priced`, of events that nobody wants in order (`free`), of one publisher's (`one`) and of fifty
+   publishers' (`fifty`) for who wants order.
+4. Congestion, as in paper C, on one link: events of 50 kB with one to eight subscriptions behind the link, deadlines of
+   10, 30 and 60 s at prices 3, 2 and 1, against the plain twin that computes everything. Both must send the same.
 """
 
-import math
+import heapq
+import itertools
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
+from tests.scheduling.twins import PlainQueue
 
-from tidings.compiled import compiled
-from tidings.scheduling import (
-    NORMAL_TABLE,
-    OutputQueue,
-    Pairs,
-    Paths,
-    PlainQueue,
-    Slots,
-    Strategy,
-    Waiting,
-    decide,
-    empty_slots,
-    fill_slot,
-    heap_choose,
-    heap_purge,
-    heap_push,
-    heap_take,
-    queue_for,
-    take,
-)
+from tidings.scheduling import OutputQueue, Strategy, Waiting, queue_for
 
-LENGTHS = (20, 60, 200)
 DEPTHS = (1, 1_000, 10_000)
-ORDERED = (Strategy.fifo(), Strategy.eb(), Strategy.lookahead(), Strategy.triage())
-ORDERED_TURNS = 1_000
-ORDERED_ROUNDS = 6
 STRATEGIES = (
     Strategy.fifo(),
     Strategy.rl(),
@@ -54,230 +36,184 @@ STRATEGIES = (
     Strategy.ebpc(0.6),
     Strategy.lookahead(),
     Strategy.plan(),
+    Strategy.triage(),
 )
-COMPILED_DECISIONS = 20_000
-LIVE_DECISIONS = 2_000
-PLAIN_EVENTS = 1_200
-REPEATS = 3
-SIZE_KB = 50.0
+LOADS = ("priced", "equal", "urgent")
+TURNS = 1_000
+ROUNDS = 4
+STEP_S = 0.00005
+LIMIT_US = 10.0
+CONGESTED = (20, 60, 200)
+CONGESTED_TURNS = 300
 TURN_S = 3.75
 PROCESSING_S = 0.002
-SUBSCRIPTIONS = 40
 SEED = 20
-HEAPED = ("rl", "eb")
 
 
-class Load(NamedTuple):
-    """Events in the order in which they come, enough for the decisions asked for."""
-
-    slots: Slots
-    pairs: Pairs
-    paths: Paths
-    interval_s: float
-
-
-def make_load(strategy: Strategy, length: int, events: int) -> Load:
-    """Events at such a rate that about `length` of them are worth keeping at any time."""
+def waitings(load: str, events: int, *, publishers: int = 0) -> Iterator[Waiting[int]]:
+    """Events of a load; those of publishers, if there are any, must leave in sequence."""
     generator = np.random.default_rng(SEED)
-    deadline = generator.integers(3, size=SUBSCRIPTIONS)
-    hops = generator.integers(1, 4, size=SUBSCRIPTIONS)
-    paths = Paths(
-        price=np.array([3.0, 2.0, 1.0])[deadline],
-        nodes=hops.astype(np.float64),
-        mean_s_per_kb=hops * generator.uniform(0.05, 0.1, size=SUBSCRIPTIONS),
-        sd_s_per_kb=0.02 * np.sqrt(hops),
-    )
-    counts = generator.integers(1, 9, size=events)
-    stops = np.cumsum(counts)
-    target = generator.integers(SUBSCRIPTIONS, size=int(stops[-1]))
-    pairs = Pairs(target=target, allowed_s=np.array([10.0, 30.0, 60.0])[deadline[target]])
-    interval_s = 30.0 / length
-    slots = empty_slots(events)
     for event in range(events):
-        start, stop = int(stops[event] - counts[event]), int(stops[event])
-        published_s = event * interval_s
-        fill_slot(event, published_s, SIZE_KB, start, stop, event, strategy.quantile, slots, pairs, paths, PROCESSING_S)
-    return Load(slots, pairs, paths, interval_s)
-
-
-@compiled
-def scan_decisions(
-    code: int, r: float, postponed_s: float, length: int, decisions: int, load: Load, table: np.ndarray
-) -> tuple[int, int]:
-    """Run the decisions; returns the sum of what was sent (a check) and how many events came."""
-    slots, pairs, paths, interval_s = load
-    events = len(slots.start)
-    queue = np.empty(length, np.int64)
-    deleted = np.empty(length, np.int64)
-    came = count = checksum = 0
-    for _ in range(decisions):
-        while count < length and came < events:
-            queue[count] = came
-            count += 1
-            came += 1
-        now_s = came * interval_s
-        position, count, _ = decide(
-            code, r, now_s, postponed_s, queue, count, slots, pairs, paths, PROCESSING_S, table, deleted
-        )
-        if position >= 0:
-            checksum += take(queue, count, position)
-            count -= 1
-    return checksum, came
-
-
-@compiled
-def heap_decisions(code: int, length: int, decisions: int, load: Load, table: np.ndarray) -> tuple[int, int]:
-    """As `scan_decisions`, by the lazy heap."""
-    slots, pairs, paths, interval_s = load
-    events = len(slots.start)
-    delete_s = slots.delete_s
-    heap = np.empty(length, np.int64)
-    deleted = np.empty(length, np.int64)
-    soonest_s = math.inf
-    came = count = checksum = 0
-    for _ in range(decisions):
-        while count < length and came < events:
-            heap_push(heap, count, came, slots)
-            soonest_s = min(soonest_s, delete_s[came])
-            count += 1
-            came += 1
-        now_s = came * interval_s
-        if now_s >= soonest_s:
-            count, _, soonest_s = heap_purge(now_s, heap, count, slots, deleted)
-        position = heap_choose(code, now_s, heap, count, slots, pairs, paths, PROCESSING_S, table)
-        if position >= 0:
-            checksum += heap_take(heap, count, position, slots)
-            count -= 1
-    return checksum, came
-
-
-def queue_decisions(queue: OutputQueue[int], length: int, decisions: int, load: Load) -> tuple[int, int, float]:
-    """The same from Python: the checksum, the events that came, and the seconds that it took."""
-    waitings = [_waiting(load, event) for event in range(len(load.slots.start))]
-    came = checksum = 0
-    began = time.perf_counter()
-    for _ in range(decisions):
-        while len(queue) < length and came < len(waitings):
-            queue.push(waitings[came], came * load.interval_s)
-            came += 1
-        sent, _ = queue.pop(came * load.interval_s)
-        checksum += 0 if sent is None else sent.event
-    return checksum, came, time.perf_counter() - began
-
-
-def _waiting(load: Load, event: int) -> Waiting[int]:
-    where = slice(load.slots.start[event], load.slots.stop[event])
-    target = load.pairs.target[where]
-    return Waiting.of(
-        event,
-        published_s=float(load.slots.published_s[event]),
-        size_kb=SIZE_KB,
-        allowed_s=load.pairs.allowed_s[where],
-        price=load.paths.price[target],
-        nodes=load.paths.nodes[target],
-        mean_s_per_kb=load.paths.mean_s_per_kb[target],
-        sd_s_per_kb=load.paths.sd_s_per_kb[target],
-    )
-
-
-def measure(strategy: Strategy, length: int) -> dict[str, float]:
-    """Microseconds per decision, by who decides; all must agree on what is sent."""
-    few = max(10, PLAIN_EVENTS // length)
-    cost_us = {}
-    checks = {}
-    compiled_names = ("scan", "heap") if strategy.name in HEAPED else ("scan",)
-    for name in compiled_names:
-        checks[name], _ = _timed(name, strategy, length, few)  # compiles
-        cost_us[name] = min(_timed(name, strategy, length, COMPILED_DECISIONS)[1] for _ in range(REPEATS))
-    checks["queue"], _ = _timed("queue", strategy, length, few)
-    cost_us["queue"] = _timed("queue", strategy, length, LIVE_DECISIONS)[1]
-    checks["plain"], cost_us["plain"] = _timed("plain", strategy, length, few)
-    if len(set(checks.values())) > 1:
-        raise AssertionError(f"{strategy.name} at {length}: the decisions differ: {checks}")
-    return cost_us
-
-
-def _timed(name: str, strategy: Strategy, length: int, decisions: int) -> tuple[tuple[int, int], float]:
-    """What was sent (a checksum, and how many events came), and the microseconds per decision."""
-    load = make_load(strategy, length, decisions * 4 + length)
-    if name in ("queue", "plain"):
-        queue: OutputQueue[int] = PlainQueue(strategy, turn_s=TURN_S, processing_s=PROCESSING_S)
-        if name == "queue":
-            queue = queue_for(strategy, turn_s=TURN_S, processing_s=PROCESSING_S)
-        checksum, came, seconds = queue_decisions(queue, length, decisions, load)
-        return (checksum, came), seconds / decisions * 1e6
-    began = time.perf_counter()
-    if name == "heap":
-        check = heap_decisions(strategy.code, length, decisions, load, NORMAL_TABLE)
-    else:
-        postponed_s = strategy.postponed_s(TURN_S)
-        check = scan_decisions(strategy.code, strategy.r, postponed_s, length, decisions, load, NORMAL_TABLE)
-    return check, (time.perf_counter() - began) / decisions * 1e6
-
-
-def measure_order(strategy: Strategy, depth: int) -> dict[str, float]:
-    """Microseconds for a push and a pop, by whose events must leave in sequence."""
-    kinds = {"free": 0, "one": 1, "fifty": 50}
-    rounds = [{name: _timed_order(strategy, depth, kinds[name]) for name in kinds} for _ in range(ORDERED_ROUNDS)]
-    return {name: min(each[name] for each in rounds) / ORDERED_TURNS * 1e6 for name in kinds}
-
-
-def _timed_order(strategy: Strategy, depth: int, publishers: int) -> float:
-    generator = np.random.default_rng(SEED)
-    waitings = [
-        Waiting.of(
+        allowed_s, price = generator.uniform(1e3, 1e4, size=2)
+        yield Waiting.of(
             event,
             published_s=0.0,
             size_kb=1.0,
-            allowed_s=float(allowed_s),
+            allowed_s=float(allowed_s) / 1e4 if load == "urgent" else float(allowed_s),
             nodes=1,
             mean_s_per_kb=0.0001,
-            sd_s_per_kb=0.00002,
-            price=float(price),
+            sd_s_per_kb=0.1 if load == "urgent" else 0.00002,
+            price=1.0 if load == "equal" else float(price),
             chain=event % publishers if publishers else None,
             place=event,
         )
-        for event, (allowed_s, price) in enumerate(generator.uniform(1e3, 1e4, size=(depth + ORDERED_TURNS, 2)))
-    ]
+
+
+def cost_us(work: Callable[[], float]) -> float:
+    """The least of some rounds, in µs for each turn."""
+    return min(work() for _ in range(ROUNDS)) / TURNS * 1e6
+
+
+def queue_s(strategy: Strategy, load: str, depth: int, publishers: int = 0) -> float:
+    """Seconds for all turns."""
+    events = list(waitings(load, depth + TURNS, publishers=publishers))
     queue: OutputQueue[int] = queue_for(strategy, turn_s=0.0001)
-    for waiting in waitings[: depth - 1]:
+    for waiting in events[:depth]:
         queue.push(waiting, 0.0)
-    queue.push(waitings[depth - 1], 0.0)
     queue.pop(0.0)
-    began = time.process_time()
-    for waiting in waitings[depth:]:
-        queue.push(waiting, 0.0)
-        queue.pop(0.0)
+    now_s, began = 0.0, time.process_time()
+    for waiting in events[depth:]:
+        now_s += STEP_S
+        queue.push(waiting, now_s)
+        queue.pop(now_s)
     return time.process_time() - began
 
 
+def heap_s(depth: int) -> float:
+    generator = np.random.default_rng(SEED)
+    entries = [(float(key), number) for number, key in enumerate(generator.uniform(size=depth + TURNS))]
+    heap = entries[:depth]
+    heapq.heapify(heap)
+    began = time.process_time()
+    for entry in entries[depth:]:
+        heapq.heappush(heap, entry)
+        heapq.heappop(heap)
+    return time.process_time() - began
+
+
+def full_s(strategy: Strategy, depth: int) -> float:
+    events = list(waitings("priced", depth + TURNS))
+    queue: OutputQueue[int] = queue_for(strategy, turn_s=0.0001, max_queued=depth)
+    for waiting in events[:depth]:
+        queue.push(waiting, 0.0)
+    now_s, began = 0.0, time.process_time()
+    for waiting in events[depth:]:
+        now_s += STEP_S
+        assert queue.push(waiting, now_s)
+    return time.process_time() - began
+
+
+def expired_us(strategy: Strategy, depth: int) -> float:
+    """µs for each event that is deleted, a hundredth of them at a time."""
+    queue: OutputQueue[int] = queue_for(strategy, turn_s=0.0001)
+    for waiting in waitings("urgent", depth):
+        queue.push(waiting, 0.0)
+    deleted = 0
+    began = time.process_time()
+    for number in range(1, 101):
+        deleted += len(queue.pop(number * 0.01)[1])
+    return (time.process_time() - began) / max(deleted, 1) * 1e6
+
+
+def print_depth() -> None:
+    floor_us = [cost_us(partial(heap_s, depth)) for depth in DEPTHS]
+    print("Depth: µs of processor time for a push and a pop; how many times that of heapq; what is above the limit")
+    print(f"{'strategy':10} {'load':8}" + "".join(f" {depth:>9,}" for depth in DEPTHS) + "   /heapq")
+    print(f"{'heapq':10} {'':8}" + "".join(f" {each:9.2f}" for each in floor_us))
+    for strategy, load in itertools.product(STRATEGIES, LOADS):
+        cost = [cost_us(partial(queue_s, strategy, load, depth)) for depth in DEPTHS]
+        said = "" if cost[-1] <= LIMIT_US else f"   {cost[-1] / LIMIT_US:.1f} x the limit"
+        cells = "".join(f" {each:9.2f}" for each in cost)
+        print(f"{strategy.name:10} {load:8}{cells} {cost[-1] / floor_us[-1]:8.1f}{said}", flush=True)
+
+
+def print_full() -> None:
+    print("Full: µs for a push that drops one, and for each event that expires")
+    print(f"{'strategy':10}" + "".join(f" {depth:>9,}" for depth in DEPTHS[1:]) + "    expired" + f" {DEPTHS[-1]:>9,}")
+    for strategy in STRATEGIES:
+        cost = [cost_us(partial(full_s, strategy, depth)) for depth in DEPTHS[1:]]
+        cells = "".join(f" {each:9.2f}" for each in cost)
+        print(f"{strategy.name:10}{cells} {'':10} {expired_us(strategy, DEPTHS[-1]):9.2f}", flush=True)
+
+
 def print_order() -> None:
-    print("Order: microseconds of processor time for a push and a pop, and how many times what is free takes")
+    print("Order: µs for a push and a pop, and how many times what is free takes")
     print(f"{'strategy':10} {'queued':>6} {'free':>9} {'one':>9} {'fifty':>9}   one/free fifty/free")
-    for strategy in ORDERED:
+    for strategy in (Strategy.fifo(), Strategy.eb(), Strategy.lookahead(), Strategy.triage()):
         for depth in DEPTHS:
-            cost = measure_order(strategy, depth)
-            cells = " ".join(f"{cost[name]:9.2f}" for name in cost)
-            ratios = f"{cost['one'] / cost['free']:8.2f} {cost['fifty'] / cost['free']:10.2f}"
-            print(f"{strategy.name:10} {depth:6} {cells}   {ratios}", flush=True)
+            free, one, fifty = (
+                cost_us(partial(queue_s, strategy, "priced", depth, publishers)) for publishers in (0, 1, 50)
+            )
+            ratios = f"{one / free:8.2f} {fifty / free:10.2f}"
+            print(f"{strategy.name:10} {depth:6} {free:9.2f} {one:9.2f} {fifty:9.2f}   {ratios}", flush=True)
+
+
+def congested(length: int) -> list[Waiting[int]]:
+    """Events at such a rate that about `length` of them are worth keeping at any time."""
+    generator = np.random.default_rng(SEED)
+    events = []
+    for event in range(4 * CONGESTED_TURNS + length):
+        count = int(generator.integers(1, 9))
+        deadline, hops = generator.integers(3, size=count), generator.integers(1, 4, size=count)
+        events.append(
+            Waiting.of(
+                event,
+                published_s=event * 30.0 / length,
+                size_kb=50.0,
+                allowed_s=np.array([10.0, 30.0, 60.0])[deadline],
+                price=np.array([3.0, 2.0, 1.0])[deadline],
+                nodes=hops,
+                mean_s_per_kb=hops * generator.uniform(0.05, 0.1, size=count),
+                sd_s_per_kb=0.02 * np.sqrt(hops),
+            )
+        )
+    return events
+
+
+def congested_us(
+    queue: OutputQueue[int], events: list[Waiting[int]], length: int, turns: int
+) -> tuple[list[int], float]:
+    """What was sent, and µs for each decision: what is due leaves, one is sent, and new events take their places."""
+    came, sent = 0, []
+    began = time.process_time()
+    for _ in range(turns):
+        while len(queue) < length and came < len(events):
+            queue.push(events[came], came * 30.0 / length)
+            came += 1
+        first, _ = queue.pop(came * 30.0 / length)
+        sent.append(-1 if first is None else first.event)
+    return sent, (time.process_time() - began) / turns * 1e6
+
+
+def print_congestion() -> None:
+    print("Congestion: µs for each decision with all that it deletes and lets in, beside the plain twin")
+    print(f"{'strategy':10} {'queued':>6} {'queue':>9} {'plain':>10}   plain/queue")
+    figures: Any = {"turn_s": TURN_S, "processing_s": PROCESSING_S}
+    for strategy, length in itertools.product(STRATEGIES, CONGESTED):
+        events, few = congested(length), max(10, CONGESTED_TURNS * 4 // length)
+        sent, _ = congested_us(queue_for(strategy, **figures), events, length, CONGESTED_TURNS)
+        _, cost = congested_us(queue_for(strategy, **figures), events, length, CONGESTED_TURNS)
+        plain, plain_cost = congested_us(PlainQueue(strategy, **figures), events, length, few)
+        if sent[:few] != plain:
+            raise AssertionError(f"{strategy.name} at {length}: the decisions differ")
+        print(f"{strategy.name:10} {length:6} {cost:9.2f} {plain_cost:10.1f} {plain_cost / cost:8.0f}", flush=True)
 
 
 def main() -> None:
-    print("Scheduling: microseconds per decision, and how many times that the plain twin takes")
-    print(f"{'strategy':10} {'queued':>6} {'scan':>9} {'heap':>9} {'queue':>9} {'plain':>10}   plain/scan /heap /queue")
-    for strategy in STRATEGIES:
-        for length in LENGTHS:
-            cost = measure(strategy, length)
-            cells = [f"{cost[name]:9.2f}" if name in cost else f"{'':9}" for name in ("scan", "heap", "queue")]
-            ratios = [
-                f"{cost['plain'] / cost[name]:6.0f}" if name in cost else f"{'':6}"
-                for name in ("scan", "heap", "queue")
-            ]
-            print(
-                f"{strategy.name:10} {length:6} {' '.join(cells)} {cost['plain']:10.1f}   {' '.join(ratios)}",
-                flush=True,
-            )
+    print_depth()
+    print_full()
     print_order()
+    print_congestion()
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidings.matching import MaskIndex
 from tidings.model.filters import Filter
 from tidings.protocol import Broker, BrokerSettings, Erase, Note, Send, Store, Sync, wire
-from tidings.protocol.broker._masks import MaskIndex
 from tidings.scheduling import strategy
 
 NOW = 10**17

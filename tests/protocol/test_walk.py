@@ -18,7 +18,11 @@ ROOT = Path(__file__).parent.parent.parent
 SECTION = (ROOT / "docs/reference/protocol.md").read_text("utf-8").split("## Following an event")[1].split("\n## ")[0]
 SOURCES = ROOT / "src" / "tidings"
 WALK = re.findall(r"^\| \d+ \| `([\w/.]+)`", SECTION, re.MULTILINE)
-NAMED = {*WALK, *(f"protocol/{path}" for path in re.findall(r"`((?:broker|links|node)/\w+\.py)`", SECTION))}
+NAMED = {
+    *WALK,
+    *(f"protocol/{path}" for path in re.findall(r"`((?:broker|links|node)/\w+\.py)`", SECTION)),
+    *re.findall(r"`(matching/\w+\.py)`", SECTION),
+}
 NOW = 10**17
 MARK = b"an event on its way"
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scheduling.test_queues import ALL, LINK, named
+from tests.scheduling.twins import PlainQueue
 
-from tidings.scheduling import DeferredQueue, OutputQueue, PlainQueue, Strategy, Waiting, queue_for
+from tidings.scheduling import DeferredQueue, OutputQueue, Strategy, Waiting, queue_for
 
 PUSH = st.fixed_dictionaries(
     {

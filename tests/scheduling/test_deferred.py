@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.scheduling.test_queues import ALL, LINK, named
 
-from tidings.scheduling import MOST_DEFERRED, DeferredQueue, ScanQueue, Strategy, Waiting, queue_for
+from tidings.scheduling import MOST_DEFERRED, DeferredQueue, Strategy, Waiting, queue_for
 
 STEPS = st.lists(
     st.one_of(
@@ -43,7 +43,7 @@ def play(queue: Any, steps: list[Any]) -> list[Any]:
             seen.append((chosen and chosen.event, [(each.waiting.event, each.reason) for each in gone]))
         elif what == "wait":
             now_s += more[0]
-        elif isinstance(queue, DeferredQueue | ScanQueue):
+        else:
             queue.retime(more[0])
         seen.append(len(queue))
     return seen

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scheduling.twins import plain_benefit
 
-from tidings.scheduling import FifoQueue, OutputQueue, Strategy, Waiting, queue_for
-from tidings.scheduling import _queues as queues
-from tidings.scheduling._choosing import TIE
+from tidings.scheduling import TIE, LinkQueue, OutputQueue, Strategy, Waiting, queue_for
 from tidings.scheduling._dropping import ASSESSED_S, SHARE
-from tidings.scheduling._twins import plain_benefit
 
 ALL = [
     Strategy.fifo(),
@@ -119,15 +117,14 @@ def test_a_long_queue_keeps_the_stated_bound(strategy: Strategy) -> None:
 def test_a_long_queue_is_not_assessed_for_every_drop(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> None:
     most, drops = 20 * SHARE, 10 * 20
     evaluated = 0
-    kind: Any = FifoQueue if strategy.name == "fifo" else queues._CompiledQueue
-    assess = kind._assessed
+    assess = LinkQueue._least
 
-    def counting(self: Any, numbers: Any, now_s: float) -> Any:
+    def counting(self: Any, now_s: float) -> Any:
         nonlocal evaluated
-        evaluated += len(numbers)
-        return assess(self, numbers, now_s)
+        evaluated += len(self)
+        return assess(self, now_s)
 
-    monkeypatch.setattr(kind, "_assessed", counting)
+    monkeypatch.setattr(LinkQueue, "_least", counting)
     queue = full_queue(strategy, most)
     generator = np.random.default_rng(1)
     for event in range(most + drops):

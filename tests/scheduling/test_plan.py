@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scheduling.scan import ScanQueue
+from tests.scheduling.twins import PlainQueue, plain_benefit
 
-from tidings.scheduling import TIE, OutputQueue, PlainQueue, ScanQueue, Strategy, Waiting
-from tidings.scheduling._twins import plain_benefit
+from tidings.scheduling import TIE, LinkQueue, OutputQueue, Strategy, Waiting
 
 TURN_S = 3.75
 
@@ -46,7 +47,7 @@ def test_against_trying_all_plans(seed: int, count: int, r: float) -> None:
     events = random_events(seed, count)
     # Nothing is deleted, so that the choice alone is compared.
     strategy = Strategy.plan(r=r, turns=1.0, epsilon=0.0)
-    queues: list[OutputQueue[int]] = [ScanQueue(strategy, turn_s=TURN_S), PlainQueue(strategy, turn_s=TURN_S)]
+    queues: list[OutputQueue[int]] = [kind(strategy, turn_s=TURN_S) for kind in (LinkQueue, ScanQueue, PlainQueue)]
     alive = [event for event in events if event.published_s + event.rows[0].max() > 0.0]
     for queue in queues:
         for event in events:
@@ -64,8 +65,8 @@ def waiting(event: str, allowed_s: float, price: float) -> Waiting[str]:
 
 
 def test_what_can_wait_lets_the_urgent_go_first() -> None:
-    queue: OutputQueue[str] = ScanQueue(Strategy.plan(r=0.0, turns=1.0, epsilon=0.0005), turn_s=TURN_S)
-    greedy: OutputQueue[str] = ScanQueue(Strategy.eb(), turn_s=TURN_S)
+    queue: OutputQueue[str] = LinkQueue(Strategy.plan(r=0.0, turns=1.0, epsilon=0.0005), turn_s=TURN_S)
+    greedy: OutputQueue[str] = LinkQueue(Strategy.eb(), turn_s=TURN_S)
     for either in (queue, greedy):
         either.push(waiting("dear, can wait three turns", 60.0, 3.0), 0.0)
         either.push(waiting("cheap, now or never", 6.0, 1.0), 0.0)
@@ -78,13 +79,13 @@ def test_what_can_wait_lets_the_urgent_go_first() -> None:
 
 
 def test_at_full_weight_of_now_a_plan_is_eb(play: Any) -> None:
-    plan = ScanQueue(Strategy.plan(r=1.0, epsilon=0.0005), turn_s=TURN_S)
-    assert play(plan, 4) == play(ScanQueue(Strategy.eb(), turn_s=TURN_S), 4)
+    plan = LinkQueue(Strategy.plan(r=1.0, epsilon=0.0005), turn_s=TURN_S)
+    assert play(plan, 4) == play(LinkQueue(Strategy.eb(), turn_s=TURN_S), 4)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_at_full_weight_of_later_what_can_wait_is_first_in_first_out(count: int) -> None:
-    queue: OutputQueue[str] = ScanQueue(Strategy.plan(r=0.0, turns=1.0), turn_s=TURN_S)
+    queue: OutputQueue[str] = LinkQueue(Strategy.plan(r=0.0, turns=1.0), turn_s=TURN_S)
     for number in range(count):
         queue.push(waiting(f"e{number}", 60.0, float(number)), 0.0)
     order = [queue.pop(turn * TURN_S)[0].event for turn in range(count)]  # type: ignore[union-attr]

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scheduling.scan import ScanQueue
+from tests.scheduling.twins import PlainQueue
 
 from tidings.errors import ConfigurationError, InputError
-from tidings.scheduling import (
-    FifoQueue,
-    HeapQueue,
-    OutputQueue,
-    PlainQueue,
-    ScanQueue,
-    Strategy,
-    Waiting,
-    queue_for,
-)
+from tidings.scheduling import LinkQueue, OutputQueue, Strategy, Waiting, queue_for
 
 LINK = {"turn_s": 3.0, "processing_s": 0.002}
 ALL = [
@@ -77,13 +70,6 @@ def test_the_random_workload_deletes_for_both_reasons(play: Play) -> None:
     assert {"expired", "hopeless"} == set(reasons)
     reasons = [reason for _, gone in play(queue_for(Strategy.fifo(), **LINK), 0) for _, reason in gone]
     assert {"expired"} == set(reasons)
-
-
-def test_queues_of_each_kind() -> None:
-    assert isinstance(queue_for(Strategy.fifo(), turn_s=1.0), FifoQueue)
-    assert isinstance(queue_for(Strategy.rl(), turn_s=1.0), HeapQueue)
-    assert isinstance(queue_for(Strategy.eb(), turn_s=1.0), HeapQueue)
-    assert isinstance(queue_for(Strategy.plan(), turn_s=1.0), ScanQueue)
 
 
 @named([strategy for strategy in ALL if strategy.name != "triage"])
@@ -178,11 +164,9 @@ def test_a_full_queue_without_deadlines_refuses_the_last(strategy: Strategy) -> 
 def test_memory_is_bounded_by_what_waits(strategy: Strategy, play: Play) -> None:
     queue: Any = queue_for(strategy, **LINK)
     play(queue, 3, events=3_000, depth=20)
-    if isinstance(queue, FifoQueue):
-        assert len(queue._times) <= 2 * 22 + 16
-    else:
-        assert len(queue._store.slots.start) <= 64
-        assert queue._store._rows.shape[1] <= 4 * 22 * 6
+    assert len(queue._lane[0]) <= 64
+    assert queue._lane[2].shape[1] <= 4 * 22 * 6
+    assert len(queue._urgency[2]) <= 64 // 32 + 4
 
 
 @settings(max_examples=30, deadline=None)
@@ -230,7 +214,7 @@ def test_subscriptions_in_another_order_change_nothing(play: Play) -> None:
 @pytest.mark.parametrize("turns_s", [(0.01, 12.0), (12.0, 0.01)])
 def test_a_new_time_of_a_turn_takes_effect_at_once(strategy: Strategy, turns_s: tuple[float, float], make: Any) -> None:
     generator = np.random.default_rng(11)
-    queue: ScanQueue[int] = ScanQueue(strategy, turn_s=turns_s[0])
+    queue: LinkQueue[int] = LinkQueue(strategy, turn_s=turns_s[0])
     plain: PlainQueue[int] = PlainQueue(strategy, turn_s=turns_s[0])
     for event in range(60):
         entry = make(generator, event, event * 0.1)

@@ -28,8 +28,8 @@ from tidings.model.filters import Clause, OneOf, Presence, Test, Within
 MAX_EXPANDED = 16  # members of an IN list that become clauses of their own, each found by its value
 GARBAGE_SHARE = 0.5
 LEARN_FROM = 64  # bounds in a column before it is worth learning
-LEARN_EVERY = 16  # learned anew when a column has this many times the bounds it had then ...
-LEARN_UNTIL = 65_536  # ... up to a sample that is enough to know it by for good
+LEARN_EVERY = 4  # learned anew when a column has this many times the bounds it had then ...
+LEARN_UNTIL = 4_096  # ... up to a sample that is enough to know it by for good: no large index is laid out anew
 EMPTY = np.zeros(0)
 _ATOM_ARRAYS = ("_what", "_ends", "_set", "_code_low", "_code_high")
 Atom = tuple[int, int, float, float, int]  # column, kind, low, high, set
@@ -43,7 +43,8 @@ class ClauseStore:
         self.atoms = 0
         self.any_multiple = False  # has some subscription more than one clause?
         self._garbage = 0
-        self._pending: list[list[Atom]] = []
+        self._pending: list[int] = []  # how many atoms each clause has
+        self._pending_atoms: list[float] = []  # five numbers each: as many tuples would take far longer
         self._pending_flags: list[int] = []
         self._pending_first: list[int] = []
         self.span = np.zeros((16, 2), np.int64)  # first atom, number of atoms
@@ -88,12 +89,24 @@ class ClauseStore:
     def add(self, columns: Columns, clauses: Sequence[Clause]) -> range:
         """Collect the clauses of one subscription; their numbers."""
         first = self.count + len(self._pending)
+        atoms = self._pending_atoms
         for clause in clauses:
+            residual = 0 if clause.residual is None else RESIDUAL
             for tests in expanded(clause.tests):
-                atoms = [self._atom(columns, test) for test in tests]
-                self._pending.append(atoms)
-                plain = len(atoms) <= INTERVALS and all(atom[1] == INTERVAL for atom in atoms)
-                self._pending_flags.append((PLAIN if plain else 0) | (0 if clause.residual is None else RESIDUAL))
+                plain = PLAIN if len(tests) <= INTERVALS else 0
+                for test in tests:
+                    if type(test) is Within:
+                        # Nearly all tests: no call is worth making.
+                        known = columns.numbers.get(test.attribute)
+                        column = columns.of(test.attribute, _columns.NUMBER) if known is None else known
+                        atoms += (column, INTERVAL, test.low, test.high, 0)
+                    else:
+                        atom = self._atom(columns, test)
+                        atoms += atom
+                        if atom[1] != INTERVAL:
+                            plain = 0
+                self._pending.append(len(tests))
+                self._pending_flags.append(plain | residual)
                 self._pending_first.append(first)
         last = self.count + len(self._pending)
         self.any_multiple = self.any_multiple or last - first > 1
@@ -106,25 +119,22 @@ class ClauseStore:
         self._widen(columns)
         if not new:
             return fresh
-        atoms = [atom for clause in self._pending for atom in clause]
+        atoms = np.array(self._pending_atoms, np.float64).reshape(-1, 5)
         end, last = self.atoms + len(atoms), self.count + new
         for name in ("span", "flags", "first"):
             setattr(self, name, grown(getattr(self, name), last))
         for name in _ATOM_ARRAYS:
             setattr(self, name, grown(getattr(self, name), end))
-        lengths = np.array([len(clause) for clause in self._pending])
+        lengths = np.array(self._pending)
         self.span[self.count : last, 0] = self.atoms + np.cumsum(lengths) - lengths
         self.span[self.count : last, 1] = lengths
         self.flags[self.count : last] = self._pending_flags
         self.first[self.count : last] = self._pending_first
-        if atoms:
-            at = slice(self.atoms, end)
-            on, kinds, lows, highs, sets = zip(*atoms, strict=True)
-            self._what[at, 0], self._what[at, 1] = on, kinds
-            self._ends[at, 0], self._ends[at, 1], self._set[at] = lows, highs, sets
-            np.add.at(self._bounds, self._what[at, 0], 1)
-        self._pending, self._pending_flags, self._pending_first = [], [], []
-        code_atoms(self.state(), self.atoms, end)
+        at = slice(self.atoms, end)
+        self._what[at], self._ends[at], self._set[at] = atoms[:, :2], atoms[:, 2:4], atoms[:, 4]
+        self._bounds += np.bincount(self._what[at, 0], minlength=len(self._bounds))
+        self._pending, self._pending_atoms, self._pending_flags, self._pending_first = [], [], [], []
+        code_atoms(self.state(), np.arange(self.atoms, end))
         self.count, self.atoms = last, end
         return fresh
 
@@ -132,19 +142,26 @@ class ClauseStore:
         at = slice(clauses.start, clauses.stop)
         self._garbage += int(self.span[at, 1].sum())
 
-    def is_young(self) -> bool:
-        """Does some column hold so many more bounds than when it was learned that learning anew would pay?"""
+    def young(self) -> Array:
+        """The columns that hold so many more bounds than when they were learned that learning anew would pay."""
         due = np.maximum(LEARN_FROM, LEARN_EVERY * self._bounds_learned)
-        return bool(((self._bounds >= due) & (self._bounds_learned < LEARN_UNTIL)).any())
+        return np.flatnonzero((self._bounds >= due) & (self._bounds_learned < LEARN_UNTIL))
 
-    def learn(self, kinds: Sequence[int]) -> None:
-        """Choose each column's boundaries from the ends of the intervals on it, and code all atoms by them."""
+    def bounds_on(self, columns: Array) -> int:
+        """How many atoms there are on these columns, those of removed clauses among them."""
+        return int(self._bounds[columns].sum())
+
+    def clauses_on(self, columns: Array) -> Array:
+        """The clauses with an atom on one of these columns, ascending, whether they are alive or not."""
+        atoms = np.flatnonzero(np.isin(self._what[: self.atoms, 0], columns))
+        return np.unique(np.searchsorted(self.span[: self.count, 0], atoms, side="right") - 1)
+
+    def learn(self, kinds: Sequence[int], columns: Array) -> None:
+        """Choose the boundaries of columns from the ends of the intervals on them, and code all atoms by them."""
         used = slice(0, self.atoms)
         column, (low, high) = self._what[used, 0], self._ends[used].T
-        order = np.argsort(column, kind="stable")
-        ends = np.searchsorted(column[order], np.arange(len(self.code_counts) + 1))
-        for c in range(1, len(self.code_counts)):
-            atoms = order[ends[c] : ends[c + 1]]
+        for c in columns.tolist():
+            atoms = np.flatnonzero(column == c)
             bounds = np.concatenate([low[atoms], high[atoms]])
             bounds = np.sort(bounds[np.isfinite(bounds)])
             # equal shares of the bounds, so that crowded regions are told apart best
@@ -155,8 +172,8 @@ class ClauseStore:
             self.code_counts[c] = len(boundaries)
             if kinds[c] in (_columns.NUMBER, _columns.STRING):
                 self.distinct[c] = len(np.unique(low[atoms][low[atoms] == high[atoms]]))
-        self._bounds_learned[:] = self._bounds
-        code_atoms(self.state(), 0, self.atoms)
+            code_atoms(self.state(), atoms)
+        self._bounds_learned[columns] = self._bounds[columns]
 
     def compacted(self, alive: Array) -> "tuple[ClauseStore, Array]":
         """A store of the clauses `alive` (ascending) alone, and the new number of each old clause (-1: gone)."""
@@ -196,9 +213,11 @@ class ClauseStore:
             null = float(test.missing)
             return columns.of(test.attribute, _columns.NULL), INTERVAL, null, null, 0
         column = columns.of(test.attribute, _columns.KINDS.index(test.kind))
+        if len(test.values) == 1 and not test.negated:
+            (value,) = test.values
+            number = columns.number_of(value) if isinstance(value, str) else float(value)
+            return column, INTERVAL, number, number, 0
         numbers = sorted(columns.number_of(v) if isinstance(v, str) else float(v) for v in test.values)
-        if len(numbers) == 1 and not test.negated:
-            return column, INTERVAL, numbers[0], numbers[0], 0
         where = self._sets_used
         self._sets_used += 1 + len(numbers)
         self._sets = grown(self._sets, self._sets_used)
@@ -208,7 +227,12 @@ class ClauseStore:
 
 def expanded(tests: tuple[Test, ...]) -> list[tuple[Test, ...]]:
     """The clause as it is or, if it has a short IN list and no equality, a clause for each member of the shortest."""
-    lists = [t for t in tests if isinstance(t, OneOf) and not t.negated and t.kind != "boolean"]
+    for test in tests:
+        if type(test) is OneOf:
+            break
+    else:
+        return [tests]  # nearly always
+    lists = [t for t in tests if type(t) is OneOf and not t.negated and t.kind != "boolean"]
     if not lists:
         return [tests]
     shortest = min(lists, key=lambda t: len(t.values))

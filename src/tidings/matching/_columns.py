@@ -29,6 +29,7 @@ class Columns:
         self.count = 1
         self.kinds: list[int] = [NUMBER]
         self._by_name: dict[str, list[int]] = {}  # attribute -> column per kind, -1 = none
+        self.numbers: dict[str, int] = {}  # the columns of kind "number" among them
         self._null: list[tuple[str, int]] = []
         self._strings: dict[str, float] = {}
 
@@ -39,6 +40,8 @@ class Columns:
             columns[kind] = self.count
             self.count += 1
             self.kinds.append(kind)
+            if kind == NUMBER:
+                self.numbers[attribute] = columns[kind]
             if kind == NULL:
                 self._null.append((attribute, columns[kind]))
         return columns[kind]

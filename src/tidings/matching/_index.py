@@ -23,6 +23,8 @@ from tidings.model.filters import Filter
 Id = Hashable
 Attributes = Mapping[str, object]
 LEARN_APART = 8  # between two learnings the index grows by at least this part of itself, which keeps the cost amortised
+MIN_TOGETHER = 1024  # so many clauses at least are filed together, which takes a fraction of the time for each, or ...
+TOGETHER_SHARE = 32  # ... this part of all
 CHUNK = 4096  # events matched together: bounds the values and pairs held at once
 MIN_TILED = 64  # fewer events than this are matched one by one
 PROBED = 32  # events of a chunk that are matched one by one to see what it costs
@@ -42,7 +44,11 @@ class MatchingIndex:
     ['s1', 's2']
 
     Ids are any hashable values. While all of them are whole numbers, `match_batch` returns an int64 array of them;
-    otherwise an array of the objects. An index is not to be changed while another thread matches.
+    otherwise an array of the objects.
+
+    What has come since the last event is kept beside the arrays until the next one comes, and is among the new, which
+    every event asks, until there is enough of it to be filed. So matching may change an index that was added to: then
+    it is for one thread at a time.
 
     An index can be pickled. With protocol 5 its arrays, nearly all of it, travel as buffers of their own, so a copy
     that lies in a file can be mapped into the memory of many processes and is ready at once.
@@ -63,10 +69,13 @@ class MatchingIndex:
             16, np.int64
         )  # by clause; becomes an array of objects with the first id that is no int64
         self._placed_when_learned = 0
+        self._fresh: dict[Id, Filter] = {}
         self._make_scratch()
         self.add_many(subscriptions)
+        self._enter(files=True)
 
     def __getstate__(self) -> dict[str, object]:
+        self._enter(files=True)
         kept = ("_columns", "_store", "_partitions", "_unsure", "_placed_when_learned")
         state = {name: getattr(self, name) for name in kept}
         # The dictionary of ids says nothing that the arrays do not, but for those whose filter has no clause at all.
@@ -75,6 +84,7 @@ class MatchingIndex:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._fresh = {}
         self._make_scratch()
 
     @cached_property
@@ -90,41 +100,72 @@ class MatchingIndex:
         }
 
     def __len__(self) -> int:
-        return len(self._clauses_of)
+        return len(self._clauses_of) + len(self._fresh)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._clauses_of
+        return id in self._clauses_of or id in self._fresh
 
     @property
     def nbytes(self) -> int:
-        """Memory of the index's arrays; the dictionary of ids comes on top of it."""
+        """Memory of the index's arrays; the dictionary of ids and what is fresh come on top of it."""
         return self._store.nbytes + self._partitions.nbytes + self._ids.nbytes
 
     def add(self, id: Id, filter_or_text: Filter | str) -> None:
         """Add one subscription; its id must be new."""
-        self.add_many([(id, filter_or_text)])
+        if id in self._clauses_of or id in self._fresh:
+            raise InputError(f"subscription {id!r} is in the index already; remove it first")
+        self._fresh[id] = Filter.parse(filter_or_text) if isinstance(filter_or_text, str) else filter_or_text
+        if len(self._fresh) >= MIN_TOGETHER:
+            self._enter()
 
     def add_many(self, subscriptions: Iterable[tuple[Id, Filter | str]]) -> None:
-        """Add many at once, which is quicker than one by one. If one of them is wrong, none is added."""
+        """Add many at once. If one of them is wrong, none is added."""
         new: dict[Id, Filter] = {}
         for id, given in subscriptions:
-            if id in self._clauses_of or id in new:
+            if id in self or id in new:
                 raise InputError(f"subscription {id!r} is in the index already; remove it first")
             new[id] = Filter.parse(given) if isinstance(given, str) else given
+        self._fresh.update(new)
+        if len(self._fresh) >= MIN_TOGETHER:
+            self._enter()
+
+    def _enter(self, *, files: bool = False) -> None:
+        """Make what is fresh part of the arrays; if asked, file all that is new."""
+        new, self._fresh = self._fresh, {}
         for id, filter in new.items():
             clauses = self._clauses_of[id] = self._store.add(self._columns, filter.clauses)
             if any(clause.residual is not None for clause in filter.clauses):
                 self._unsure.update(dict.fromkeys(clauses, filter))
-        fresh = self._store.flush(self._columns)
+        store = self._store
+        fresh = store.flush(self._columns)
         self._note_ids(new)
-        if self._store.count > self._placed_when_learned * (1 + 1 / LEARN_APART) and self._store.is_young():
-            self._store.learn(self._columns.kinds)
+        young = store.young()
+        # What concerns a small part of the index is learned at once, what concerns most of it a few times only.
+        is_apart = store.count > self._placed_when_learned * (1 + 1 / LEARN_APART)
+        if len(young) and (is_apart or LEARN_APART * store.bounds_on(young) < store.count):
+            self._learn(young, fresh)
+        elif len(fresh) or files:
+            enough = 0 if files else max(MIN_TOGETHER, store.count // TOGETHER_SHARE)
+            self._place(fresh, enough)
+
+    def _learn(self, columns: Array, fresh: Array) -> None:
+        """Learn columns from the clauses on them, and file those anew, together with what is fresh."""
+        store = self._store
+        on = store.clauses_on(columns)
+        placed = on[on < store.count - len(fresh)]
+        placed = placed[self._partitions.slot_of[placed] >= 0]
+        if 2 * (len(placed) + len(fresh)) > store.count:
+            store.learn(self._columns.kinds, columns)
             self._place_all()
         else:
-            self._place(fresh)
+            self._partitions.remove(store.state(), placed.tolist(), store.code_counts)
+            store.learn(self._columns.kinds, columns)
+            self._place(np.concatenate([placed, fresh]), 0)
 
     def remove(self, id: Id) -> None:
         """Forget a subscription."""
+        if self._fresh.pop(id, None) is not None:
+            return
         clauses = self._clauses_of.pop(id, None)
         if clauses is None:
             raise InputError(f"there is no subscription {id!r} in the index")
@@ -139,6 +180,8 @@ class MatchingIndex:
 
     def match(self, attributes: Attributes) -> list[Id]:
         """The ids of the subscriptions that one event satisfies."""
+        if self._fresh:
+            self._enter()
         events, clauses = self._pairs(self._columns.row(attributes))
         if self._unsure:
             clauses = clauses[self._confirmed(events, clauses, lambda *_: attributes)]
@@ -149,6 +192,7 @@ class MatchingIndex:
 
     def match_batch(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """The same for every row of an Arrow batch: ``ids[offsets[i]:offsets[i + 1]]`` are the matches of row i."""
+        self._enter(files=True)
         offsets = np.zeros(batch.num_rows + 1, np.int64)
         pieces = [np.zeros(0, np.int64)]
         for start in range(0, batch.num_rows, CHUNK):
@@ -226,17 +270,17 @@ class MatchingIndex:
             for place in span:  # one by one: an id that is a tuple would be spread over a slice
                 self._ids[place] = id
 
-    def _place(self, fresh: Array) -> None:
+    def _place(self, fresh: Array, enough: int) -> None:
         store = self._store
-        self._partitions.place(store.state(), fresh, store.code_counts, store.distinct)
+        self._partitions.add(store.state(), fresh, store.code_counts, store.distinct, enough)
         self._state = self._partitions.state(store.state())
 
     def _place_all(self) -> None:
-        """File everything anew: after learning and after compaction."""
+        """File everything anew: after learning, while that concerns most of it, and after compaction."""
         self._partitions = Partitions()
         alive = [np.arange(span.start, span.stop) for span in self._clauses_of.values()]
         self._placed_when_learned = self._store.count
-        self._place(np.concatenate(alive) if alive else np.zeros(0, np.int64))
+        self._place(np.concatenate(alive) if alive else np.zeros(0, np.int64), 0)
 
     def _compact(self) -> None:
         spans = list(self._clauses_of.values())

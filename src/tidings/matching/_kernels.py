@@ -8,8 +8,9 @@ learned boundaries that turn a value into a one-byte *code*; coding is monotone,
 ``code(low) <= code(v) <= code(high)``: codes can be tested first, and wrongly only in the direction that is mended by
 the exact test after it.
 
-Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots. A slot holds the
-codes of up to six of its clause's intervals. There are two ways through a partition:
+Clauses live in *partitions* by the columns they constrain (see `_partitions`), in blocks of 64 slots; the only block of
+a small partition under an equality has room for fewer. A slot holds the codes of up to six of its clause's intervals.
+There are two ways through a partition:
 
 - One event at a time. For each of up to three key columns a partition has 64 rows of bits, one per four codes (the last
   for a missing value): which slots accept a value with one of them; above them, large partitions have a second level
@@ -79,6 +80,7 @@ class State(NamedTuple):
     # partitions
     parts: Array  # i32[partitions, 16], a cache line each: see FIRST and the places after it
     live: Array  # u64 per block
+    block_slot: Array  # i64[blocks]: the first slot of each block
     block_span: Array  # u8[blocks, 2]: lowest and highest code of the first key column that slots of the block accept
     slots: Array  # u16[slots, 16]: all that is first asked about a slot, 32 bytes so that it lies in one cache line:
     # the columns of six intervals; the codes of their ends, the high one in the upper byte; the clause's flags; 0; its
@@ -196,7 +198,7 @@ def match_each(
     short for them, and how many slots had to be looked at.
     """
     # Arrays are taken out of the tuple once: each access through it would count references again.
-    parts, live, bits, upper_bits, slots = s.parts, s.live, s.bits, s.upper_bits, s.slots
+    parts, live, bits, upper_bits, slots, block_slot = s.parts, s.live, s.bits, s.upper_bits, s.slots, s.block_slot
     clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
     table_column, table_value, table_part = s.table_column, s.table_value, s.table_part
     block_at = np.empty(len(live) + 1, np.int64)
@@ -260,7 +262,7 @@ def match_each(
         for i in range(noted):
             mask = mask_at[i]
             while mask != np.uint64(0):
-                slot = block_at[i] * BLOCK + lowest_bit(mask)
+                slot = block_slot[block_at[i]] + lowest_bit(mask)
                 slot_at[candidates] = slot
                 asked += slots[slot, 0]  # has the slot fetched long before it is needed
                 candidates += 1
@@ -356,7 +358,7 @@ def match_tiles(
     Without a common column (-1) the events come in any order. `columns` are all columns that the partitions' clauses
     read. Returns as `match_each` does.
     """
-    parts, block_span, live, slots = s.parts, s.block_span, s.live, s.slots
+    parts, block_span, live, slots, block_slot = s.parts, s.block_span, s.live, s.slots, s.block_slot
     clause_span, atom_what, atom_ends, atom_set, sets = s.clause_span, s.atom_what, s.atom_ends, s.atom_set, s.sets
     doubt_event = np.empty(FIRST_DOUBTS, np.int64)
     doubt_clause = np.empty(FIRST_DOUBTS, np.int64)
@@ -374,7 +376,7 @@ def match_tiles(
             for block in range(first, first + parts[chosen[p], USED]):
                 if block_span[block, 0] > highest or block_span[block, 1] < lowest:
                     continue
-                for slot in range(block * BLOCK, (block + 1) * BLOCK):
+                for slot in range(block_slot[block], block_slot[block] + BLOCK):
                     u0, l0 = upper_row(slots, slot, 0), lower_row(slots, slot, 0)
                     u1, l1 = upper_row(slots, slot, 1), lower_row(slots, slot, 1)
                     u2, l2 = upper_row(slots, slot, 2), lower_row(slots, slot, 2)
@@ -396,7 +398,7 @@ def match_tiles(
                             )
                     if some == np.uint64(0):
                         continue
-                    if (live[block] >> np.uint64(slot % BLOCK)) & np.uint64(1) == np.uint64(0):
+                    if (live[block] >> np.uint64(slot - block_slot[block])) & np.uint64(1) == np.uint64(0):
                         continue
                     clause = clause_of(slots, slot)
                     plain = slots[slot, FLAGS] & PLAIN

@@ -3,7 +3,8 @@
 A partition's key is ``(equality column, equality value, key columns)``. A clause starts in the partition without key
 columns; when that one has grown past `SPLIT_AT`, its clauses are filed anew one level deeper, under one, two and at
 last three key columns. Depth is a property of the partition, so a change touches the clauses of one partition only;
-where they go is a function of the clause and of which partitions have been split, never of the order of arrival.
+where they go is a function of the clause and of which partitions have been split, never of the order of arrival. To
+file a few clauses takes nearly as long as to file many, so what is new waits in a partition of its own (NURSERY).
 
 Amortised cost: a slot is written once, and again when its partition doubles, is compacted after removals, is split
 (at most three times), or when columns are learned anew (`MatchingIndex`), which happens while an index is young.
@@ -35,12 +36,13 @@ from tidings.matching._kernels import (
     State,
     table_slot,
 )  # fmt: skip
-from tidings.matching._placing import choose_keys, fill, locality
+from tidings.matching._placing import choose_keys, enter_all, fill, locality
 
 SPLIT_AT = (64, 256, 4096)  # clauses in a partition before it is split, by number of key columns asked for
 MIN_CLAUSES_PER_PART = 4  # a split that would leave fewer clauses than this per new partition is put off
 UNSORTED_SHARE = 0.5  # clauses appended since the last sort, as a share of all, before a partition is sorted again
 MIN_SORTED = 4 * BLOCK  # below this, order does not matter
+MIN_CAPACITY = 2  # slots of the smallest partition under an equality
 
 CACHE_LINE = 64  # bytes
 SLOT_WIDTH = 16  # numbers of 16 bits
@@ -52,12 +54,14 @@ TABLE_NS = 10.0  # rough cost of a column of the table, for one event of a tile
 TILED_SLOT_NS = 35.0  # rough cost of testing a slot against a whole tile
 
 Key = tuple[int, float, tuple[int, ...]]
+NURSERY: Key = (-2, 0.0, ())
+"""The partition of what is new: every event asks all of it."""
 
 
 class Part:
     """The bookkeeping of one partition; its content is in the arenas."""
 
-    __slots__ = ("block_capacity", "depth", "index", "key", "live", "slots", "sorted_slots", "split_at")
+    __slots__ = ("block_capacity", "capacity", "depth", "index", "key", "live", "slots", "sorted_slots", "split_at")
 
     def __init__(self, index: int, key: Key, depth: int) -> None:
         self.index = index
@@ -67,14 +71,15 @@ class Part:
         self.live = 0
         self.sorted_slots = 0
         self.block_capacity = 0
+        self.capacity = 0  # slots that there is room for
         self.split_at = SPLIT_AT[depth] if depth < KEYS else 0  # 0: never
 
 
 class Arena:
     """A growing array whose freed pieces are handed out again by size."""
 
-    def __init__(self) -> None:
-        self.array = aligned(1024, (), np.uint64)
+    def __init__(self, width: tuple[int, ...] = (), dtype: npt.DTypeLike = np.uint64) -> None:
+        self.array = aligned(1024, width, dtype)
         self.used = 0
         self._free: dict[int, list[int]] = defaultdict(list)
 
@@ -141,11 +146,14 @@ class Partitions:
         self._split: set[Key] = set()
         self._free_parts: list[int] = []
         self._count = 0
-        # arenas: blocks and their slots move together, so live words stand for both
-        self._blocks = Arena()
+        self._blocks = Arena()  # live words
         self._bits = Arena()
         self._upper = Arena()
-        self._slots = aligned(0, (SLOT_WIDTH,), np.uint16)
+        self._slots = Arena((SLOT_WIDTH,), np.uint16)
+        self._block_slot = np.zeros(0, np.int64)
+        # what `fill` has to write: the partition, the first place in it, the clauses
+        self._unwritten: list[tuple[Part, int, Array]] = []
+        self._dirty: set[int] = set()  # those partitions
         self._about = aligned(16, (PART_WIDTH,), np.int32)
         self._by_index: list[Part | None] = []
         self._owner = np.zeros(0, np.int64)  # partition by block
@@ -156,6 +164,7 @@ class Partitions:
         self._table_part = np.full(64, -1, np.int64)
         self._table_used = 0
         self._equality_columns = np.zeros(0, np.int64)
+        self._tabled: set[int] = set()  # the same columns
         self._ranges: dict[int, None] = {}  # partitions without an equality key, in order of creation
         self._read: dict[int, set[int]] = defaultdict(set)  # columns that the clauses under a first key column read
         self._plan: Plan | None = None
@@ -163,15 +172,17 @@ class Partitions:
 
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: without the room to grow, and without what can be worked out again."""
-        used = {"_about": self._count, "_owner": self._blocks.used, "_block_span": self._blocks.used}
-        used["_slots"] = self._blocks.used * BLOCK
+        assert not self._unwritten, "what was placed is not in the arrays yet"
+        used = {"_about": self._count}
+        used.update(dict.fromkeys(("_owner", "_block_span", "_block_slot"), self._blocks.used))
         trimmed = {name: getattr(self, name)[:length] for name, length in used.items()}
         return {**vars(self), **trimmed, "_plan": None}
 
     def state(self, clauses: State) -> State:
         """`clauses` completed with the arrays of the partitions as they are now."""
         return clauses._replace(
-            parts=self._about, live=self._blocks.array, block_span=self._block_span, slots=self._slots,
+            parts=self._about, live=self._blocks.array, block_slot=self._block_slot,
+            block_span=self._block_span, slots=self._slots.array,
             bits=self._bits.array, upper_bits=self._upper.array,
             equality_columns=self._equality_columns,
             table_column=self._table_column, table_value=self._table_value, table_part=self._table_part,
@@ -205,12 +216,25 @@ class Partitions:
     @property
     def nbytes(self) -> int:
         arrays = (
-            self._blocks.array, self._bits.array, self._slots, self.slot_of,
+            self._blocks.array, self._bits.array, self._upper.array, self._slots.array, self.slot_of,
+            self._block_slot, self._block_span, self._owner,
             self._about, self._table_column, self._table_value, self._table_part,
         )  # fmt: skip
         return sum(array.nbytes for array in arrays)
 
-    def place(self, clauses: State, new: Array, codes: Array, distinct: Array) -> None:
+    def add(self, clauses: State, new: Array, codes: Array, distinct: Array, enough: int) -> None:
+        """Enter the clauses `new`: into the nursery, or with all that is there into partitions if that is enough."""
+        nursery = self.parts.get(NURSERY)
+        if len(new) + (nursery.live if nursery else 0) < enough:
+            self._append(clauses, nursery or self._new_part(NURSERY, 0), new, codes)
+            self._write_all(clauses, codes)
+            return
+        if nursery:
+            new = np.concatenate([self.members(nursery), new])
+            self._dissolve(nursery)
+        self._place(clauses, new, codes, distinct)
+
+    def _place(self, clauses: State, new: Array, codes: Array, distinct: Array) -> None:
         """File the clauses `new`; partitions that have grown too large are split on the way."""
         pending: list[tuple[int, Array]] = [(0, new)] if len(new) else []
         while pending:
@@ -227,7 +251,7 @@ class Partitions:
                 size = len(group) + (part.live if part else 0)
                 limit = (part.split_at if part else SPLIT_AT[depth]) if depth < KEYS else 0
                 if depth < KEYS and key not in self._split and size > limit:
-                    everyone = np.concatenate([self.members(part), group]) if part else group
+                    everyone = np.concatenate([self._members(clauses, part, codes), group]) if part else group
                     if self._worth_splitting(clauses, everyone, depth, codes, distinct):
                         self._split.add(key)
                         if part:
@@ -237,6 +261,7 @@ class Partitions:
                     part = part or self._new_part(key, depth)
                     part.split_at = 2 * size
                 self._append(clauses, part or self._new_part(key, depth), group, codes)
+        self._write_all(clauses, codes)
 
     def remove(self, clauses: State, gone: Iterable[int], codes: Array) -> None:
         """Take clauses out; a partition three quarters empty is rebuilt smaller."""
@@ -258,14 +283,20 @@ class Partitions:
             if part.live == 0:
                 self._dissolve(part)
             elif part.slots > BLOCK and part.live < part.slots // 4:
-                self._rebuild(clauses, part, self.members(part), codes)
+                self._rebuild(clauses, part, self.members(part))
+        self._write_all(clauses, codes)
+
+    def _members(self, clauses: State, part: Part, codes: Array) -> Array:
+        if part.index in self._dirty:
+            self._write_all(clauses, codes)
+        return self.members(part)
 
     def members(self, part: Part) -> Array:
         """The clauses alive in a partition, in slot order."""
         first = int(self._about[part.index, FIRST])
         words = self._blocks.array[first : first + part.block_capacity]
         alive = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
-        halves = self._slots[first * BLOCK : (first + part.block_capacity) * BLOCK][alive, CLAUSE : CLAUSE + 2]
+        halves = self._slots.array[int(self._block_slot[first]) + np.flatnonzero(alive), CLAUSE : CLAUSE + 2]
         return halves[:, 0].astype(np.int64) | (halves[:, 1].astype(np.int64) << 16)
 
     # -- filing ----------------------------------------------------------------------------------------------------
@@ -323,19 +354,15 @@ class Partitions:
             size = 2 * len(self._table_column)
             self._table_column, self._table_value = np.full(size, -1, np.int64), np.zeros(size)
             self._table_part = np.full(size, -1, np.int64)
-            self._table_used = 0
-            for c, v, p in zip(*old, strict=True):
-                if c >= 0 and p >= 0:
-                    at = table_slot(self._table_column, self._table_value, int(c), float(v))
-                    self._table_column[at], self._table_value[at], self._table_part[at] = c, v, p
-                    self._table_used += 1
+            self._table_used = enter_all(*old, self._table_column, self._table_value, self._table_part)
         at = table_slot(self._table_column, self._table_value, column, value)
         if self._table_column[at] == -1:
             self._table_used += 1
         self._table_column[at], self._table_value[at] = column, value
         self._about[index, NEXT] = self._table_part[at]
         self._table_part[at] = index
-        if column not in self._equality_columns:
+        if column not in self._tabled:
+            self._tabled.add(column)
             self._equality_columns = np.append(self._equality_columns, column)
 
     def _leave_table(self, column: int, value: float, index: int) -> None:
@@ -362,11 +389,12 @@ class Partitions:
 
     def _free_storage(self, part: Part) -> None:
         if part.block_capacity:
+            self._slots.give(int(self._block_slot[self._about[part.index, FIRST]]), part.capacity)
             self._blocks.give(int(self._about[part.index, FIRST]), part.block_capacity)
             rows = int(self._about[part.index, KEY_COUNT]) * ROWS
             self._bits.give(int(self._about[part.index, ROW]), rows * part.block_capacity)
             self._upper.give(int(self._about[part.index, UPPER]), rows * upper_words(part.block_capacity))
-        part.block_capacity = part.slots = part.live = part.sorted_slots = 0
+        part.block_capacity = part.capacity = part.slots = part.live = part.sorted_slots = 0
         self._about[part.index, USED] = 0
 
     def _part_of_block(self, block: int) -> Part:
@@ -377,46 +405,66 @@ class Partitions:
     def _append(self, clauses: State, part: Part, group: Array, codes: Array) -> None:
         slots = part.slots + len(group)
         unsorted = slots - part.sorted_slots
-        full = slots > part.block_capacity * BLOCK
+        full = slots > part.capacity
         if full or (slots > MIN_SORTED and unsorted > UNSORTED_SHARE * slots):
-            self._rebuild(clauses, part, np.concatenate([self.members(part), group]), codes)
+            everyone = np.concatenate([self._members(clauses, part, codes), group]) if part.live else group
+            self._rebuild(clauses, part, everyone)
             return
-        self._write(clauses, part, group, codes)
+        self._write(part, group)
 
-    def _rebuild(self, clauses: State, part: Part, everyone: Array, codes: Array) -> None:
+    def _rebuild(self, clauses: State, part: Part, everyone: Array) -> None:
         """Lay a partition out anew in a piece of its own with room to grow, neighbours in the same blocks."""
         self._free_storage(part)
         index = part.index
-        blocks = 1
-        while blocks * BLOCK < len(everyone) + len(everyone) // 8:
-            blocks *= 2
-        part.block_capacity = blocks
-        self._about[index, FIRST] = self._blocks.take(blocks)
+        # Events meet one of very many partitions under an equality at a time, so those may be small; the others are
+        # asked by every event, and tiles go through whole blocks of them.
+        part.capacity = MIN_CAPACITY if part.key[0] >= 0 else BLOCK
+        while part.capacity < len(everyone) + len(everyone) // 8:
+            part.capacity *= 2
+        blocks = part.block_capacity = -(-part.capacity // BLOCK)
+        first = self._about[index, FIRST] = self._blocks.take(blocks)
         end = self._blocks.used
         self._owner = grown(self._owner, end)
         self._block_span = grown(self._block_span, end)
-        self._block_span[self._about[index, FIRST] : self._about[index, FIRST] + blocks] = (255, 0)
-        self._owner[self._about[index, FIRST] : self._about[index, FIRST] + blocks] = index
-        self._slots = grown(self._slots, end * BLOCK)
+        self._block_slot = grown(self._block_slot, end)
+        slot = self._slots.take(part.capacity)
+        for block in range(blocks):  # nearly always one
+            self._block_span[first + block] = (255, 0)
+            self._owner[first + block] = index
+            self._block_slot[first + block] = slot + block * BLOCK
         rows = int(self._about[index, KEY_COUNT]) * ROWS
         self._about[index, STRIDE] = blocks
         self._about[index, ROW] = self._bits.take(rows * blocks)
         self._about[index, UPPER] = self._upper.take(rows * upper_words(blocks))
         if self._about[index, KEY_COUNT] and len(everyone) > BLOCK:
             everyone = everyone[np.argsort(locality(self.state(clauses), index, everyone), kind="stable")]
-        self._write(clauses, part, everyone, codes)
+        self._write(part, everyone)
         part.sorted_slots = part.slots
 
-    def _write(self, clauses: State, part: Part, group: Array, codes: Array) -> None:
-        self.slot_of = grown(self.slot_of, len(clauses.clause_span))
-        column, _, keys = part.key
-        if column < 0 and keys:
-            self._read[keys[0]].update(columns_of(clauses, group).tolist())
-            self._plan = None
-        fill(self.state(clauses), part.index, group, part.slots, codes, self.slot_of)
+    def _write(self, part: Part, group: Array) -> None:
+        self._unwritten.append((part, part.slots, group))
+        self._dirty.add(part.index)
         part.slots += len(group)
         part.live += len(group)
         self._about[part.index, USED] = -(-part.slots // BLOCK)
+
+    def _write_all(self, clauses: State, codes: Array) -> None:
+        """Write what was placed: one call for all partitions, which are often many with few clauses each."""
+        if not self._unwritten:
+            return
+        parts, firsts, groups = zip(*self._unwritten, strict=True)
+        self._unwritten.clear()
+        self._dirty.clear()
+        lengths = np.fromiter(map(len, groups), np.int64, len(groups))
+        members = np.concatenate(groups)
+        locals = np.arange(len(members)) - np.repeat(np.cumsum(lengths) - lengths - np.array(firsts), lengths)
+        self.slot_of = grown(self.slot_of, len(clauses.clause_span))
+        fill(self.state(clauses), np.repeat([p.index for p in parts], lengths), locals, members, codes, self.slot_of)
+        keyed = np.repeat([p.key[2][0] if p.key[0] < 0 and p.key[2] else -1 for p in parts], lengths)
+        if (keyed >= 0).any():
+            self._plan = None
+            for key, column in columns_of(clauses, members[keyed >= 0], keyed[keyed >= 0]).tolist():
+                self._read[key].add(column)
 
 
 def chosen(clauses: State, members: Array, depth: int, codes: Array, distinct: Array) -> tuple[Array, Array]:
@@ -432,9 +480,10 @@ def upper_words(blocks: int) -> int:
     return -(-blocks // BLOCK) if blocks > FEW_BLOCKS else 0
 
 
-def columns_of(clauses: State, members: Array) -> Array:
-    """The columns that the atoms of some clauses are on."""
+def columns_of(clauses: State, members: Array, keys: Array) -> Array:
+    """Pairs of a key and of a column that an atom of a clause with this key is on."""
     starts, lengths = clauses.clause_span[members].T
     ends = np.cumsum(lengths)
     atoms = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
-    return np.unique(clauses.atom_what[atoms, 0])
+    pairs = np.unique((np.repeat(keys, lengths) << 32) + clauses.atom_what[atoms, 0])
+    return np.column_stack([pairs >> 32, pairs & 0xFFFFFFFF])

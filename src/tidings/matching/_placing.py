@@ -36,6 +36,7 @@ from tidings.matching._kernels import (
     Array,
     State,
     code_of,
+    table_slot,
 )  # fmt: skip
 
 MAX_TESTED_COLUMN = 0xFFFF  # the columns beyond are left to the exact test
@@ -43,9 +44,9 @@ WORTH_FILING = 0.75  # an atom that accepts more than this share of the codes do
 
 
 @compiled
-def code_atoms(s: State, first: int, last: int) -> None:
-    """Code the ends of atoms first..last-1; a negated set accepts every present value."""
-    for a in range(first, last):
+def code_atoms(s: State, atoms: Array) -> None:
+    """Code the ends of atoms; a negated set accepts every present value."""
+    for a in atoms:
         if s.atom_what[a, 1] == NOT_IN_SET:
             s.atom_code_low[a] = 0
             s.atom_code_high[a] = MAX_BOUNDARIES
@@ -216,22 +217,35 @@ def note_tests(s: State, part: int, clause: int, slot: int, codes: Array) -> Non
 
 
 @compiled
-def fill(s: State, part: int, clauses: Array, first_slot: int, codes: Array, place: Array) -> None:
-    """Put clauses into consecutive slots of a partition (slot 0 is its first) and note where each went."""
-    keys = s.parts[part, KEY_COUNT]
-    stride = np.int64(s.parts[part, STRIDE])
-    words = (stride + BLOCK - 1) // BLOCK
+def enter_all(
+    columns: Array, values: Array, parts: Array, new_columns: Array, new_values: Array, new_parts: Array
+) -> int:
+    """Enter what an equality table holds into a larger one; how much that is."""
+    count = 0
+    for i in range(len(columns)):
+        if columns[i] >= 0 and parts[i] >= 0:
+            at = table_slot(new_columns, new_values, columns[i], values[i])
+            new_columns[at], new_values[at], new_parts[at] = columns[i], values[i], parts[i]
+            count += 1
+    return count
+
+
+@compiled
+def fill(s: State, parts: Array, locals: Array, clauses: Array, codes: Array, place: Array) -> None:
+    """Put clauses into slots of partitions (slot 0 of a partition is its first) and note where each went."""
     for i in range(len(clauses)):
-        clause = clauses[i]
-        local = first_slot + i
+        part, local, clause = parts[i], locals[i], clauses[i]
+        keys = s.parts[part, KEY_COUNT]
+        stride = np.int64(s.parts[part, STRIDE])
+        words = (stride + BLOCK - 1) // BLOCK
         block = local // BLOCK
         bit = np.uint64(1) << np.uint64(local % BLOCK)
-        slot = np.int64(s.parts[part, FIRST]) * BLOCK + local
+        slot = s.block_slot[np.int64(s.parts[part, FIRST]) + block] + local % BLOCK
         s.live[np.int64(s.parts[part, FIRST]) + block] |= bit
         s.slots[slot, FLAGS] = s.clause_flags[clause]
         s.slots[slot, CLAUSE] = clause & 0xFFFF
         s.slots[slot, CLAUSE + 1] = clause >> 16
-        place[clause] = slot
+        place[clause] = np.int64(s.parts[part, FIRST]) * BLOCK + local
         note_tests(s, part, clause, int(slot), codes)
         for k in range(keys):
             low, high = code_span(s, clause, s.parts[part, KEY + k])

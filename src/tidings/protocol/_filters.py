@@ -1,28 +1,63 @@
-"""Filters as they come over the wire: read once per text, refused with the reason if they say nothing."""
+"""Filters as they come over the wire: read once per text, refused with the reason if they say nothing.
 
-from functools import lru_cache
+What was read is kept for the next who says the same, the last used the longest, up to PARSED_BYTES in all. How much a
+filter takes is estimated from its text: a bit more than what those take that take most.
+"""
+
+from collections import OrderedDict
 from typing import Final
 
 from tidings.errors import FilterError
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 
-__all__ = ["parsed"]
+__all__ = ["PARSED_BYTES", "parsed"]
 
-_PARSED: Final = 65_536
+PARSED_BYTES: Final = 64_000_000
+"""What is kept takes at most about so much; one filter that takes more is not kept."""
+_BYTES_EACH: Final = 1_000
+_BYTES_PER_CHARACTER: Final = 80
 
 
-@lru_cache(maxsize=_PARSED)
-def _parsed(text: str) -> Filter | FilterError:
-    try:
-        return Filter.parse(text)
-    except FilterError as error:
-        return error
+class _Parsed:
+    """What texts say, as far as there is room."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.taken_bytes = 0
+        self._most_bytes = most_bytes
+        self._found: OrderedDict[str, Filter | FilterError] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, text: str) -> Filter | FilterError:
+        """The filter that a text says, or why it says none."""
+        known = self._found.get(text)
+        if known is not None:
+            self._found.move_to_end(text)
+            return known
+        found: Filter | FilterError
+        try:
+            found = Filter.parse(text)
+        except FilterError as error:
+            found = error
+        self.taken_bytes += _bytes_of(text)
+        self._found[text] = found
+        while self.taken_bytes > self._most_bytes:
+            self.taken_bytes -= _bytes_of(self._found.popitem(last=False)[0])
+        return found
+
+
+def _bytes_of(text: str) -> int:
+    return _BYTES_EACH + _BYTES_PER_CHARACTER * len(text)
+
+
+_parsed: Final = _Parsed(PARSED_BYTES)
 
 
 def parsed(text: str) -> Filter:
     """The filter that a text says; PeerError if it says none."""
-    found = _parsed(text)
+    found = _parsed.get(text)
     if isinstance(found, FilterError):
         raise PeerError("filter", str(found))
     return found

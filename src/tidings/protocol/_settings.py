@@ -110,7 +110,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_departures: int = 10_000
     max_traces: int = 4_096
     max_origins: int = 4_096
-    max_entries: int = 65_536
+    max_entries: int = 262_144
     max_hops: int = 64
     max_refused: int = 100
 

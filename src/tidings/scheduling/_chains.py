@@ -14,35 +14,47 @@ that is not hopeless leaves, and no other sequence gets more of them there in ti
 member that is worth much lends its worth to all that stand before it.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Hashable
+import heapq
+from collections.abc import Callable, Hashable
+from typing import Final
 
 __all__ = ["Chains"]
 
+_SPARE: Final = 16
+"""So many members that have left may be kept, and as many as wait."""
+
 
 class Chains:
-    """The members of every chain: each has a number, by which it was enqueued, and a slot, by which the queue finds it.
+    """The members of every chain, by place and number; who has left is passed over when it comes up."""
 
-    Most members come in sequence, so that entering one is appending it; taking out the first of 65,536 moves 512 kB.
-    """
-
-    def __init__(self) -> None:
-        self._members: dict[Hashable, list[tuple[int, int, int]]] = {}  # by place, then number; and the slot
+    def __init__(self, waits: Callable[[int], bool]) -> None:
+        self._waits = waits
+        self._members: dict[Hashable, list[tuple[int, int]]] = {}
+        self._counts: dict[Hashable, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._members)
+        return bool(self._counts)
 
-    def add(self, chain: Hashable, place: int, number: int, slot: int) -> None:
+    def add(self, chain: Hashable, place: int, number: int) -> None:
         """Enter an event."""
-        insort(self._members.setdefault(chain, []), (place, number, slot))
+        heapq.heappush(self._members.setdefault(chain, []), (place, number))
+        self._counts[chain] = self._counts.get(chain, 0) + 1
 
-    def remove(self, chain: Hashable, place: int, number: int) -> None:
-        """An event has left."""
+    def remove(self, chain: Hashable) -> None:
+        """An event of this chain has left, and waits no more."""
+        count = self._counts[chain] - 1
+        if not count:
+            del self._counts[chain], self._members[chain]
+            return
+        self._counts[chain] = count
         members = self._members[chain]
-        del members[bisect_left(members, (place, number))]
-        if not members:
-            del self._members[chain]
+        if len(members) > 2 * count + _SPARE:
+            members[:] = [member for member in members if self._waits(member[1])]
+            heapq.heapify(members)
 
     def first(self, chain: Hashable) -> int:
-        """The slot of the first waiting event of a chain that has one."""
-        return self._members[chain][0][2]
+        """The number of the first waiting event of a chain that has one."""
+        members = self._members[chain]
+        while not self._waits(members[0][1]):
+            heapq.heappop(members)
+        return members[0][1]

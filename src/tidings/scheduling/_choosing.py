@@ -1,303 +1,445 @@
-"""Which waiting event a link sends next: compiled decisions over flat arrays, by scanning the queue of one link.
+"""Which waiting event a link sends next: compiled decisions by tournament, the same as after computing everything.
 
 Rules:
 
-- What is expired or hopeless leaves first (`purge`), by its static key; then the event with the greatest worth is
-  chosen. Worths within TIE of the greatest are ties, and the earliest enqueued of them wins.
+- What is expired or hopeless leaves first, by its static key; then the event with the greatest worth is chosen. Worths
+  within TIE of the greatest are ties, and the earliest enqueued of them wins.
 - Worth by strategy: FIFO none (the earliest), RL the negative mean of the deadlines still ahead, EB, EBPC(r) (PC is
   EBPC(0)); for plans see `_plan`.
-- Triage: if there is time for all, the one that is deleted first (of equals the earliest enqueued); otherwise the
-  greatest EB, of equals the latest enqueued.
-- EB and RL's worth never rise with time, and EBPC is at most EB. So the last EB computed for a slot bounds its worth
-  from above, and a slot whose bound is below the best worth found so far is passed over. The choice is the same as
-  after computing everything; only contenders cost anything.
+- Triage: if there is time for all (`_urgency`), the one that is deleted first (of equals the earliest enqueued);
+  otherwise the greatest EB, of equals the latest enqueued.
+
+How a decision looks at few events, however many wait. The tournament holds an upper bound for the worth of each:
+
+- While the greatest bound is above the best worth found, it is replaced by the worth itself. Then the best worth is
+  known: nothing has a greater bound. Of what ties with it, the leftmost (for triage the rightmost) bound within TIE is
+  replaced by the worth until it is the worth.
+- RL's worth and EB never rise with time, so a worth once computed stays a bound. The first bound of EB is the sum of
+  all prices, which is the worth itself as long as every success is 1.
+- EBPC = EB - (1 - r) EB' does rise, as an event becomes urgent, but its greatest value from now until some later time
+  is known: with d = FT / spread, F(z) - (1 - r) F(z - d) rises as z falls down to d / 2 - ln(1 - r) / d, and falls from
+  there on; for several subscriptions the sum of the greatest is a bound. It is valid until that time (the tournament
+  VALID), and for good once all are past it; then it falls back to EB. As long as every success is 1, the worth does not
+  change at all. The time grows while the bound is good enough to rule the event out, and shrinks when it was not.
+
+An adversary can still make one decision look at everything: by a step in time after which every bound is stale. But a
+bound is improved only where it decides, and once for each moment.
 """
 
 import math
+from math import inf
+from typing import Final
 
-import numpy as np
-
-from tidings.compiled import compiled, compiled_inline
-from tidings.scheduling._kernels import FloatArray, IntArray, remaining_lifetime, tabulated_benefit
-from tidings.scheduling._layout import Pairs, Paths, Slots
-from tidings.scheduling._plan import choose_plan
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step
+from tidings.scheduling._kernels import NORMAL_TABLE_ERROR, FloatArray, tabulated_benefit, tabulated_normal_cdf
+from tidings.scheduling._lane import (
+    AT,
+    BENEFIT,
+    CALM,
+    DELETE,
+    DUE,
+    EXACT,
+    HORIZON,
+    NUMBER,
+    PUBLISHED,
+    SIZE,
+    START,
+    STOP,
+    TOTAL,
+    TURNS,
+    VALID,
+    WORTHS,
+    Lane,
+    clear,
+    leftmost,
+    position_of,
+    put,
+    rightmost,
+)
+from tidings.scheduling._plan import NOBODY, best_plan
 from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
+from tidings.scheduling._urgency import Urgency, enter, is_time_for_all, leave, most_urgent
 
-__all__ = ["TIE", "choose", "decide", "purge", "take"]
+__all__ = ["LATER", "RULE", "TIE", "benefit_of", "choose", "forget", "push", "take"]
 
-TIE = 1e-9
+TIE: Final = 1e-9
 """Worths that differ by no more than this are equal: success saturates at 1, so rounding must not decide."""
 
+CODE, R, LATER, PROCESSING, QUANTILE = range(5)
+RULE: Final = 5
+"""A rule in numbers: the code of the strategy, r, how much later "later" is, the time of a node, the quantile."""
 
-@compiled
-def decide(
-    code: int,
-    r: float,
-    now_s: float,
-    postponed_s: float,
-    queue: IntArray,
-    count: int,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-    deleted: IntArray,
-) -> tuple[int, int, int]:
-    """Purge, then choose: the position to send (-1: nothing waits), how many wait now, how many were deleted."""
-    _, _, _, _, delete_s, _, _ = slots
-    count, removed, _ = purge(now_s, queue, count, delete_s, deleted)
-    position = choose(code, r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
-    return position, count, removed
+_CERTAIN: Final = 7.6
+"""So many standard deviations of slack make success 1 in the table; the last .1 is for rounding."""
+_MARGIN_S: Final = 1e-6
+"""For rounding too, where a path has no spread."""
+_FIRST_HORIZON_S: Final = 0.01
+_LEAST_HORIZON_S: Final = 1e-6
+_FURTHER: Final = 4.0
+"""How far a bound of EBPC looks ahead at first (or a turn, if that is longer), at least, and by how much further."""
+_LOWEST: Final = -1.7e308
+"""The worth of what has no deadline ahead, for RL: below all others, above what is not there."""
+_PLANNED, _SPARE = 0, TURNS
+"""Rows of the scratch of a plan beside those of turns 1..3: of the best plan, and of plans without one of them."""
 
 
-@compiled_inline
-def purge(now_s: float, queue: IntArray, count: int, delete_s: FloatArray, deleted: IntArray) -> tuple[int, int, float]:
-    """Take out the slots whose deletion time has come; the others keep their order.
+@borrowing
+def push(
+    rule: FloatArray,
+    lane: Lane,
+    urgency: Urgency,
+    position: int,
+    start: int,
+    new_rows: FloatArray,
+    published_s: float,
+    size_kb: float,
+    number: int,
+) -> None:
+    """Enter an event at the next position, its rows from `start` on."""
+    facts, spans, rows, trees = lane[0], lane[1], lane[2], lane[4]
+    count = new_rows.shape[1]
+    last_s = hopeless_s = -inf
+    calm_s = inf
+    total = 0.0
+    for column in range(count):
+        for row in range(5):
+            rows[row, start + column] = new_rows[row, column]
+        allowed_s, price, nodes = new_rows[0, column], new_rows[1, column], new_rows[2, column]
+        mean_s, sd_s = size_kb * new_rows[3, column], size_kb * new_rows[4, column]
+        latest_s = allowed_s
+        if rule[QUANTILE] < inf:
+            latest_s += (
+                size_kb * (rule[QUANTILE] * new_rows[4, column] - new_rows[3, column]) - nodes * rule[PROCESSING]
+            )
+        last_s = max(last_s, allowed_s)
+        hopeless_s = max(hopeless_s, latest_s)
+        calm_s = min(calm_s, allowed_s - nodes * rule[PROCESSING] - mean_s - _CERTAIN * sd_s)
+        total += price
+    spans[position, START] = start
+    spans[position, STOP] = start + count
+    spans[position, NUMBER] = number
+    facts[position, PUBLISHED] = published_s
+    facts[position, SIZE] = size_kb
+    facts[position, DELETE] = published_s + min(last_s, hopeless_s)
+    facts[position, TOTAL] = total
+    facts[position, CALM] = published_s + calm_s - _MARGIN_S
+    put(trees, DUE, position, -facts[position, DELETE])
+    _bound_anew(rule, lane, position)
+    if rule[CODE] == TRIAGE:
+        enter(facts[position, DELETE], number, rule[LATER], urgency)
 
-    Returns how many stay, how many went (their numbers are in `deleted`), and the next deletion time: until then
-    there is nothing to purge.
-    """
-    kept = 0
-    removed = 0
-    soonest_s = math.inf
-    for position in range(count):
-        slot = queue[position]
-        when_s = delete_s[slot]
-        if now_s >= when_s:
-            deleted[removed] = slot
-            removed += 1
-        else:
-            queue[kept] = slot
-            kept += 1
-            soonest_s = min(soonest_s, when_s)
-    return kept, removed, soonest_s
+
+@borrowing_step
+def _bound_anew(rule: FloatArray, lane: Lane, position: int) -> None:
+    """The first bounds, when nothing has been computed yet."""
+    facts, trees = lane[0], lane[4]
+    total = facts[position, TOTAL]
+    for turn in range(TURNS):
+        facts[position, AT + turn] = -inf
+    bound = total
+    if rule[CODE] == FIFO:
+        bound = 0.0
+    elif rule[CODE] == RL:
+        bound = _deadline_worth(lane, position, -inf)
+    elif rule[CODE] == PLAN:
+        for turn in range(1, TURNS):
+            put(trees, WORTHS + turn, position, total * (1.0 - rule[R]))
+    elif rule[CODE] == EBPC:
+        facts[position, BENEFIT] = total
+        facts[position, HORIZON] = max(rule[LATER], _FIRST_HORIZON_S)
+        bound = total - (1.0 - rule[R]) * total
+        put(trees, VALID, position, rule[LATER] - facts[position, CALM])
+    put(trees, WORTHS, position, bound)
 
 
-@compiled_inline
-def take(queue: IntArray, count: int, position: int) -> int:
-    """Remove the slot at `position` and return it; the others keep their order."""
-    slot = queue[position]
-    for later in range(position + 1, count):
-        queue[later - 1] = queue[later]
-    return int(slot)
+@borrowing
+def forget(rule: FloatArray, lane: Lane, tail: int) -> None:
+    """The time of a turn is another: what was learnt with the old one is worth nothing."""
+    trees = lane[4]
+    width = trees.shape[1] >> 1
+    for position in range(tail):
+        if trees[WORTHS, width + position] > -inf:
+            _bound_anew(rule, lane, position)
 
 
-@compiled
+@borrowing
+def take(rule: FloatArray, lane: Lane, urgency: Urgency, tail: int, number: int) -> None:
+    """The event with this number leaves."""
+    _take(rule, lane, urgency, position_of(lane[1], tail, number))
+
+
+@borrowing_inner
+def _take(rule: FloatArray, lane: Lane, urgency: Urgency, position: int) -> None:
+    facts, spans, trees = lane[0], lane[1], lane[4]
+    clear(trees, position)
+    if rule[CODE] == TRIAGE:
+        leave(facts[position, DELETE], spans[position, NUMBER], rule[LATER], urgency)
+
+
+@borrowing
 def choose(
-    code: int,
-    r: float,
-    now_s: float,
-    postponed_s: float,
-    queue: IntArray,
-    count: int,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-) -> int:
-    """The position in the queue to send next, -1 if nothing waits; nothing is removed.
+    rule: FloatArray, lane: Lane, urgency: Urgency, table: FloatArray, tail: int, count: int, now_s: float, takes: bool
+) -> tuple[int, int]:
+    """Delete what is due (into `scratch`), then choose: the number to send, -1 if nothing waits, and how many were due.
 
-    `postponed_s` is how much later "later" is: FT for PC and EBPC, and once more for each further turn of a plan; for
-    triage the time that each event is given.
+    What is chosen leaves at once if `takes` says so.
     """
-    if count == 0:
-        return -1
-    if code == FIFO or count == 1:
-        return 0
-    if code == EBPC:
-        return _choose_postponable(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
-    if code == PLAN:
-        return choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, TIE)
-    if code == TRIAGE and _is_time_for_all(now_s, postponed_s, queue, count, slots):
-        return _choose_urgent(queue, count, slots)
-    return _choose_monotone(code, now_s, queue, count, slots, pairs, paths, processing_s, table)
-
-
-@compiled_inline
-def monotone_worth(
-    code: int,
-    slot: int,
-    now_s: float,
-    published_s: FloatArray,
-    size_kb: FloatArray,
-    start: IntArray,
-    stop: IntArray,
-    target: IntArray,
-    allowed_s: FloatArray,
-    price: FloatArray,
-    nodes: FloatArray,
-    mean_s_per_kb: FloatArray,
-    sd_s_per_kb: FloatArray,
-    processing_s: float,
-    table: FloatArray,
-) -> float:
-    """EB, or for RL the negative mean of the deadlines still ahead: neither ever rises."""
-    worth = 0.0
-    if code == RL:
-        # As a moment, not as time left, it stays the same until a deadline passes, and then the mean moves out.
-        worth = -(now_s + remaining_lifetime(now_s, published_s[slot], start[slot], stop[slot], allowed_s))
+    spans, trees, scratch = lane[1], lane[4], lane[5]
+    removed = 0
+    while -trees[DUE, 1] <= now_s and removed < count:
+        position = leftmost(trees, DUE, trees[DUE, 1])
+        scratch[removed] = spans[position, NUMBER]
+        removed += 1
+        _take(rule, lane, urgency, position)
+    if count == removed:
+        return -1, removed
+    code = int(rule[CODE])
+    if code == FIFO:
+        position = leftmost(trees, WORTHS, 0.0)
+    elif code == EBPC and rule[R] < 1.0:
+        position = _choose_postponable(rule, lane, table, now_s, removed)
+    elif code == PLAN:
+        position = _choose_plan(rule, lane, table, now_s)
+    elif code == TRIAGE and is_time_for_all(now_s, rule[LATER], urgency):
+        position = position_of(spans, tail, most_urgent(urgency))
     else:
-        worth = tabulated_benefit(
-            now_s,
-            published_s[slot],
-            size_kb[slot],
-            start[slot],
-            stop[slot],
-            target,
-            allowed_s,
-            price,
-            nodes,
-            mean_s_per_kb,
-            sd_s_per_kb,
-            processing_s,
-            0.0,
-            table,
-        )
+        position = _choose_monotone(rule, lane, table, now_s)
+    number = int(spans[position, NUMBER])
+    if takes:
+        _take(rule, lane, urgency, position)
+    return number, removed
+
+
+@borrowing
+def benefit_of(rule: FloatArray, lane: Lane, table: FloatArray, position: int, now_s: float, extra_s: float) -> float:
+    """The expected benefit of the event at a position if it leaves `extra_s` from now."""
+    facts, spans, rows, itself = lane[0], lane[1], lane[2], lane[3]
+    return tabulated_benefit(
+        now_s,
+        facts[position, PUBLISHED],
+        facts[position, SIZE],
+        spans[position, START],
+        spans[position, STOP],
+        itself,
+        rows[0],
+        rows[1],
+        rows[2],
+        rows[3],
+        rows[4],
+        rule[PROCESSING],
+        extra_s,
+        table,
+    )
+
+
+@borrowing_step
+def _deadline_worth(lane: Lane, position: int, now_s: float) -> float:
+    """The negative mean of the deadlines still ahead: a moment, so it stays the same until a deadline passes."""
+    facts, spans, rows = lane[0], lane[1], lane[2]
+    published_s = facts[position, PUBLISHED]
+    total_s = 0.0
+    count = 0
+    for column in range(spans[position, START], spans[position, STOP]):
+        deadline_s = published_s + rows[0, column]
+        if now_s < deadline_s < inf:
+            total_s += deadline_s
+            count += 1
+    return -total_s / count if count > 0 else _LOWEST
+
+
+@borrowing_step
+def _refresh(rule: FloatArray, lane: Lane, table: FloatArray, turn: int, position: int, now_s: float) -> float:
+    """Replace the bound of a worth that never rises by the worth itself."""
+    facts, trees = lane[0], lane[4]
+    width = trees.shape[1] >> 1
+    if facts[position, AT + turn] == now_s:
+        return float(trees[WORTHS + turn, width + position])
+    if rule[CODE] == RL:
+        worth = _deadline_worth(lane, position, now_s)
+    else:
+        worth = benefit_of(rule, lane, table, position, now_s, turn * rule[LATER])
+        if turn > 0:
+            worth *= 1.0 - rule[R]
+    facts[position, AT + turn] = now_s
+    put(trees, WORTHS + turn, position, worth)
     return worth
 
 
-@compiled_inline
-def _choose_monotone(
-    code: int,
-    now_s: float,
-    queue: IntArray,
-    count: int,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-) -> int:
-    published_s, size_kb, start, stop, _, _, known = slots
-    target, allowed_s = pairs
-    price, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    likely = 0
-    for position in range(1, count):
-        if known[queue[position], 0] > known[queue[likely], 0]:
-            likely = position
-    best = -math.inf
-    # The likely winner goes first, so that its worth rules out most of the others.
-    for turn in range(-1, count):
-        slot = queue[likely if turn < 0 else turn]
-        if turn == likely or known[slot, 0] < best - TIE:
-            continue
-        known[slot, 0] = monotone_worth(
-            code,
-            slot,
-            now_s,
-            published_s,
-            size_kb,
-            start,
-            stop,
-            target,
-            allowed_s,
-            price,
-            nodes,
-            mean_s_per_kb,
-            sd_s_per_kb,
-            processing_s,
-            table,
-        )
-        best = max(best, known[slot, 0])
-    # Whatever is still within TIE of the best was computed just now.
-    chosen = 0
-    for position in range(count):
-        if known[queue[position], 0] >= best - TIE:
-            chosen = position
-            if code != TRIAGE:
-                break
-    return chosen
-
-
-@compiled_inline
-def _is_time_for_all(now_s: float, step_s: float, queue: IntArray, count: int, slots: Slots) -> bool:
-    """Whether, at `step_s` for each and the most urgent first, the last of all would leave before it is deleted."""
-    _, _, _, _, delete_s, _, _ = slots
-    if step_s <= 0.0:
-        return True
-    # By how many steps there are left: the k-th to leave needs k. More than `count` steps are enough for anyone.
-    urgent = np.zeros(count + 1, np.int64)
-    for position in range(count):
-        steps = (delete_s[queue[position]] - now_s) / step_s
-        if steps <= count:
-            urgent[max(int(steps), 0)] += 1
-    needed = 0
-    for steps in range(count + 1):
-        needed += urgent[steps]
-        if needed > steps:
-            return False
-    return True
-
-
-@compiled_inline
-def _choose_urgent(queue: IntArray, count: int, slots: Slots) -> int:
-    _, _, _, _, delete_s, _, _ = slots
-    first = 0
-    for position in range(1, count):
-        if delete_s[queue[position]] < delete_s[queue[first]]:
-            first = position
-    return first
-
-
-@compiled_inline
-def _choose_postponable(
-    r: float,
-    now_s: float,
-    postponed_s: float,
-    queue: IntArray,
-    count: int,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-) -> int:
-    published_s, size_kb, start, stop, _, _, known = slots
-    target, allowed_s = pairs
-    price, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    # Column 0 bounds EB from above; column 1 is the EBPC of this decision, or of the last one that computed it.
-    likely = 0
-    for position in range(1, count):
-        if known[queue[position], 1] > known[queue[likely], 1]:
-            likely = position
-    best = -math.inf
-    for turn in range(-1, count):
-        slot = queue[likely if turn < 0 else turn]
-        if turn == likely:
-            continue
-        if known[slot, 0] < best - TIE:
-            known[slot, 1] = -math.inf
-            continue
-        worth = 0.0
-        for step in range(2):
-            # One place for the long call keeps the compiled code small: first EB, then EB'.
-            value = tabulated_benefit(
-                now_s,
-                published_s[slot],
-                size_kb[slot],
-                start[slot],
-                stop[slot],
-                target,
-                allowed_s,
-                price,
-                nodes,
-                mean_s_per_kb,
-                sd_s_per_kb,
-                processing_s,
-                postponed_s * step,
-                table,
-            )
-            if step == 0:
-                known[slot, 0] = worth = value
-                if worth < best - TIE or r == 1.0:
-                    break
-            else:
-                worth -= (1.0 - r) * value
-        known[slot, 1] = worth
-        best = max(best, worth)
-    for position in range(count):
-        if known[queue[position], 1] >= best - TIE:
+@borrowing_step
+def _greatest(rule: FloatArray, lane: Lane, table: FloatArray, turn: int, now_s: float) -> int:
+    """The position of the greatest worth of a turn, of equals the earliest; its bound is the worth then."""
+    trees = lane[4]
+    while True:
+        bound = trees[WORTHS + turn, 1]
+        position = leftmost(trees, WORTHS + turn, bound)
+        if bound == -inf or _refresh(rule, lane, table, turn, position, now_s) == bound:
             return position
-    return 0
+
+
+@borrowing_inner
+def _choose_monotone(rule: FloatArray, lane: Lane, table: FloatArray, now_s: float) -> int:
+    trees = lane[4]
+    width = trees.shape[1] >> 1
+    least = trees[WORTHS, width + _greatest(rule, lane, table, 0, now_s)] - TIE
+    while True:
+        position = rightmost(trees, WORTHS, least) if rule[CODE] == TRIAGE else leftmost(trees, WORTHS, least)
+        if _refresh(rule, lane, table, 0, position, now_s) >= least:
+            return position
+
+
+@borrowing_inner
+def _choose_postponable(rule: FloatArray, lane: Lane, table: FloatArray, now_s: float, begin: int) -> int:
+    """EBPC; positions whose bound was replaced are noted in `scratch` from `begin` on."""
+    facts, trees, scratch = lane[0], lane[4], lane[5]
+    while -trees[VALID, 1] < now_s:
+        position = leftmost(trees, VALID, trees[VALID, 1])
+        put(trees, VALID, position, -inf)
+        put(trees, WORTHS, position, facts[position, BENEFIT])
+    best = -inf
+    noted = begin
+    while trees[WORTHS, 1] > best:
+        position = leftmost(trees, WORTHS, trees[WORTHS, 1])
+        worth, is_exact = _postponable_worth(rule, lane, table, position, now_s, best)
+        put(trees, WORTHS, position, worth)
+        if is_exact:
+            best = max(best, worth)
+            scratch[noted] = position
+            noted += 1
+        else:
+            put(trees, VALID, position, -inf)
+    while True:
+        position = leftmost(trees, WORTHS, best - TIE)
+        worth, _ = _postponable_worth(rule, lane, table, position, now_s, -inf)
+        if worth >= best - TIE:
+            break
+        put(trees, WORTHS, position, worth)
+        scratch[noted] = position
+        noted += 1
+    for place in range(begin, noted):
+        _settle(rule, lane, table, scratch[place], now_s, best)
+    return position
+
+
+@borrowing_step
+def _postponable_worth(
+    rule: FloatArray, lane: Lane, table: FloatArray, position: int, now_s: float, best: float
+) -> tuple[float, bool]:
+    """The worth now, or a bound of it for good that is no greater than `best`; and whether it is the worth."""
+    facts = lane[0]
+    if facts[position, AT] == now_s:
+        return facts[position, EXACT], True
+    worth = benefit_of(rule, lane, table, position, now_s, 0.0)
+    facts[position, BENEFIT] = worth
+    if worth <= best:
+        return worth, False
+    worth -= (1.0 - rule[R]) * benefit_of(rule, lane, table, position, now_s, rule[LATER])
+    facts[position, EXACT] = worth
+    facts[position, AT] = now_s
+    return worth, True
+
+
+@borrowing_step
+def _settle(rule: FloatArray, lane: Lane, table: FloatArray, position: int, now_s: float, best: float) -> None:
+    """Give an event whose worth is known now a bound for later."""
+    facts, trees = lane[0], lane[4]
+    calm_s = facts[position, CALM] - rule[LATER]
+    if now_s <= calm_s:
+        put(trees, VALID, position, -calm_s)
+        return
+    ahead_s = inf
+    bound = _greatest_until(rule, lane, table, position, now_s, ahead_s)
+    if bound >= best:
+        # Further than the last time, or as far, or less.
+        ahead_s = _FURTHER * facts[position, HORIZON]
+        bound = _greatest_until(rule, lane, table, position, now_s, ahead_s)
+        if bound >= best:
+            ahead_s /= _FURTHER
+            bound = _greatest_until(rule, lane, table, position, now_s, ahead_s)
+            if bound >= best:
+                ahead_s = max(ahead_s / _FURTHER, _LEAST_HORIZON_S)
+                bound = _greatest_until(rule, lane, table, position, now_s, ahead_s)
+        facts[position, HORIZON] = ahead_s
+    put(trees, VALID, position, -(now_s + ahead_s))
+    put(trees, WORTHS, position, bound)
+
+
+@borrowing_inner
+def _greatest_until(
+    rule: FloatArray, lane: Lane, table: FloatArray, position: int, now_s: float, ahead_s: float
+) -> float:
+    """The greatest EBPC that the event can have from now until `ahead_s` later: the sum of each subscription's."""
+    facts, spans, rows = lane[0], lane[1], lane[2]
+    later = 1.0 - rule[R]
+    elapsed_s, size_kb = now_s - facts[position, PUBLISHED], facts[position, SIZE]
+    total = 2.0 * NORMAL_TABLE_ERROR * facts[position, TOTAL]
+    for column in range(spans[position, START], spans[position, STOP]):
+        slack_s = rows[0, column] - elapsed_s - rows[2, column] * rule[PROCESSING] - size_kb * rows[3, column]
+        spread_s = size_kb * rows[4, column]
+        if slack_s == inf:
+            total += rows[1, column] * rule[R]
+        elif spread_s > 0.0:
+            z = slack_s / spread_s
+            shift = rule[LATER] / spread_s
+            if shift > 0.0:
+                # It rises until here, and falls from then on.
+                z = min(z, max(z - ahead_s / spread_s, 0.5 * shift - math.log(later) / shift))
+            total += rows[1, column] * (tabulated_normal_cdf(z, table) - later * tabulated_normal_cdf(z - shift, table))
+        elif slack_s - ahead_s > rule[LATER] + _MARGIN_S:
+            total += rows[1, column] * rule[R]
+        elif slack_s >= -_MARGIN_S:
+            total += rows[1, column]
+    return float(total)
+
+
+@borrowing_inner
+def _choose_plan(rule: FloatArray, lane: Lane, table: FloatArray, now_s: float) -> int:
+    """The position whose T is the greatest (`_plan`)."""
+    trees, top, holder = lane[4], lane[6], lane[7]
+    width = trees.shape[1] >> 1
+    for turn in range(1, TURNS):
+        _find_best_of_turn(rule, lane, table, turn, now_s)
+    planned = best_plan(top, holder, NOBODY, _PLANNED)
+    best = -inf
+    # The events of the plan stand aside for a while, because the rest of the plan is worth less without them.
+    for turn in range(1, TURNS):
+        position = holder[_PLANNED, turn]
+        if position >= 0:
+            top[_PLANNED, turn] = _refresh(rule, lane, table, 0, position, now_s)
+            top[_SPARE, turn] = top[_PLANNED, turn] + best_plan(top, holder, position, _SPARE)
+            best = max(best, top[_SPARE, turn])
+            put(trees, WORTHS, position, -inf)
+    if trees[WORTHS, 1] > -inf:
+        best = max(best, trees[WORTHS, width + _greatest(rule, lane, table, 0, now_s)] + planned)
+    least = best - TIE - planned
+    chosen = width
+    while trees[WORTHS, 1] >= least:
+        position = leftmost(trees, WORTHS, least)
+        if _refresh(rule, lane, table, 0, position, now_s) >= least:
+            chosen = position
+            break
+    for turn in range(1, TURNS):
+        position = holder[_PLANNED, turn]
+        if position >= 0:
+            put(trees, WORTHS, position, top[_PLANNED, turn])
+            if top[_SPARE, turn] >= best - TIE:
+                chosen = min(chosen, position)
+    return int(chosen)
+
+
+@borrowing_inner
+def _find_best_of_turn(rule: FloatArray, lane: Lane, table: FloatArray, turn: int, now_s: float) -> None:
+    """The four best of a turn, into the rows of the turn of `top` and `holder`."""
+    trees, top, holder = lane[4], lane[6], lane[7]
+    width = trees.shape[1] >> 1
+    for place in range(TURNS):
+        top[turn, place] = 0.0
+        holder[turn, place] = NOBODY
+        position = _greatest(rule, lane, table, turn, now_s)
+        worth = trees[WORTHS + turn, width + position]
+        if worth > 0.0:
+            top[turn, place] = worth
+            holder[turn, place] = position
+            put(trees, WORTHS + turn, position, -inf)
+    for place in range(TURNS):
+        if holder[turn, place] >= 0:
+            put(trees, WORTHS + turn, holder[turn, place], top[turn, place])

@@ -5,14 +5,15 @@ more waits than MOST_DEFERRED or than the queue holds. A queue that is not full 
 and time does not matter to that, so every choice is the one that a queue made at once would have made.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from tidings.scheduling._strategies import Strategy
-from tidings.scheduling._waiting import Deleted, OutputQueue, Waiting
+from tidings.scheduling._waiting import Deleted, Waiting
 
 if TYPE_CHECKING:
     from tidings.scheduling._kernels import FloatArray
+    from tidings.scheduling._queues import LinkQueue
 
 __all__ = ["MOST_DEFERRED", "Columns", "DeferredQueue"]
 
@@ -48,8 +49,7 @@ class DeferredQueue(Generic[T]):
         self._most = min(max_queued, MOST_DEFERRED)
         self._arrived: list[_Arrival[T]] = []
         self._known: tuple[Columns, FloatArray] | None = None
-        self._queue: OutputQueue[T] | None = None
-        self._retime: Callable[[float], None] | None = None
+        self._queue: LinkQueue[T] | None = None
 
     def __len__(self) -> int:
         return len(self._arrived) if self._queue is None else len(self._queue)
@@ -79,23 +79,21 @@ class DeferredQueue(Generic[T]):
     def retime(self, turn_s: float) -> None:
         """From now on a transmission takes this long."""
         self._turn_s = turn_s
-        if self._retime is not None:
-            self._retime(turn_s)
+        if self._queue is not None:
+            self._queue.retime(turn_s)
 
-    def _made(self) -> OutputQueue[T]:
+    def _made(self) -> "LinkQueue[T]":
         if self._queue is not None:
             return self._queue
-        from tidings.scheduling._queues import ScanQueue, queue_for  # compiled: takes long to load
+        from tidings.scheduling._queues import LinkQueue  # compiled: takes long to load
 
-        queue: OutputQueue[T] = queue_for(
+        queue: LinkQueue[T] = LinkQueue(
             self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
         )
         for arrival in self._arrived:
             gone = queue.push(self._waiting(arrival), arrival.at_s)
             assert not gone, "a queue with room has let an event go"
         self._arrived.clear()
-        if isinstance(queue, ScanQueue):
-            self._retime = queue.retime
         self._queue = queue
         return queue
 

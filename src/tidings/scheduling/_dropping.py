@@ -15,100 +15,110 @@ queue of fewer than 2 SHARE events is assessed at every drop, so there it holds 
 """
 
 import heapq
-import math
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from math import inf
+from typing import Final
 
-import numpy as np
+from tidings.compiled import borrowing, borrowing_step
+from tidings.scheduling._choosing import TIE, benefit_of
+from tidings.scheduling._kernels import FloatArray, IntArray
+from tidings.scheduling._lane import DELETE, NUMBER, WORTHS, Lane
 
-from tidings.compiled import compiled
-from tidings.scheduling._choosing import TIE
-from tidings.scheduling._kernels import FloatArray, IntArray, tabulated_benefit
-from tidings.scheduling._layout import Pairs, Paths, Slots
-
-__all__ = ["ASSESSED_S", "SHARE", "Assessment", "Dropping", "benefits"]
+__all__ = ["ASSESSED_S", "SHARE", "Dropping", "Entry", "assess", "entry_of"]
 
 SHARE: Final = 64
 ASSESSED_S: Final = 1.0
 
-
-class Assessment(NamedTuple):
-    """Of events that wait: expected benefit now, deletion time, and number in the order of arrival."""
-
-    worth: FloatArray
-    delete_s: FloatArray
-    sequence: IntArray
+Entry = tuple[float, float, int]
+"""An event that may go: worth in units of TIE, deletion time, negative number in the order of arrival."""
 
 
 class Dropping:
     """Who goes next when one queue is full."""
 
     def __init__(self) -> None:
-        self._next: list[tuple[int, float, int]] = []  # worth in units of TIE, deletion time, negative number
-        self._most = -math.inf
-        self._assessed_s = -math.inf
+        self._next: list[Entry] = []
+        self._most = -inf
+        self._assessed_s = -inf
 
     @property
     def is_watching(self) -> bool:
         """Whether newcomers have to be noted: there is an assessment that they are not part of."""
         return bool(self._next)
 
-    def note(self, newcomer: Assessment) -> None:
+    def note(self, newcomer: Entry) -> None:
         """An event has come: it may be the next to go."""
-        (entry,) = _entries(newcomer)
-        if entry[0] <= self._most:
-            heapq.heappush(self._next, entry)
+        if newcomer[0] <= self._most:
+            heapq.heappush(self._next, newcomer)
 
-    def choose(self, now_s: float, assess: Callable[[], Assessment], waits: Callable[[int], bool]) -> int:
-        """The number of the event to drop, of those that wait."""
+    def choose(self, now_s: float, assess_least: Callable[[], list[Entry]], waits: Callable[[int], bool]) -> int:
+        """The number of the event to drop, of those that wait; a share of them is assessed, the least first."""
         if now_s - self._assessed_s < ASSESSED_S:
             while self._next:
-                sequence = -heapq.heappop(self._next)[2]
-                if waits(sequence):
-                    return sequence
-        entries = sorted(_entries(assess()))
-        least = entries[: max(len(entries) // SHARE, 1)]
+                number = -heapq.heappop(self._next)[2]
+                if waits(number):
+                    return number
+        least = assess_least()
         self._most = least[-1][0]
         self._assessed_s = now_s
         self._next = least[1:]
         return -least[0][2]
 
 
-def _entries(found: Assessment) -> list[tuple[int, float, int]]:
-    steps = np.rint(found.worth / TIE).astype(np.int64).tolist()
-    return list(zip(steps, found.delete_s.tolist(), (-found.sequence).tolist(), strict=True))
+def entry_of(worth: float, delete_s: float, number: int) -> Entry:
+    """An event as it is compared."""
+    return float(round(worth / TIE)), delete_s, -number
 
 
-@compiled
-def benefits(
-    now_s: float,
-    queue: IntArray,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-    found: FloatArray,
+@borrowing
+def assess(
+    rule: FloatArray, lane: Lane, table: FloatArray, tail: int, now_s: float, worths: FloatArray, least: IntArray
 ) -> None:
-    """The expected benefit now of every slot of a queue."""
-    published_s, size_kb, start, stop, _, _, _ = slots
-    target, allowed_s = pairs
-    price, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    for position in range(len(queue)):
-        slot = queue[position]
-        found[position] = tabulated_benefit(
-            now_s,
-            published_s[slot],
-            size_kb[slot],
-            start[slot],
-            stop[slot],
-            target,
-            allowed_s,
-            price,
-            nodes,
-            mean_s_per_kb,
-            sd_s_per_kb,
-            processing_s,
-            0.0,
-            table,
-        )
+    """Find the positions that are worth least, as many as `least` holds and no more than wait, in no order.
+
+    `worths` gets every worth, in units of TIE.
+    """
+    trees = lane[4]
+    width = trees.shape[1] >> 1
+    most = len(least)
+    found = 0
+    for position in range(tail):
+        if trees[WORTHS, width + position] == -inf:
+            continue
+        worths[position] = round(benefit_of(rule, lane, table, position, now_s, 0.0) / TIE)
+        # A heap, the last of them to go on top.
+        if found < most:
+            least[found] = position
+            place = found
+            found += 1
+            while place > 0 and _is_after(least[place], least[(place - 1) >> 1], worths, lane):
+                parent = (place - 1) >> 1
+                least[place], least[parent] = least[parent], least[place]
+                place = parent
+        elif _is_after(least[0], position, worths, lane):
+            least[0] = position
+            _sink(least, worths, lane)
+
+
+@borrowing_step
+def _sink(least: IntArray, worths: FloatArray, lane: Lane) -> None:
+    place = 0
+    while 2 * place + 1 < len(least):
+        child = 2 * place + 1
+        if child + 1 < len(least) and _is_after(least[child + 1], least[child], worths, lane):
+            child += 1
+        if not _is_after(least[child], least[place], worths, lane):
+            break
+        least[place], least[child] = least[child], least[place]
+        place = child
+
+
+@borrowing_step
+def _is_after(position: int, other: int, worths: FloatArray, lane: Lane) -> bool:
+    """Whether the one at `position` goes after the other."""
+    facts, spans = lane[0], lane[1]
+    if worths[position] != worths[other]:
+        return bool(worths[position] > worths[other])
+    if facts[position, DELETE] != facts[other, DELETE]:
+        return bool(facts[position, DELETE] > facts[other, DELETE])
+    return bool(spans[position, NUMBER] < spans[other, NUMBER])

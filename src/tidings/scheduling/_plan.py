@@ -16,134 +16,49 @@ Exact, without trying all plans:
   best per turn serve every j (an exchange argument: of the best of a turn, the others use up at most two).
 - W(j) is the same for all events but the (at most three) that the best plan of turns 1..3 uses; for those it is
   solved again without them.
-- v falls with time in every column, so a figure from an earlier decision bounds it (`known`), as for EB.
+- v falls with time in every column, so a figure from an earlier decision bounds it, as for EB: `_choosing` finds the
+  four best of each turn by a tournament of its own.
 """
 
-import math
+from typing import Final
 
-import numpy as np
+from tidings.compiled import borrowing_inner
+from tidings.scheduling._kernels import FloatArray, IntArray
+from tidings.scheduling._lane import TURNS
 
-from tidings.compiled import compiled, compiled_inline
-from tidings.scheduling._kernels import FloatArray, IntArray, tabulated_benefit
-from tidings.scheduling._layout import TURNS, Pairs, Paths, Slots
+__all__ = ["NOBODY", "best_plan"]
 
-__all__ = ["choose_plan"]
-
-_NOBODY = -1
+NOBODY: Final = -1
 
 
-@compiled_inline
-def choose_plan(
-    r: float,
-    now_s: float,
-    turn_s: float,
-    queue: IntArray,
-    count: int,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
-    processing_s: float,
-    table: FloatArray,
-    tie: float,
-) -> int:
-    """The position in the queue (of at least one event) whose T is the greatest; `known` is of discounted worths."""
-    published_s, size_kb, start, stop, _, _, known = slots
-    target, allowed_s = pairs
-    price, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    top = np.full((TURNS, TURNS), 0.0)
-    holder = np.full((TURNS, TURNS), _NOBODY)
-    used = np.full(TURNS, _NOBODY)
-    without = np.zeros(TURNS)
-    best = -math.inf
-    planned = 0.0
-    discount = 1.0 - r
-    # Turns 3, 2, 1 first, to know what the rest of the plan is worth; then the turn at hand.
-    for turn in range(TURNS - 1, -1, -1):
-        if turn == 0:
-            planned = _plan(top, holder, _NOBODY, used)
-            for place in range(1, TURNS):
-                without[place] = _plan(top, holder, used[place], np.empty(TURNS, np.int64)) if used[place] >= 0 else 0.0
-        for position in range(count):
-            slot = queue[position]
-            rest = planned
-            if turn == 0:
-                for place in range(1, TURNS):
-                    if used[place] == position:
-                        rest = without[place]
-                if known[slot, 0] + rest < best - tie:
-                    continue
-            elif known[slot, turn] <= top[turn, TURNS - 1]:
-                continue
-            value = tabulated_benefit(
-                now_s,
-                published_s[slot],
-                size_kb[slot],
-                start[slot],
-                stop[slot],
-                target,
-                allowed_s,
-                price,
-                nodes,
-                mean_s_per_kb,
-                sd_s_per_kb,
-                processing_s,
-                turn_s * turn,
-                table,
-            )
-            if turn > 0:
-                value *= discount
-            known[slot, turn] = value
-            if turn == 0:
-                best = max(best, value + rest)
-            else:
-                _enter(top, holder, turn, value, position)
-    for position in range(count):
-        rest = planned
-        for place in range(1, TURNS):
-            if used[place] == position:
-                rest = without[place]
-        if known[queue[position], 0] + rest >= best - tie:
-            return position
-    return 0
+@borrowing_inner
+def best_plan(top: FloatArray, holder: IntArray, excluded: int, used: int) -> float:
+    """The worth of the best plan of turns 1..3 without the event at position `excluded`.
 
-
-@compiled_inline
-def _enter(top: FloatArray, holder: IntArray, turn: int, value: float, position: int) -> None:
-    """Keep the best of a turn in falling order; of equals the earlier enqueued stays ahead."""
-    if value > top[turn, TURNS - 1]:
-        place = TURNS - 1
-        while place > 0 and value > top[turn, place - 1]:
-            top[turn, place] = top[turn, place - 1]
-            holder[turn, place] = holder[turn, place - 1]
-            place -= 1
-        top[turn, place] = value
-        holder[turn, place] = position
-
-
-@compiled
-def _plan(top: FloatArray, holder: IntArray, excluded: int, used: IntArray) -> float:
-    """The worth of the best plan of turns 1..3 without the event at position `excluded`; `used` gets its events."""
+    `top` and `holder` have the four best of each turn, the best first: their worths, and the positions (NOBODY beyond
+    the last). Row `used` of the holders gets the events of the plan.
+    """
     best = -1.0
     # One step beyond the list is "nobody"; the last turn takes the best that the first two have left.
     for first in range(TURNS + 1):
-        a = holder[1, first] if first < TURNS else _NOBODY
+        a = holder[1, first] if first < TURNS else NOBODY
         if a >= 0 and a == excluded:
             continue
         value_a = top[1, first] if a >= 0 else 0.0
         for second in range(TURNS + 1):
-            b = holder[2, second] if second < TURNS else _NOBODY
+            b = holder[2, second] if second < TURNS else NOBODY
             if b >= 0 and b in (excluded, a):
                 continue
             value_b = top[2, second] if b >= 0 else 0.0
-            c = _NOBODY
+            c = NOBODY
             value_c = 0.0
             for third in range(TURNS):
                 c = holder[3, third]
                 if c < 0 or c not in (excluded, a, b):
                     value_c = top[3, third] if c >= 0 else 0.0
                     break
-                c = _NOBODY
+                c = NOBODY
             if value_a + value_b + value_c > best:
                 best = value_a + value_b + value_c
-                used[1], used[2], used[3] = a, b, c
+                holder[used, 1], holder[used, 2], holder[used, 3] = a, b, c
     return best

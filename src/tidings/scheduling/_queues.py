@@ -1,267 +1,178 @@
-"""The output queues of the live broker: one per link, one compiled call per decision.
+"""The output queue of the live broker: one per link, one compiled call for each push and each decision.
 
-FIFO is a list; RL and EB are lazy heaps (their worth never rises); PC, EBPC, the look-ahead, plans and triage scan flat
-arrays. All choose exactly as `PlainQueue` does, and hold at most `max_queued` events (`OutputQueue` says what goes
-beyond it).
+Events are rows of flat arrays (`_lane`), decisions ask tournaments over them (`_choosing`), so the cost of a push and a
+pop hardly grows with what waits. Every choice is the one of the plain scan that computes everything (its twins are in
+the tests). A queue holds at most `max_queued` events (`OutputQueue` says what goes beyond it).
 """
 
-import heapq
 import math
-from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Collection
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
 from tidings.scheduling._chains import Chains
-from tidings.scheduling._choosing import choose, purge, take
-from tidings.scheduling._dropping import Assessment, Dropping, benefits
-from tidings.scheduling._heap import heap_choose, heap_purge, heap_push, heap_take
+from tidings.scheduling._choosing import LATER, RULE, benefit_of, choose, forget, push, take
+from tidings.scheduling._dropping import SHARE, Dropping, Entry, assess, entry_of
 from tidings.scheduling._kernels import NORMAL_TABLE
-from tidings.scheduling._layout import forget
-from tidings.scheduling._store import Store
-from tidings.scheduling._strategies import Strategy
-from tidings.scheduling._twins import plain_benefit, plain_deletion_time_s
+from tidings.scheduling._lane import DELETE, NUMBER, TURNS, WORTHS, Lane, compact, empty_lane
+from tidings.scheduling._strategies import PLAN, TRIAGE, Strategy
+from tidings.scheduling._urgency import Urgency, empty_urgency, grown
+from tidings.scheduling._urgency import retime as retime_urgency
 from tidings.scheduling._waiting import Deleted, OutputQueue, Waiting, reason_of
 
-__all__ = ["DEFAULT_MAX_QUEUED", "FifoQueue", "HeapQueue", "ScanQueue", "queue_for"]
+__all__ = ["DEFAULT_MAX_QUEUED", "LinkQueue", "prepare", "queue_for"]
 
 T = TypeVar("T")
 
 DEFAULT_MAX_QUEUED = 65_536
+_FIRST_WIDTH = 16
+_FIRST_COLUMNS = 64
 
 
 def queue_for(
     strategy: Strategy, *, turn_s: float, processing_s: float = 0.0, max_queued: int = DEFAULT_MAX_QUEUED
 ) -> OutputQueue[T]:
     """An empty queue for a link on which one transmission takes `turn_s` (FT: mean size x mean slowness)."""
-    if not 0.0 <= turn_s < math.inf or not 0.0 <= processing_s < math.inf:
-        raise ConfigurationError(
-            f"turn_s and processing_s of a queue must be finite and at least 0, not {turn_s!r} and {processing_s!r}"
-        )
-    if max_queued < 1:
-        raise ConfigurationError(f"a queue must have room for at least one event, not max_queued = {max_queued}")
-    if strategy.name == "fifo":
-        return FifoQueue(strategy, processing_s=processing_s, max_queued=max_queued)
-    if strategy.name in ("rl", "eb"):
-        return HeapQueue(strategy, processing_s=processing_s, max_queued=max_queued)
-    return ScanQueue(strategy, turn_s=turn_s, processing_s=processing_s, max_queued=max_queued)
+    return LinkQueue(strategy, turn_s=turn_s, processing_s=processing_s, max_queued=max_queued)
 
 
-class FifoQueue(Generic[T]):
-    """First in, first out; a heap of deletion times finds what has to go."""
-
-    def __init__(self, strategy: Strategy, *, processing_s: float = 0.0, max_queued: int = DEFAULT_MAX_QUEUED) -> None:
-        self._quantile = strategy.quantile
-        self._processing_s = processing_s
-        self._max_queued = max_queued
-        self._queue: OrderedDict[int, Waiting[T]] = OrderedDict()
-        # (deletion time, negative sequence number): the first to go, of equals the last enqueued. Entries of events
-        # that were sent stay until they surface, or until they outnumber what waits.
-        self._times: list[tuple[float, int]] = []
-        self._pushed = 0
-        self._chains = Chains()
-        self._dropping = Dropping()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
-        time_s = self._deletion_time_s(waiting)
-        self._queue[self._pushed] = waiting
-        if waiting.chain is not None:
-            self._chains.add(waiting.chain, waiting.place, self._pushed, self._pushed)
-        heapq.heappush(self._times, (time_s, -self._pushed))
-        self._pushed += 1
-        if len(self._times) > 2 * len(self._queue) + 16:
-            self._times = [entry for entry in self._times if -entry[1] in self._queue]
-            heapq.heapify(self._times)
-        if self._dropping.is_watching:
-            self._dropping.note(self._assessed([self._pushed - 1], now_s))
-        if len(self._queue) <= self._max_queued:
-            return ()
-        number = self._dropping.choose(now_s, lambda: self._assessed(self._queue, now_s), self._queue.__contains__)
-        return (Deleted(waiting=self._take(number), reason="full"),)
-
-    def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
-        gone = []
-        while self._times and self._times[0][0] <= now_s:
-            number = -heapq.heappop(self._times)[1]
-            if number in self._queue:
-                gone.append(number)
-        waitings = [self._take(number) for number in sorted(gone)]
-        deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in waitings)
-        if not self._queue:
-            return None, deleted
-        number, first = next(iter(self._queue.items()))
-        return self._take(number if first.chain is None else self._chains.first(first.chain)), deleted
-
-    def _take(self, number: int) -> Waiting[T]:
-        waiting = self._queue.pop(number)
-        if waiting.chain is not None:
-            self._chains.remove(waiting.chain, waiting.place, number)
-        return waiting
-
-    def _deletion_time_s(self, waiting: Waiting[T]) -> float:
-        return plain_deletion_time_s(waiting, quantile=self._quantile, processing_s=self._processing_s)
-
-    def _assessed(self, numbers: Collection[int], now_s: float) -> Assessment:
-        waitings = [self._queue[number] for number in numbers]
-        worths = [plain_benefit(each, now_s, extra_s=0.0, processing_s=self._processing_s) for each in waitings]
-        times_s = [self._deletion_time_s(waiting) for waiting in waitings]
-        return Assessment(np.array(worths), np.array(times_s), np.array([*numbers], np.int64))
+def prepare(strategy: Strategy) -> None:
+    """Have all kernels of such queues loaded, or compiled if they have never been: the first use may take seconds."""
+    queue: LinkQueue[None] = LinkQueue(strategy, turn_s=1.0, max_queued=_FIRST_WIDTH)
+    for place in range(2 * _FIRST_WIDTH):
+        queue.push(Waiting(None, 0.0, 1.0, np.ones((5, 1)), "chain", place), 0.0)
+    queue.retime(2.0)
+    while queue.pop(0.0)[0] is not None:
+        pass
 
 
-class _CompiledQueue(ABC, Generic[T]):
-    """What the compiled queues share: events in slots, an order of slots, and the next deletion time."""
+class LinkQueue(Generic[T]):
+    """The events that wait for one link, by any strategy.
 
-    def __init__(self, strategy: Strategy, *, processing_s: float, max_queued: int) -> None:
-        self._strategy = strategy
-        self._processing_s = processing_s
-        self._max_queued = max_queued
-        self._store: Store[T] = Store(quantile=strategy.quantile, processing_s=processing_s)
-        self._order = np.zeros(0, np.int64)
-        self._count = 0
-        self._soonest_s = math.inf
-        self._dropping = Dropping()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
-        slot = self._store.add(waiting)
-        if self._count == len(self._order):
-            self._order = np.concatenate([self._order, np.zeros(self._count + 16, np.int64)])
-        self._enter(slot)
-        self._count += 1
-        self._soonest_s = min(self._soonest_s, float(self._store.slots.delete_s[slot]))
-        if self._dropping.is_watching:
-            self._dropping.note(self._assessed(np.array([slot]), now_s))
-        if self._count <= self._max_queued:
-            return ()
-        number = self._dropping.choose(now_s, lambda: self._assessed(self._order[: self._count], now_s), self._waits)
-        return (Deleted(waiting=self._remove(int(self._places(number)[0])), reason="full"),)
-
-    def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
-        deleted: tuple[Deleted[T], ...] = ()
-        if now_s >= self._soonest_s:
-            gone = np.empty(self._count, np.int64)
-            self._count, removed, self._soonest_s = self._purge(now_s, gone)
-            gone = gone[:removed]
-            gone = gone[np.argsort(self._store.slots.sequence[gone])]
-            waitings = [self._store.remove(slot) for slot in gone.tolist()]
-            deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in waitings)
-        if not self._count:
-            return None, deleted
-        position = self._choose(now_s)
-        if self._store.chains:
-            chosen = int(self._order[position])
-            first = self._store.first(chosen)
-            if first != chosen:
-                position = int(np.flatnonzero(self._order[: self._count] == first)[0])
-        return self._remove(position), deleted
-
-    def _assessed(self, queue: NDArray[np.int64], now_s: float) -> Assessment:
-        worth = np.empty(len(queue))
-        benefits(now_s, queue, *self._store.tables, self._processing_s, NORMAL_TABLE, worth)
-        return Assessment(worth, self._store.slots.delete_s[queue], self._store.slots.sequence[queue])
-
-    def _waits(self, number: int) -> bool:
-        return len(self._places(number)) > 0
-
-    def _places(self, number: int) -> NDArray[np.intp]:
-        """The position in the order of the event with this number, if it waits."""
-        return np.flatnonzero(self._store.slots.sequence[self._order[: self._count]] == number)
-
-    def _remove(self, position: int) -> Waiting[T]:
-        slot = self._leave(position)
-        self._count -= 1
-        return self._store.remove(slot)
-
-    @abstractmethod
-    def _enter(self, slot: int) -> None:
-        """Put the slot into the order of `_count` slots."""
-
-    @abstractmethod
-    def _leave(self, position: int) -> int:
-        """Take the slot at this position out of the order."""
-
-    @abstractmethod
-    def _purge(self, now_s: float, gone: NDArray[np.int64]) -> tuple[int, int, float]:
-        """Take out what is due: how many stay, how many went into `gone`, and the next deletion time."""
-
-    @abstractmethod
-    def _choose(self, now_s: float) -> int:
-        """The position to send next, of at least one."""
-
-
-class HeapQueue(_CompiledQueue[T]):
-    """RL and EB: the greatest worth known on top, computed again only where it may decide."""
-
-    def __init__(self, strategy: Strategy, *, processing_s: float = 0.0, max_queued: int = DEFAULT_MAX_QUEUED) -> None:
-        super().__init__(strategy, processing_s=processing_s, max_queued=max_queued)
-
-    def _enter(self, slot: int) -> None:
-        heap_push(self._order, self._count, slot, self._store.tables[0])
-
-    def _leave(self, position: int) -> int:
-        return heap_take(self._order, self._count, position, self._store.tables[0])
-
-    def _purge(self, now_s: float, gone: NDArray[np.int64]) -> tuple[int, int, float]:
-        return heap_purge(now_s, self._order, self._count, self._store.tables[0], gone)
-
-    def _choose(self, now_s: float) -> int:
-        return heap_choose(
-            self._strategy.code,
-            now_s,
-            self._order,
-            self._count,
-            *self._store.tables,
-            self._processing_s,
-            NORMAL_TABLE,
-        )
-
-
-class ScanQueue(_CompiledQueue[T]):
-    """Any strategy, by scanning the queue in the order in which it was filled; all but FIFO, RL and EB need it."""
+    The room taken is at most four times the most that ever waited at once.
+    """
 
     def __init__(
-        self,
-        strategy: Strategy,
-        *,
-        turn_s: float,
-        processing_s: float = 0.0,
-        max_queued: int = DEFAULT_MAX_QUEUED,
+        self, strategy: Strategy, *, turn_s: float, processing_s: float = 0.0, max_queued: int = DEFAULT_MAX_QUEUED
     ) -> None:
-        super().__init__(strategy, processing_s=processing_s, max_queued=max_queued)
-        self._postponed_s = strategy.postponed_s(turn_s)
+        if not 0.0 <= turn_s < math.inf or not 0.0 <= processing_s < math.inf:
+            raise ConfigurationError(
+                f"turn_s and processing_s of a queue must be finite and at least 0, not {turn_s!r} and {processing_s!r}"
+            )
+        if max_queued < 1:
+            raise ConfigurationError(f"a queue must have room for at least one event, not max_queued = {max_queued}")
+        self._strategy = strategy
+        self._max_queued = max_queued
+        later_s = strategy.postponed_s(turn_s)
+        self._rule = np.array([strategy.code, strategy.r, later_s, processing_s, strategy.quantile])
+        assert len(self._rule) == RULE
+        self._tournaments = WORTHS + (TURNS if strategy.code == PLAN else 1)
+        # Plain tuples in fact, since those are quick to hand over (see `Lane`).
+        self._lane: Lane = tuple(empty_lane(_FIRST_WIDTH, _FIRST_COLUMNS, self._tournaments))  # type: ignore[assignment]
+        self._urgency: Urgency = tuple(empty_urgency(_FIRST_WIDTH if strategy.code == TRIAGE else 0))  # type: ignore[assignment]
+        self._width, self._columns = _FIRST_WIDTH, _FIRST_COLUMNS
+        self._tail = 0  # the next position
+        self._end = 0  # the next column
+        self._live = 0  # columns in use
+        self._pushed = 0
+        self._waiting: dict[int, Waiting[T]] = {}
+        self._chains = Chains(self._waiting.__contains__)
+        self._dropping = Dropping()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
+        """Enqueue; returns what had to go because the queue was full."""
+        rows = waiting.rows
+        count = rows.shape[1]
+        if self._tail == self._width or self._end + count > self._columns:
+            self._make_room(count)
+        number, position = self._pushed, self._tail
+        push(
+            self._rule,
+            self._lane,
+            self._urgency,
+            position,
+            self._end,
+            rows,
+            float(waiting.published_s),
+            float(waiting.size_kb),
+            number,
+        )
+        self._pushed = number + 1
+        self._tail = position + 1
+        self._end += count
+        self._live += count
+        self._waiting[number] = waiting
+        if waiting.chain is not None:
+            self._chains.add(waiting.chain, waiting.place, number)
+        if self._dropping.is_watching:
+            worth = benefit_of(self._rule, self._lane, NORMAL_TABLE, position, now_s, 0.0)
+            self._dropping.note(entry_of(worth, float(self._lane[0][position, DELETE]), number))
+        if len(self._waiting) <= self._max_queued:
+            return ()
+        number = self._dropping.choose(now_s, lambda: self._least(now_s), self._waiting.__contains__)
+        take(self._rule, self._lane, self._urgency, self._tail, number)
+        return (Deleted(waiting=self._left(number), reason="full"),)
+
+    def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
+        """What to send now, if anything, and what was deleted at this moment, in the order it was enqueued."""
+        if not self._waiting:
+            return None, ()
+        is_free = not self._chains
+        number, removed = choose(
+            self._rule, self._lane, self._urgency, NORMAL_TABLE, self._tail, len(self._waiting), now_s, is_free
+        )
+        deleted: tuple[Deleted[T], ...] = ()
+        if removed:
+            gone = [self._left(each) for each in sorted(self._lane[5][:removed].tolist())]
+            deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in gone)
+        if number < 0:
+            return None, deleted
+        if not is_free:
+            chain = self._waiting[number].chain
+            if chain is not None:
+                number = self._chains.first(chain)
+            take(self._rule, self._lane, self._urgency, self._tail, number)
+        return self._left(number), deleted
 
     def retime(self, turn_s: float) -> None:
         """From now on a transmission takes this long; what earlier decisions learnt is forgotten."""
-        self._postponed_s = self._strategy.postponed_s(turn_s)
-        forget(self._order, self._count, self._store.slots.known)
+        self._rule[LATER] = self._strategy.postponed_s(turn_s)
+        forget(self._rule, self._lane, self._tail)
+        retime_urgency(self._rule[LATER], self._urgency)
 
-    def _enter(self, slot: int) -> None:
-        self._order[self._count] = slot
+    def _left(self, number: int) -> Waiting[T]:
+        waiting = self._waiting.pop(number)
+        self._live -= waiting.rows.shape[1]
+        if waiting.chain is not None:
+            self._chains.remove(waiting.chain)
+        if not self._waiting:
+            self._tail = self._end = 0
+        return waiting
 
-    def _leave(self, position: int) -> int:
-        return take(self._order, self._count, position)
+    def _least(self, now_s: float) -> list[Entry]:
+        """A share of what waits, the least worth first."""
+        worths = np.empty(self._tail)
+        least = np.empty(max(len(self._waiting) // SHARE, 1), np.int64)
+        assess(self._rule, self._lane, NORMAL_TABLE, self._tail, now_s, worths, least)
+        facts, spans = self._lane[0], self._lane[1]
+        columns = (worths[least], facts[least, DELETE], -spans[least, NUMBER])
+        return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
-    def _purge(self, now_s: float, gone: NDArray[np.int64]) -> tuple[int, int, float]:
-        return purge(now_s, self._order, self._count, self._store.slots.delete_s, gone)
-
-    def _choose(self, now_s: float) -> int:
-        return choose(
-            self._strategy.code,
-            self._strategy.r,
-            now_s,
-            self._postponed_s,
-            self._order,
-            self._count,
-            *self._store.tables,
-            self._processing_s,
-            NORMAL_TABLE,
-        )
+    def _make_room(self, count: int) -> None:
+        """Move what waits together, in wider arrays if it fills more than half of them."""
+        width, columns = self._width, self._columns
+        while width < 2 * len(self._waiting):
+            width *= 2
+        while columns < 2 * (self._live + count):
+            columns *= 2
+        lane = self._lane
+        if (width, columns) != (self._width, self._columns):
+            lane = tuple(empty_lane(width, columns, self._tournaments))  # type: ignore[assignment]
+            if self._strategy.code == TRIAGE and width > self._width:
+                self._urgency = tuple(grown(self._urgency, width))  # type: ignore[assignment]
+        self._tail, self._end = compact(self._lane, self._tail, lane)
+        self._lane, self._width, self._columns = lane, width, columns

@@ -62,6 +62,9 @@ def warm_up(settings: BrokerSettings) -> None:
         ack = wire.Ack(broker.epoch, ((number, number),), 0, 1)
         broker.receive("client", wire.encode(ack), _NOW_NS + (number + 1) * 1_000_000)
     broker.relocating.warm_up()
+    from tidings.scheduling import prepare  # compiled: takes long to load
+
+    prepare(settings.strategy)
 
 
 def _confirm(broker: Broker, effects: list[Effect]) -> None:

@@ -9,7 +9,7 @@ with tidings.connect_blocking("127.0.0.1:7001") as t:
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -100,6 +100,11 @@ class BlockingTidings:
     def subscribe(self, filter: str, **terms: Any) -> BlockingSubscription:
         """Ask for the events that satisfy a filter; `terms` as in `Tidings.subscribe`."""
         return BlockingSubscription(self, self._do(self._inner.subscribe(filter, **terms)))
+
+    def subscribe_many(self, filters: Iterable[str] | Mapping[str, str], **terms: Any) -> list[BlockingSubscription]:
+        """Ask for the events of many filters at once; `terms` as in `Tidings.subscribe_many`."""
+        made = self._do(self._inner.subscribe_many(filters, **terms))
+        return [BlockingSubscription(self, each) for each in made]
 
     def move(self, broker: str) -> None:
         """Go to another home broker, with everything."""

@@ -22,7 +22,8 @@ import random
 import ssl
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -44,6 +45,8 @@ from tidings.protocol.node import Admitted, ConnectionLimits, Directory, Node, N
 __all__ = ["Tidings"]
 
 LEAVE_S: Final = 2.0
+TOGETHER: Final = 256
+"""So many requests of `subscribe_many` are under way at once: a broker answers them before they are asked again."""
 _EVERYTHING: Final = "TRUE"
 _SECOND_NS: Final = 10**9
 
@@ -119,8 +122,7 @@ class Tidings:
                 async with asyncio.timeout(LEAVE_S):
                     await self.flush()
                     if not self._durable:
-                        for name in list(self._subscriptions):
-                            await self.unsubscribe(name)
+                        await asyncio.gather(*(self.unsubscribe(name) for name in list(self._subscriptions)))
         except (TimeoutError, TidingsError):
             pass  # the broker forgets a client that stays away
         finally:
@@ -277,27 +279,70 @@ class Tidings:
         filter that hardly says what was meant gives a `FilterWarning`.
         """
         _warn_about(filter)
-        name = name or f"s{len(self._subscriptions) + 1}"
-        if name in self._subscriptions:
-            raise InputError(f"client {self.name!r} has a subscription {name!r} already: give another name")
+        wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
         policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
-        subscription = self._subscriptions[name] = Subscription(self, name, max_held, callback)
-        subscription.filter = filter
-        try:
-            await self._ask(
-                "subscribe",
-                name,
-                self._machine.subscribe,
-                filter,
-                max_delay_ns=None if max_delay_s is None else round(max_delay_s * _SECOND_NS),
-                price=price,
-                late_ns=round(late_s * _SECOND_NS),
-                policy=policy,
-            )
-        except BaseException:
-            self._subscriptions.pop(name, None)
-            raise
+        terms = _terms(max_delay_s, price, late_s, policy)
+        (subscription,) = await self._subscribe(
+            wanted, terms, lambda name: Subscription(self, name, max_held, callback)
+        )
         return subscription
+
+    async def subscribe_many(
+        self,
+        filters: Iterable[str] | Mapping[str, str],
+        *,
+        max_delay_s: float | None = None,
+        price: float = 1.0,
+        late_s: float = 0.0,
+        order: Policy | str | None = None,
+        late_order: Literal["deliver", "drop"] = "deliver",
+        callback: Callable[[Delivery], None] | None = None,
+        max_held: int = 10_000,
+    ) -> list[Subscription]:
+        """Ask for the events of many filters on the same terms, each a subscription of its own, in the order given.
+
+        Filters may come by the names of their subscriptions. Requests leave TOGETHER at a time without waiting for each
+        other, so it takes as many round trips as there are such portions; returns when the broker has made all of
+        them durable. If one is refused, none stands: the error is raised, and the others are taken back.
+        """
+        wanted = dict(filters) if isinstance(filters, Mapping) else self._named(filters)
+        for filter in wanted.values():
+            _warn_about(filter)
+        policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
+        terms = _terms(max_delay_s, price, late_s, policy)
+        return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, max_held, callback))
+
+    def _named(self, filters: Iterable[str]) -> dict[str, str]:
+        names = (f"s{number}" for number in count(len(self._subscriptions) + 1))
+        return dict(zip((name for name in names if name not in self._subscriptions), filters, strict=False))
+
+    async def _subscribe(
+        self, wanted: Mapping[str, str], terms: dict[str, Any], make: Callable[[str], Subscription]
+    ) -> list[Subscription]:
+        for name in wanted:
+            if name in self._subscriptions:
+                raise InputError(f"client {self.name!r} has a subscription {name!r} already: give another name")
+        self._check()
+        subscriptions = {name: make(name) for name in wanted}
+        for name, filter in wanted.items():
+            subscriptions[name].filter = filter
+        self._subscriptions |= subscriptions
+        asked: list[str] = []
+        try:
+            portions = list(wanted.items())
+            for begin in range(0, len(portions), TOGETHER):
+                some = portions[begin : begin + TOGETHER]
+                names = [name for name, _ in some]
+                asked += names
+                await self._wait_all("subscribe", names, self._machine.subscribe_many, some, **terms)
+        except BaseException:
+            for name in wanted:
+                self._subscriptions.pop(name, None)
+            if len(wanted) > 1 and self._failure is None:
+                for name in asked:
+                    self._driver.call(self._machine.unsubscribe, name)
+            raise
+        return list(subscriptions.values())
 
     async def unsubscribe(self, name: str) -> None:
         """Want no more events of a subscription."""
@@ -312,15 +357,23 @@ class Tidings:
 
     async def _wait(self, kind: str, name: str, do: Callable[..., Any], *what: Any, **more: Any) -> None:
         """Have the machine do something, and wait until it says that it is done or refused."""
+        await self._wait_all(kind, (name,), do, *what, **more)
+
+    async def _wait_all(self, kind: str, names: Sequence[str], do: Callable[..., Any], *what: Any, **more: Any) -> None:
+        """Have the machine do something under several names, and wait until all are done, or one is refused."""
         self._check()
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[kind, name] = future
+        loop = asyncio.get_running_loop()
+        futures: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in names}
+        self._waiting |= {(kind, name): future for name, future in futures.items()}
         try:
             self._driver.call(do, *what, **more)
-            await future
+            await asyncio.gather(*futures.values())
         finally:
-            if self._waiting.get((kind, name)) is future:
-                del self._waiting[kind, name]
+            for name, future in futures.items():
+                if future.done() and not future.cancelled():
+                    future.exception()  # seen: the first of them is raised
+                if self._waiting.get((kind, name)) is future:
+                    del self._waiting[kind, name]
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -415,6 +468,12 @@ class Tidings:
         if self._is_paused and not any(subscription.is_full for subscription in self._subscriptions.values()):
             self._is_paused = False
             self._driver.call(self._machine.resume)
+
+
+def _terms(max_delay_s: float | None, price: float, late_s: float, policy: Policy | None) -> dict[str, Any]:
+    """The terms of a subscription as the machine takes them."""
+    max_delay_ns = None if max_delay_s is None else round(max_delay_s * _SECOND_NS)
+    return {"max_delay_ns": max_delay_ns, "price": price, "late_ns": round(late_s * _SECOND_NS), "policy": policy}
 
 
 def _warn_about(filter: str) -> None:

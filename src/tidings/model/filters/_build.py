@@ -44,6 +44,10 @@ class MalformedError(Exception):
         self.remedy = remedy
 
 
+_WHOLE_PROBLEM = "a whole number must fit into 64 bits"
+_WHOLE_REMEDY = "Write it with a point or an exponent to compare as a double: 1e19."
+
+
 class Part:
     """A piece of the tree under construction. Kinds: number, string, boolean, attribute, null, condition, pattern."""
 
@@ -83,10 +87,14 @@ class Builder:
         return Part(_ast.Attribute(name), "attribute", _at(token))
 
     def NUMBER(self, token: Token) -> Part:  # noqa: N802
-        return Part(_ast.Value(_number(token)), "number", _at(token))
+        try:
+            return Part(_ast.Value(number_of(token)), "number", _at(token))
+        except OverflowError as error:
+            problem, remedy = error.args
+            raise MalformedError(problem, _at(token), remedy) from None
 
     def STRING(self, token: Token) -> Part:  # noqa: N802
-        return Part(_ast.Value(token[1:-1].replace("''", "'")), "string", _at(token))
+        return Part(_ast.Value(string_of(token)), "string", _at(token))
 
     def true(self, tokens: Sequence[Token]) -> Part:
         return Part(_ast.Value(True), "boolean", _at(tokens[0]))
@@ -316,18 +324,23 @@ def _text(part: Part) -> str:
     return cast(str, value)
 
 
-def _number(token: Token) -> int | float:
-    if token.isdigit():
-        digits = token.lstrip("0")
+def string_of(written: str) -> str:
+    """The string that a literal in single quotes means."""
+    return written[1:-1].replace("''", "'")
+
+
+def number_of(written: str) -> int | float:
+    """The number that a literal means; OverflowError, with the problem and the remedy, if there is none."""
+    if written.isdigit():
+        digits = written.lstrip("0")
         if len(digits) > 19 or (number := int(digits or "0")) > WHOLE_MAX + 1:
-            raise _beyond_64_bits(_at(token))
+            raise OverflowError(_WHOLE_PROBLEM, _WHOLE_REMEDY)
         return number
-    value = float(token)
+    value = float(written)
     if isinf(value):
-        raise MalformedError("the number is too large for a double", _at(token), "The largest is about 1.797e308.")
+        raise OverflowError("the number is too large for a double", "The largest is about 1.797e308.")
     return value
 
 
 def _beyond_64_bits(position: int) -> MalformedError:
-    remedy = "Write it with a point or an exponent to compare as a double: 1e19."
-    return MalformedError("a whole number must fit into 64 bits", position, remedy)
+    return MalformedError(_WHOLE_PROBLEM, position, _WHOLE_REMEDY)

@@ -17,6 +17,7 @@ from tidings.errors import FilterError
 from tidings.model.filters import _ast
 from tidings.model.filters._build import MAX_DEPTH, Builder, MalformedError, check_depth, unquoted
 from tidings.model.filters._faults import fault, shorten
+from tidings.model.filters._shapes import Shapes
 
 MAX_LENGTH: Final = 1_000_000
 """How many characters a filter may have; a longer one is refused unread."""
@@ -72,7 +73,7 @@ def parse(text: str) -> _ast.Condition:
     try:
         if len(text) > MAX_DEPTH and _may_nest_deeply(text):
             _check_nesting(text)
-        return cast(_ast.Condition, _parser().parse(text))
+        return _shapes().parse(text)
     except MalformedError as error:
         raise fault(error.problem, text=text, position=error.position, remedy=error.remedy) from None
     except UnexpectedToken as error:
@@ -88,6 +89,11 @@ def names_written(text: str) -> Iterator[tuple[str, int]]:
             yield str(token), token.start_pos or 0
         elif token.type == "QUOTED":
             yield unquoted(token), token.start_pos or 0
+
+
+@cache
+def _shapes() -> Shapes:
+    return Shapes(lambda text: cast(_ast.Condition, _parser().parse(text)))
 
 
 @cache

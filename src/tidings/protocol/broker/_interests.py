@@ -17,11 +17,11 @@ from zlib import crc32
 
 import msgspec
 
+from tidings.matching import MOST_MASKED, MaskIndex, each_bit
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol.broker._interest_tables import Table
-from tidings.protocol.broker._masks import MOST, MaskIndex, each_bit
 from tidings.protocol.wire import LONGEST_NS, Entry, Interest, encode_plain
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ Verdict = Literal["old", "refreshed", "changed", "behind"]
 
 _ANSWERS: Final = 4_096
 """Of so many combinations of filters it is remembered whose they are."""
+_MOST_ADDED: Final = 4_096
+"""So many filters at most are kept as they are, until an event comes."""
 _NONE: Final[Mapping[str, Entry]] = {}
 _Key = tuple[str, str]
 Token = int | tuple[int, ...]
@@ -51,14 +53,15 @@ Token = int | tuple[int, ...]
 
 
 class _Matcher:
-    """Filters by key. Equal filters are asked once; up to MOST clauses by masks, more of them in an index."""
+    """Filters by key. Equal filters are asked once; up to MOST_MASKED clauses by masks, more of them in an index."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._masks: MaskIndex | None = MaskIndex()
         self._index: MatchingIndex | None = None
         self._texts: dict[_Key, str] = {}
-        self._alike: dict[str, dict[_Key, None]] = {}  # by the text of the filter: who has it
+        # By the text of the filter: who has it. Nearly all texts are one subscription's, so that is all that is kept.
+        self._alike: dict[str, _Key | dict[_Key, None]] = {}
         self._tokens: dict[str, int] = {}  # by the text: its bits, or its number in the index
         self._text_of: dict[int, str] = {}  # by each of the bits, or by the number
         self._added: dict[int, Filter] = {}
@@ -73,10 +76,14 @@ class _Matcher:
         self.drop(key)
         self._change()
         self._texts[key] = text
-        alike = self._alike.setdefault(text, {})
-        alike[key] = None
-        if len(alike) == 1:
+        alike = self._alike.get(text)
+        if alike is None:
+            self._alike[text] = key
             self._enter(text)
+        elif isinstance(alike, dict):
+            alike[key] = None
+        else:
+            self._alike[text] = {alike: None, key: None}
 
     def drop(self, key: _Key) -> None:
         """Forget a filter, if it was there."""
@@ -85,8 +92,9 @@ class _Matcher:
             return
         self._change()
         alike = self._alike[text]
-        del alike[key]
-        if not alike:
+        if isinstance(alike, dict):
+            del alike[key]
+        if not alike or not isinstance(alike, dict):
             del self._alike[text]
             token = self._tokens.pop(text)
             for each in (token,) if self._masks is None else each_bit(token):
@@ -100,6 +108,11 @@ class _Matcher:
         """Which filters accept the event."""
         if self._masks is not None:
             return self._masks.match(attributes)
+        index = self._filled()
+        return tuple(sorted(cast(list[int], index.match(attributes))))
+
+    def _filled(self) -> "MatchingIndex":
+        """The index of all filters."""
         if self._index is None:
             from tidings.matching import MatchingIndex  # few brokers need it, and it takes long to load
 
@@ -107,7 +120,7 @@ class _Matcher:
         if self._added:
             self._index.add_many(self._added.items())
             self._added.clear()
-        return tuple(sorted(cast(list[int], self._index.match(attributes))))
+        return self._index
 
     def tokens(self) -> Callable[[Mapping[str, Any]], Token]:
         """`token`, without asking again what cannot change while nothing does."""
@@ -121,11 +134,15 @@ class _Matcher:
         if known is None:
             found = each_bit(token) if isinstance(token, int) else token
             texts = dict.fromkeys(self._text_of[each] for each in found)
-            known = sorted(key for text in texts for key in self._alike[text])
+            known = sorted(key for text in texts for key in self._who(text))
             if len(self._answers) >= _ANSWERS:
                 self._answers.clear()
             self._answers[token] = known
         return known
+
+    def _who(self, text: str) -> Iterable[_Key]:
+        alike = self._alike[text]
+        return alike if isinstance(alike, dict) else (alike,)
 
     def _change(self) -> None:
         self.changes += 1
@@ -135,7 +152,7 @@ class _Matcher:
         if self._masks is not None:
             token = self._tokens[text] = self._masks.add(parsed(text))
             self._text_of.update(dict.fromkeys(each_bit(token), text))
-            if len(self._masks) > MOST:
+            if len(self._masks) > MOST_MASKED:
                 self._masks = None
                 self._text_of.clear()
                 for each in self._tokens:
@@ -148,6 +165,8 @@ class _Matcher:
         self._tokens[text] = self._next
         self._text_of[self._next] = text
         self._added[self._next] = parsed(text)
+        if len(self._added) >= _MOST_ADDED:
+            self._filled()  # in the index they take less room
         self._next += 1
 
 

@@ -9,7 +9,7 @@
   there are two, both may deliver. When home stays away for `failover_ns`, the client moves by itself.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidings.ordering import Policy, Stamper
@@ -115,12 +115,31 @@ class Client(Machine):
         policy: Policy | None = None,
     ) -> list[Effect]:
         """Ask for the events that satisfy a filter; for `late_ns` after their deadline they are still wanted."""
-        _require_sendable(name, filter)
-        parsed(filter)
+        return self.subscribe_many(
+            [(name, filter)], now_ns, max_delay_ns=max_delay_ns, price=price, late_ns=late_ns, policy=policy
+        )
+
+    def subscribe_many(
+        self,
+        wanted: Sequence[tuple[str, str]],
+        now_ns: int,
+        *,
+        max_delay_ns: int | None = None,
+        price: float = 1.0,
+        late_ns: int = 0,
+        policy: Policy | None = None,
+    ) -> list[Effect]:
+        """Ask for the events of many filters, by name, on the same terms; nothing is asked if one cannot be."""
+        self._now_ns = now_ns
+        for name, filter in wanted:
+            _require_sendable(name, filter)
+            parsed(filter)
         record = None if policy is None else min(policy.record, wire.MAX_RECORD)
-        entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
-        self._receiving.add(entry, policy)
-        return self._request("subscribe", name, entry, now_ns)
+        for name, filter in wanted:
+            entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
+            self._receiving.add(entry, policy)
+            self._requests.make("subscribe", name, entry, now_ns)
+        return self._finish()
 
     def unsubscribe(self, name: str, now_ns: int) -> list[Effect]:
         """Ask for no more of them; what is held to restore order is dropped."""

@@ -8,10 +8,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tidings.scheduling._choosing import TIE
-from tidings.scheduling._layout import TURNS
-from tidings.scheduling._strategies import Strategy
-from tidings.scheduling._waiting import Deleted, Waiting, reason_of
+from tidings.scheduling import TIE, TURNS, Deleted, Strategy, Waiting
+from tidings.scheduling._waiting import reason_of
 
 __all__ = ["PlainQueue", "plain_benefit", "plain_deletion_time_s"]
 

@@ -9,7 +9,7 @@ doubles cannot hold. So the answer is exact for the whole language.
 
 Tables are made in a time that grows with the clauses and the values that they name, and not anew for every change: a
 filter that came since is asked itself, until that has cost as much as new tables would; one that has gone is left out
-of the answer. Beyond MOST clauses `MatchingIndex` is the better choice.
+of the answer. Beyond MOST_MASKED clauses `MatchingIndex` is the better choice.
 """
 
 from bisect import bisect_left
@@ -20,9 +20,9 @@ from typing import Any, Final, cast
 
 from tidings.model.filters import Clause, Filter, OneOf, Presence, Within
 
-__all__ = ["MOST", "MaskIndex", "each_bit"]
+__all__ = ["MOST_MASKED", "MaskIndex", "each_bit"]
 
-MOST: Final = 2_048
+MOST_MASKED: Final = 2_048
 """So many clauses one index should hold at most."""
 _EXACT: Final = 1 << 53
 _WORTH: Final = 8
