@@ -35,7 +35,7 @@ def test_a_publisher_moves_to_where_its_subscribers_are(place: Place, relocation
         async with (
             running(network),
             connect(place.address("a"), name="p") as p,
-            connect(place.address("a"), name="fixed", may_be_moved=False) as fixed,
+            connect(place.address("a"), name="fixed", may_be_moved=False, failover_s=None) as fixed,
             connect(place.address("c"), name="s") as s,
         ):
             await s.subscribe("n >= 0", callback=got.append)

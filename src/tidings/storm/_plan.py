@@ -539,15 +539,9 @@ def _place(
 
 
 def _apart(faults: list[Fault]) -> list[Fault]:
-    """What is broken already does not break again before it is mended.
-
-    A store is lost only where the clock never jumps: without either, a broker could not tell its lives apart.
-    """
-    jumping = {fault.place for fault in faults if fault.kind == "clock-jump"}
+    """What is broken already does not break again before it is mended."""
     kept: list[Fault] = []
     for fault in faults:
-        if fault.kind == "store-lost" and fault.place in jumping:
-            continue
         is_harmless = fault.kind in HARMLESS
         if is_harmless or not any(
             fault.place in (k.place, k.other) and k.until_ns >= fault.at_ns for k in kept if k.kind not in HARMLESS

@@ -214,3 +214,24 @@ def test_what_a_broker_that_has_left_the_network_held_goes_on() -> None:
 def test_two_copies_need_buffers() -> None:
     with pytest.raises(ConfigurationError, match="2 copies with 'bypass'"):
         BrokerSettings(name="a", copies=2, scheme="bypass")
+
+
+def test_a_broker_that_has_lost_its_store_and_its_time_begins_a_later_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, its neighbours took it for an old life, and ignored it until they started again."""
+    wire = Disks(copies=1)
+    for name in RING:
+        wire.start(name)
+    wire.run(10.0)
+    before = wire.nodes["b"].machine.epoch  # type: ignore[attr-defined]
+    monkeypatch.setattr("tidings.protocol.broker._broker.next_epoch", lambda *_: before - 3_600_000)  # an hour ago
+    lose_and_start(wire, "b")
+    machine = wire.nodes["b"].machine
+    assert isinstance(machine, Broker)
+    assert machine.epoch > before
+    assert machine.counts["outlived"] == 1
+    assert wire.disks["b"]["epoch"].endswith(str(machine.epoch).encode())
+    for name in ("a", "c"):
+        other = wire.nodes[name].machine
+        assert isinstance(other, Broker)
+        assert other.neighbours["b"].is_up
+        assert other.gossip.interests.epoch_of("b") == machine.epoch

@@ -19,7 +19,7 @@ import msgspec
 
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address, split_address
-from tidings.protocol._effects import Acknowledged, Effect, HandedOver, Heard
+from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard
 from tidings.protocol._errors import PeerError
 from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
@@ -65,6 +65,8 @@ _KINDS: Final = frozenset(
 """Of the keys in a store; any other is one of these with a flipped bit."""
 _WAITS: Final = 10
 """While it is being told what others want, a broker that is not ready waits for `ready_wait_ns` so many times."""
+_LIVES_APART: Final = 1_000_000
+"""A life whose number others had to tell is so much later than the last that they know: there may have been more."""
 _ANSWER_NS: Final = 10_000_000
 """How long after a part of a long answer the next one leaves, if the link takes it."""
 _HASTY_PING_NS: Final = 25_000_000
@@ -274,6 +276,26 @@ class Broker(Doorway):
             self.carrier.transfer(owner, copy.event, *facts, self._now_ns, is_restored=True)
         except PeerError as error:
             self.refused[error.code] += 1
+
+    def _on_outlived(self, epoch: int) -> None:
+        """Begin a life that is later: this one took its number from a clock that was set back, since the store that
+        counts them was lost. Nobody may be told of it before it is durable, and everybody is greeted anew."""
+        self._count("outlived")
+        self.epoch = epoch + _LIVES_APART
+        self._journal.store(_EPOCH, str(self.epoch).encode())
+        self._is_alive = False
+        for connection, peer in list(self._by_connection.items()):
+            self._emit(Close(connection, "the broker begins a later life"))
+            del self._by_connection[connection]
+            if peer is not None and peer.connection == connection:
+                self._on_disconnected(peer)
+        self.carrier.dispatch.epoch = self.epoch
+        self._when_durable("alive")
+
+    def _last_life_heard(self, peer: Peer) -> int:
+        if peer.kind == "client":
+            return -1
+        return max(self.gossip.interests.epoch_of(peer.name), self.gossip.links.epoch_of(peer.name))
 
     def _restore(self, kept: Mapping[str, bytes]) -> None:
         """Events are many, and restored together; of the rest each by itself, in the order of the keys."""

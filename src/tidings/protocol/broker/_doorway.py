@@ -58,6 +58,14 @@ class Doorway(Machine):
         """Somebody who was there had taken this broker for lost, and has not read what it was told meanwhile."""
 
     @abstractmethod
+    def _last_life_heard(self, peer: Peer) -> int:
+        """The latest life of a broker that others have told of; -1: of none, or it is a client."""
+
+    @abstractmethod
+    def _on_outlived(self, epoch: int) -> None:
+        """Others know of a later life of this broker than this."""
+
+    @abstractmethod
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         """Somebody who was greeted says what he may."""
 
@@ -91,9 +99,9 @@ class Doorway(Machine):
     def _hello(self, version: int) -> wire.Hello:
         return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
 
-    def _welcome(self, said: wire.Hello) -> wire.Welcome:
+    def _welcome(self, said: wire.Hello, last_life: int = 0) -> wire.Welcome:
         own = (said.version, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, said.clock_ns, self._sample)
+        return wire.Welcome(*own, self._now_ns, said.clock_ns, self._sample, last_life)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)
@@ -135,8 +143,15 @@ class Doorway(Machine):
             raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
         self._require_version(connection, said)
         peer = self._client(said.name) if said.kind == "client" else self._neighbour(said.name)
-        if said.epoch < peer.epoch:
-            return  # an old frame of a life that is over
+        last_life = max(peer.epoch, self._last_life_heard(peer))
+        if said.epoch < last_life:
+            # An old frame of a life that is over; or a life that has lost its store, and whose clock was set back.
+            if isinstance(said, wire.Hello) and peer.kind == "broker":
+                self._send_over(connection, self._welcome(said, last_life))
+            return
+        if peer.kind == "broker" and isinstance(said, wire.Welcome) and said.last_life > self.epoch:
+            self._on_outlived(said.last_life)
+            return
         if peer.connection not in (None, connection):
             self._effects.append(Close(peer.connection, "another connection of the same name has replaced it"))
             self._by_connection.pop(peer.connection, None)

@@ -238,6 +238,11 @@ class Interests:
         """By broker: its life, as far as it is known what is wanted there."""
         return {origin: known.epoch for origin, known in self._origins.items()}
 
+    def epoch_of(self, origin: str) -> int:
+        """The life of a broker that is known of; -1: of none."""
+        known = self._origins.get(origin)
+        return -1 if known is None else known.epoch
+
     def is_known(self, origin: str) -> bool:
         """Whether others can be told what a broker wants: not if a crash has left it between two versions."""
         known = self._origins.get(origin)

@@ -110,6 +110,11 @@ class LinkStateMap:
         age_ns = min(max(self._timeout_ns - (expires_ns - now_ns), 0), self._timeout_ns)
         return LinkState(state.origin, state.epoch, state.number, age_ns, state.neighbours, state.least_ns)
 
+    def epoch_of(self, origin: str) -> int:
+        """The life of a broker that is known of; -1: of none."""
+        known = self._known.get(origin)
+        return -1 if known is None else known.state.epoch
+
     def figures(self, source: str, target: str) -> tuple[float, float, int]:
         """A link's slowness, its variance, and how long an event is under way at least; 0 where nobody has said it."""
         known = self._known.get(source)

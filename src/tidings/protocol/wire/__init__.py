@@ -177,7 +177,8 @@ class Hello(WireMessage, frozen=True, tag=1):
 class Welcome(WireMessage, frozen=True, tag=2):
     """The answer to a `Hello`, with the same fields, and with what the clock of that one showed.
 
-    It comes before any event does, so that both know from the first event on how far their clocks are apart.
+    It comes before any event does, so that both know from the first event on how far their clocks are apart. If the
+    sender knows of a later life of the other one than this, it says so (`last_life`), and nothing else comes of it.
     """
 
     version: int
@@ -188,6 +189,7 @@ class Welcome(WireMessage, frozen=True, tag=2):
     clock_ns: ClockReading | None = None
     yours_ns: ClockReading | None = None
     sample: Share = 0.0
+    last_life: Count = 0
 
 
 class Error(WireMessage, frozen=True, tag=3):
