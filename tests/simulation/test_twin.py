@@ -12,7 +12,16 @@ from tidings.model.distributions import TruncatedNormal
 from tidings.simulation import Options, Result, simulate
 from tidings.simulation._twin import simulate_plainly
 
-SCHEDULING = ('"lookahead"', '"fifo"', '"rl"', '"eb"', '"pc"', '{ name = "ebpc", r = 0.6 }')
+SCHEDULING = (
+    '"lookahead"',
+    '"fifo"',
+    '"rl"',
+    '"eb"',
+    '"pc"',
+    '{ name = "ebpc", r = 0.6 }',
+    '"plan"',
+    '"triage"',
+)
 BROKERS = (
     "",
     'processing = "2 ms"',

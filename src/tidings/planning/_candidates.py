@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.faults import SCHEMES
+from tidings.model.policies import strategies
 from tidings.model.scenario import Network
 from tidings.planning._changes import (
     AllowLonger,
@@ -25,7 +26,6 @@ from tidings.planning._changes import (
     MovePublisher,
     SpeedUpBroker,
     SpeedUpLink,
-    StrategyName,
     UseScheme,
     UseStrategy,
 )
@@ -37,7 +37,6 @@ __all__ = ["FACTORS", "Candidates", "Options", "candidates", "milder_steps", "ti
 FACTORS: Final = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """The steps in which capacities and deadlines are raised."""
 
-STRATEGIES: Final[tuple[StrategyName, ...]] = ("lookahead", "eb", "rl", "fifo")
 STATIONS_MAX: Final = 24
 PUBLISHERS_MAX: Final = 24
 DEADLINES_MAX: Final = 200
@@ -77,7 +76,7 @@ def candidates(
     levels: list[Options] = []
     policies = network.policies
     if "scheduling" in allowed and has_queues(network) and not network.has_failures:
-        names = [name for name in STRATEGIES if name != policies.scheduling.name]
+        names = [name for name in strategies("planner") if name != policies.scheduling.name]
         choices.append(tuple(UseStrategy(strategy=name) for name in names))
     if "scheme" in allowed and network.has_failures:
         others = [scheme for scheme in SCHEMES if scheme != policies.faults.scheme]

@@ -18,16 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
-from tidings.model.scenario import Network, Scheme
-from tidings.planning._changes import Change, MovePublisher, StrategyName, UseOrdering, UseScheme, UseStrategy, apply
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY
+from tidings.model.scenario import Network
+from tidings.planning._changes import Change, MovePublisher, UseOrdering, UseScheme, UseStrategy, apply
 from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap, has_queues
 from tidings.planning._moving import best_moves, shortlist
 from tidings.prediction import Unmodelled
 
 __all__ = ["ChangeOutcome", "WhatIf", "single_changes", "what_if"]
 
-BEST_STRATEGY: Final[StrategyName] = "lookahead"
-BEST_SCHEME: Final[Scheme] = "bypass+buffer"
 BEST_ORDERING: Final = "ours-record"
 
 FloatArray = NDArray[np.float64]
@@ -84,12 +83,12 @@ def single_changes(network: Network, *, estimator: Estimator | None = None) -> l
         listed = ", ".join(f"{move.publisher} to {move.broker}" for move in moves[:3])
         more = f" and {len(moves) - 3} more" if len(moves) > 3 else ""
         found.append(("moving publishers", f"move {listed}{more}", moves))
-    if network.has_failures and policies.faults.scheme != BEST_SCHEME:
+    if network.has_failures and policies.faults.scheme != DEFAULT_SCHEME:
         words = "store events until the next broker has them, and lead them around what is down"
-        found.append(("buffering and bypassing", words, (UseScheme(scheme=BEST_SCHEME),)))
-    if has_queues(network) and policies.scheduling.name != BEST_STRATEGY:
+        found.append(("buffering and bypassing", words, (UseScheme(scheme=DEFAULT_SCHEME),)))
+    if has_queues(network) and policies.scheduling.name != DEFAULT_STRATEGY:
         words = "send first what can still be on time and would be late if it waited"
-        found.append(("deadline scheduling", words, (UseStrategy(strategy=BEST_STRATEGY),)))
+        found.append(("deadline scheduling", words, (UseStrategy(strategy=DEFAULT_STRATEGY),)))
     if policies.ordering is None:
         words = "hold events back until those sent before them are there"
         found.append(("ordering", words, (UseOrdering(policy=BEST_ORDERING),)))

@@ -15,15 +15,13 @@ Rules:
 
 import math
 
-import numpy as np
-
 from tidings.compiled import compiled, compiled_inline
 from tidings.scheduling._kernels import FloatArray, IntArray, remaining_lifetime, tabulated_benefit
-from tidings.scheduling._layout import Pairs, Paths, Slots
+from tidings.scheduling._layout import Pairs, Paths, Room, Slots, make_room
 from tidings.scheduling._plan import choose_plan
 from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
 
-__all__ = ["TIE", "choose", "decide", "purge", "take"]
+__all__ = ["TIE", "choose", "choose_in", "decide", "purge", "take"]
 
 TIE = 1e-9
 """Worths that differ by no more than this are equal: success saturates at 1, so rounding must not decide."""
@@ -102,6 +100,26 @@ def choose(
     `postponed_s` is how much later "later" is: FT for PC and EBPC, and once more for each further turn of a plan; for
     triage the time that each event is given.
     """
+    room = make_room(count)
+    return choose_in(room, code, r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
+
+
+@compiled_inline
+def choose_in(
+    room: Room,
+    code: int,
+    r: float,
+    now_s: float,
+    postponed_s: float,
+    queue: IntArray,
+    count: int,
+    slots: Slots,
+    pairs: Pairs,
+    paths: Paths,
+    processing_s: float,
+    table: FloatArray,
+) -> int:
+    """As `choose`, for a loop that must not allocate: `room` is for at least as many as wait."""
     if count == 0:
         return -1
     if code == FIFO or count == 1:
@@ -109,8 +127,8 @@ def choose(
     if code == EBPC:
         return _choose_postponable(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
     if code == PLAN:
-        return choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, TIE)
-    if code == TRIAGE and _is_time_for_all(now_s, postponed_s, queue, count, slots):
+        return choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, TIE, room)
+    if code == TRIAGE and _is_time_for_all(now_s, postponed_s, queue, count, slots, room):
         return _choose_urgent(queue, count, slots)
     return _choose_monotone(code, now_s, queue, count, slots, pairs, paths, processing_s, table)
 
@@ -212,13 +230,15 @@ def _choose_monotone(
 
 
 @compiled_inline
-def _is_time_for_all(now_s: float, step_s: float, queue: IntArray, count: int, slots: Slots) -> bool:
+def _is_time_for_all(now_s: float, step_s: float, queue: IntArray, count: int, slots: Slots, room: Room) -> bool:
     """Whether, at `step_s` for each and the most urgent first, the last of all would leave before it is deleted."""
     _, _, _, _, delete_s, _, _ = slots
     if step_s <= 0.0:
         return True
     # By how many steps there are left: the k-th to leave needs k. More than `count` steps are enough for anyone.
-    urgent = np.zeros(count + 1, np.int64)
+    urgent, _, _, _, _ = room
+    for steps in range(count + 1):
+        urgent[steps] = 0
     for position in range(count):
         steps = (delete_s[queue[position]] - now_s) / step_s
         if steps <= count:

@@ -17,7 +17,7 @@ import numpy as np
 from tidings.compiled import compiled
 from tidings.scheduling._kernels import FloatArray, IntArray, deletion_time
 
-__all__ = ["TURNS", "Pairs", "Paths", "Slots", "empty_slots", "fill_slot", "forget"]
+__all__ = ["TURNS", "Pairs", "Paths", "Room", "Slots", "empty_slots", "fill_slot", "forget", "make_room"]
 
 TURNS = 4
 """The transmissions of a plan: the one at hand and three later ones."""
@@ -49,6 +49,29 @@ class Paths(NamedTuple):
     nodes: FloatArray
     mean_s_per_kb: FloatArray
     sd_s_per_kb: FloatArray
+
+
+class Room(NamedTuple):
+    """Room to decide in, for loops that must not allocate: one place for each that may wait and one more, and what a
+    plan is made of (`_plan`)."""
+
+    urgent: IntArray
+    top: FloatArray
+    holder: IntArray
+    used: IntArray
+    without: FloatArray
+
+
+@compiled
+def make_room(waiting: int) -> Room:
+    """Room for decisions about this many that wait."""
+    return Room(
+        np.zeros(waiting + 1, np.int64),
+        np.zeros((TURNS, TURNS)),
+        np.zeros((TURNS, TURNS), np.int64),
+        np.zeros((2, TURNS), np.int64),
+        np.zeros(TURNS),
+    )
 
 
 def empty_slots(capacity: int) -> Slots:

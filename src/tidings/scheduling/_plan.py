@@ -21,11 +21,9 @@ Exact, without trying all plans:
 
 import math
 
-import numpy as np
-
 from tidings.compiled import compiled, compiled_inline
 from tidings.scheduling._kernels import FloatArray, IntArray, tabulated_benefit
-from tidings.scheduling._layout import TURNS, Pairs, Paths, Slots
+from tidings.scheduling._layout import TURNS, Pairs, Paths, Room, Slots
 
 __all__ = ["choose_plan"]
 
@@ -45,15 +43,17 @@ def choose_plan(
     processing_s: float,
     table: FloatArray,
     tie: float,
+    room: Room,
 ) -> int:
     """The position in the queue (of at least one event) whose T is the greatest; `known` is of discounted worths."""
     published_s, size_kb, start, stop, _, _, known = slots
     target, allowed_s = pairs
     price, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    top = np.full((TURNS, TURNS), 0.0)
-    holder = np.full((TURNS, TURNS), _NOBODY)
-    used = np.full(TURNS, _NOBODY)
-    without = np.zeros(TURNS)
+    _, top, holder, plans, without = room
+    top[:] = 0.0
+    holder[:] = _NOBODY
+    plans[:] = _NOBODY
+    used, other = plans[0], plans[1]
     best = -math.inf
     planned = 0.0
     discount = 1.0 - r
@@ -62,7 +62,7 @@ def choose_plan(
         if turn == 0:
             planned = _plan(top, holder, _NOBODY, used)
             for place in range(1, TURNS):
-                without[place] = _plan(top, holder, used[place], np.empty(TURNS, np.int64)) if used[place] >= 0 else 0.0
+                without[place] = _plan(top, holder, used[place], other) if used[place] >= 0 else 0.0
         for position in range(count):
             slot = queue[position]
             rest = planned

@@ -1,32 +1,27 @@
-"""A link that has become free chooses what to send next (paper C, section 5).
+"""The queue of a link, and what the link sends next when it has become free (paper C, section 5).
 
 Rules:
 
-- The queue is in order of arrival; values that differ by at most TIE are equal, and the earliest of equals is sent.
-- At a decision, copies past their deletion time go: expired ones, and with EB, PC and EBPC also hopeless ones. First
-  in, first out only looks at the head; what lies behind it is deleted when it gets there.
-- EB never rises with time. So the value found at an earlier decision bounds today's, and a copy whose bound does not
-  beat the best so far is passed over without being evaluated; the choice is the same. EB also bounds EBPC and PC.
-
-Values are those of `tidings.scheduling`; nothing is computed here but who is first.
+- The queue is in order of arrival. What is chosen from it is the business of `tidings.scheduling`, the same function
+  that live brokers decide by: its strategies, its ties, its bounds from earlier decisions.
+- Times are whole nanoseconds here and seconds there. A decision is asked for as if it were made at time 0, so that what
+  it computes depends on how long ago an event was published and not on how long the run has lasted.
+- At a decision, copies past their deletion time go: expired ones, and with all strategies but FIFO and RL also hopeless
+  ones. First in, first out only looks at the head; what lies behind it is deleted when it gets there.
 """
 
 from math import inf
 
 from tidings.compiled import borrowing, borrowing_inner, borrowing_step
-from tidings.scheduling._kernels import (
-    NORMAL_TABLE,
-    deletion_time,
-    expiry_time,
-    remaining_lifetime,
-    tabulated_benefit,
-)
+from tidings.scheduling._choosing import choose_in
+from tidings.scheduling._kernels import NORMAL_TABLE, deletion_time, expiry_time
+from tidings.scheduling._layout import TURNS, Pairs, Paths, Room, Slots
+from tidings.scheduling._strategies import FIFO, RL
 from tidings.simulation._laws import whole_ns
-from tidings.simulation._layout import EB, FIFO, NANOSECONDS, NEVER_NS, NOBODY, RL, Array
+from tidings.simulation._layout import NANOSECONDS, NEVER_NS, NOBODY, Array
 
-__all__ = ["TIE", "append", "choose", "deletion_ns", "unlink", "value"]
+__all__ = ["append", "choose_copy", "deletion_ns", "unlink"]
 
-TIE = 1e-9
 _SECOND = 1.0 / NANOSECONDS
 
 
@@ -36,7 +31,7 @@ def append(link: int, copy: int, links: Array, copies: Array) -> None:
     tail = links[link].tail
     copies[copy].next = NOBODY
     copies[copy].previous = tail
-    copies[copy].key = inf
+    copies[copy].is_new = 1
     if tail >= 0:
         copies[tail].next = copy
     else:
@@ -61,93 +56,54 @@ def unlink(link: int, copy: int, links: Array, copies: Array) -> None:
     links[link].length -= 1
 
 
-@borrowing
-def value(
-    strategy: int,
-    weight: float,
-    postponed_s: float,
-    elapsed_s: float,
-    size_kb: float,
-    start: int,
-    stop: int,
-    itself: Array,
-    allowed_s: Array,
-    price: Array,
-    fixed_s: Array,
-    mean: Array,
-    sd: Array,
-) -> tuple[float, float]:
-    """What sending these entries now is worth by a strategy, and a bound of what it will be worth later."""
-    if strategy == RL:
-        return -remaining_lifetime(elapsed_s, 0.0, start, stop, allowed_s), inf
-    bound, worth = 0.0, 0.0
-    for turn in range(1 if strategy == EB else 2):
-        # One place for the long call keeps the compiled code small: first EB, then EB'.
-        benefit = tabulated_benefit(
-            elapsed_s,
-            0.0,
-            size_kb,
-            start,
-            stop,
-            itself,
-            allowed_s,
-            price,
-            fixed_s,
-            mean,
-            sd,
-            1.0,
-            postponed_s * turn,
-            NORMAL_TABLE,
-        )
-        if turn == 0:
-            bound = worth = benefit
-        else:
-            worth -= (1.0 - weight) * benefit
-    return worth, bound
-
-
 @borrowing_inner
-def choose(
+def choose_copy(
     link: int,
     now: int,
     links: Array,
     copies: Array,
     events: Array,
-    itself: Array,
-    allowed_s: Array,
-    price: Array,
-    fixed_s: Array,
-    mean: Array,
-    sd: Array,
+    queue: Array,
+    room: Room,
+    slots: Slots,
+    pairs: Pairs,
+    paths: Paths,
 ) -> int:
-    """The copy to send next from a queue that is not first in, first out: the first with the greatest value."""
+    """The copy to send next from a queue that is not empty; `queue` is room to list it in."""
+    published_s, size_kb, start, stop, delete_s, _, known = slots
+    count = 0
     copy = links[link].head
-    best = copy
-    greatest = -inf
     while copy >= 0:
-        if copies[copy].key > greatest + TIE:
-            event = copies[copy].event
-            worth, bound = value(
-                links[link].strategy,
-                links[link].weight,
-                links[link].postponed_s,
-                (now - events[event].published) * _SECOND,
-                events[event].size_kb,
-                copies[copy].start,
-                copies[copy].stop,
-                itself,
-                allowed_s,
-                price,
-                fixed_s,
-                mean,
-                sd,
-            )
-            copies[copy].key = bound
-            if worth > greatest + TIE:
-                greatest = worth
-                best = copy
+        event = copies[copy].event
+        queue[count] = copy
+        count += 1
+        published_s[copy] = (events[event].published - now) * _SECOND
+        delete_s[copy] = (copies[copy].delete_at - now) * _SECOND if copies[copy].delete_at < NEVER_NS else inf
+        # Remaining lifetimes are compared as deadlines, which an earlier decision counted from another time 0.
+        if copies[copy].is_new != 0 or links[link].strategy == RL:
+            copies[copy].is_new = 0
+            size_kb[copy] = events[event].size_kb
+            start[copy] = copies[copy].start
+            stop[copy] = copies[copy].stop
+            for turn in range(TURNS):
+                known[copy, turn] = inf
         copy = copies[copy].next
-    return int(best)
+    postponed_s = links[link].postponed_s
+    chosen = choose_in(
+        room,
+        links[link].strategy,
+        links[link].weight,
+        0.0,
+        postponed_s,
+        queue,
+        count,
+        slots,
+        pairs,
+        paths,
+        1.0,
+        NORMAL_TABLE,
+    )
+    return int(queue[chosen])
 
 
 @borrowing

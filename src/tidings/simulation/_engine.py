@@ -18,7 +18,9 @@ kind of happening in the heap and one more branch of `advance`.
 
 from tidings.compiled import borrowing
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
-from tidings.simulation._choosing import append, choose, deletion_ns, unlink
+from tidings.scheduling._layout import Pairs, Paths
+from tidings.scheduling._strategies import FIFO, RL, TRIAGE
+from tidings.simulation._choosing import append, choose_copy, deletion_ns, unlink
 from tidings.simulation._heap import pop, push
 from tidings.simulation._laws import draw, uniform, whole_ns
 from tidings.simulation._layout import (
@@ -28,7 +30,6 @@ from tidings.simulation._layout import (
     COPIES_USED,
     DELIVERIES_OUT,
     EVENTS_USED,
-    FIFO,
     HEAP_SIZE,
     HOPS_OUT,
     INPUT_USED,
@@ -45,7 +46,6 @@ from tidings.simulation._layout import (
     POOL_FULL,
     PROCESSED,
     RECEIVED,
-    RL,
     SERVED,
     STEPS,
     TRANSMITTED,
@@ -110,6 +110,8 @@ def advance(
     )
     subscription, origin, state, itself = pools.subscription, pools.origin, pools.state, pools.itself
     allowed_s, price, fixed_s, mean, sd = pools.allowed_s, pools.price, pools.fixed_s, pools.mean, pools.sd
+    queue, room_to_decide, slots = pools.queue, pools.room, pools.slots
+    pairs, paths = Pairs(itself, allowed_s), Paths(price, fixed_s, mean, sd)
     is_multi, tree_of, position, subtree_end = routes.is_multi, routes.tree_of, routes.position, routes.subtree_end
     first_child, child, child_link = routes.first_child, routes.child, routes.child_link
     route_fixed_s, route_mean, route_variance = routes.fixed_s, routes.mean, routes.variance
@@ -206,7 +208,7 @@ def advance(
                     waiting = after
             chosen = links[link].head
             if links[link].strategy != FIFO and links[link].length > 1:
-                chosen = choose(link, now, links, copies, events, itself, allowed_s, price, fixed_s, mean, sd)
+                chosen = choose_copy(link, now, links, copies, events, queue, room_to_decide, slots, pairs, paths)
             if chosen >= 0:
                 unlink(link, chosen, links, copies)
                 begin_sending(link, chosen, now, warmup, end, links, copies, events, laws, law_rows, heap, control)
@@ -350,7 +352,8 @@ def advance(
                         route_variance,
                     )
             # A publisher does not know who wants its events: a free access link takes all, any takes what nobody wants.
-            if is_dropping and served_from < served_to and (links[link].is_free == 0 or links[link].source >= 0):
+            is_timed = is_dropping or strategy == TRIAGE  # which also decides by how urgent a copy is
+            if is_timed and served_from < served_to and (links[link].is_free == 0 or links[link].source >= 0):
                 # A link with nothing else to do gives up on nothing that has a chance, however bold the strategy.
                 quantile = links[link].quantile
                 if links[link].sending < 0:
@@ -370,7 +373,7 @@ def advance(
                 )
             if links[link].is_free == 0 and links[link].sending >= 0:
                 append(link, copy, links, copies)
-            elif copies[copy].delete_at <= now:
+            elif is_dropping and copies[copy].delete_at <= now:
                 discard(
                     copy,
                     now,

@@ -34,9 +34,6 @@ PENDING, DELIVERED, DISCARDED, MISSED, UNDERWAY = 0, 1, 2, 4, 8
 OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight", "failed")
 RECEIVED, LOST, EXPIRED, HOPELESS, IN_FLIGHT, FAILED = range(6)
 
-FIFO, RL, EB, EBPC = range(4)
-"""Strategies; postponing cost is EBPC with r = 0."""
-
 (
     HEAP_SIZE,
     ORDER,
@@ -135,7 +132,7 @@ COPY = np.dtype(
         ("received", np.int64),
         ("began", np.int64),
         ("delete_at", np.int64),
-        ("key", np.float64),
+        ("is_new", np.int64),
         ("event", np.int64),
         ("link", np.int64),
         ("start", np.int64),

@@ -12,17 +12,14 @@ from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
 from tidings.model.scenario import Network
 from tidings.scheduling import strategy
+from tidings.scheduling._strategies import FIFO
 from tidings.simulation._laws import encode_all
 from tidings.simulation._layout import (
     BROKER,
-    EB,
-    EBPC,
-    FIFO,
     LINK,
     NANOSECONDS,
     NEVER_NS,
     NOBODY,
-    RL,
     SUBSCRIPTION,
     Array,
 )
@@ -31,7 +28,6 @@ from tidings.simulation._routes import Routes, plan_routes
 
 __all__ = ["Plan", "plan"]
 
-_CODES = {"fifo": FIFO, "rl": RL, "eb": EB}  # all others are EBPC with a weight, a postponement and a boldness
 _LINK_LAWS, _BROKER_LAWS = 3, 2  # slowness, propagation, loss; service, processing
 _DRAIN_MIN_S = 1.0
 
@@ -71,7 +67,7 @@ def plan(network: Network, options: Options) -> Plan:
     links["target"][:link_count] = [topology.index[link.target] for link in topology.links]
     links["source"][link_count:] = NOBODY
     links["target"][link_count:] = [topology.index[publisher.broker] for publisher in network.publishers]
-    links["strategy"] = _CODES.get(chosen.name, EBPC)
+    links["strategy"] = chosen.code
     links["weight"] = chosen.r
     links["quantile"] = chosen.quantile
     if options.access_scheduling == "fifo":

@@ -6,11 +6,12 @@ event loop looks for room before each step and comes back when there is too litt
 The arena hands out blocks of a power of two of entries, with a list of free blocks for each size.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidings.compiled import borrowing, borrowing_inner, borrowing_step
+from tidings.scheduling._layout import Room, Slots, empty_slots, make_room
 from tidings.simulation._layout import (
     ALIVE,
     ARENA_USED,
@@ -44,12 +45,19 @@ __all__ = [
 
 
 class Pools(NamedTuple):
-    """The pools; entry arrays are parallel, and `itself` holds each entry's own number (see scheduling._kernels)."""
+    """The pools; entry arrays are parallel, and `itself` holds each entry's own number (see scheduling._kernels).
+
+    `slots` are what decisions know of copies that wait, by the copy's number; `queue` is room to list them
+    in, `room` to decide in.
+    """
 
     control: Array
     free_blocks: Array
     heap: Array
     copies: Array
+    slots: Slots
+    queue: Array
+    room: Room
     events: Array
     subscription: Array
     origin: Array
@@ -74,6 +82,9 @@ def make_pools(*, copies: int = 1024, events: int = 256, entries: int = 8192) ->
         free_blocks=np.full(SIZE_CLASSES, NOBODY, np.int64),
         heap=np.zeros(copies, HEAP),
         copies=np.zeros(copies, COPY),
+        slots=empty_slots(copies),
+        queue=np.zeros(copies, np.int64),
+        room=make_room(copies),
         events=np.zeros(events, EVENT),
         subscription=np.zeros(entries, np.int64),
         origin=np.zeros(entries, np.int64),
@@ -90,11 +101,14 @@ def make_pools(*, copies: int = 1024, events: int = 256, entries: int = 8192) ->
 def grown(pools: Pools, *, copies: int, heap: int, entries: int) -> Pools:
     """The same pools with room for this many more copies and events, times and entries, and at least twice as large."""
     control = pools.control
-    larger = {
+    larger: dict[str, Any] = {
         "copies": longer(pools.copies, control[COPIES_USED] + copies),
         "events": longer(pools.events, control[EVENTS_USED] + copies),
         "heap": longer(pools.heap, heap),
     }
+    larger["slots"] = Slots(*(longer(each, len(larger["copies"])) for each in pools.slots))
+    larger["queue"] = longer(pools.queue, len(larger["copies"]))
+    larger["room"] = make_room(len(larger["copies"]))
     for name in _ENTRY_ARRAYS:
         larger[name] = longer(getattr(pools, name), control[ARENA_USED] + entries)
     larger["itself"] = np.arange(len(larger["itself"]), dtype=np.int64)
@@ -104,7 +118,7 @@ def grown(pools: Pools, *, copies: int, heap: int, entries: int) -> Pools:
 def longer(array: Array, length: int) -> Array:
     if length <= len(array):
         return array
-    longer = np.zeros(max(int(length), 2 * len(array)), array.dtype)
+    longer = np.zeros((max(int(length), 2 * len(array)), *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta, field
 
-from tidings.model.scenario import Scheme
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
-from tidings.protocol import Relocation
 
 __all__ = [
     "Address",
@@ -79,10 +78,10 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class NetworkWritten(_Written, frozen=True, kw_only=True):
     """What holds for all brokers."""
 
-    scheme: Scheme = "bypass+buffer"
-    strategy: str = "triage"
+    scheme: Scheme = DEFAULT_SCHEME
+    strategy: str = DEFAULT_STRATEGY
     r: float | None = None
-    relocation: Relocation = "off"
+    relocation: Relocation = DEFAULT_RELOCATION
     store: Text = "store"
     store_size_kb: Kilobytes = field(name="store_size", default=8e6)
     public: bool = False
