@@ -1,10 +1,9 @@
 """What could be changed to help those who fall short: the slots of a search, each with its options.
 
-Only what can matter is looked at: strategies where links have queues (and nothing fails, since queues are first in,
-first out in the simulation of failures), schemes where something fails, moves of publishers that failing subscribers
-hear from or share a way with, stations on the ways to failing subscribers, and, if users may be asked for it, their
-deadlines and the lifetimes that bind them. Stations and moves are ranked by what they gain by themselves, and the first
-few are kept.
+Only what can matter is looked at: strategies where links have queues, schemes where something fails, moves of
+publishers that failing subscribers hear from or share a way with, stations on the ways to failing subscribers, and, if
+users may be asked for it, their deadlines and the lifetimes that bind them. Stations and moves are ranked by what they
+gain by themselves, and the first few are kept.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -75,7 +74,7 @@ def candidates(
     choices: list[Options] = []
     levels: list[Options] = []
     policies = network.policies
-    if "scheduling" in allowed and has_queues(network) and not network.has_failures:
+    if "scheduling" in allowed and has_queues(network):
         names = [name for name in strategies("planner") if name != policies.scheduling.name]
         choices.append(tuple(UseStrategy(strategy=name) for name in names))
     if "scheme" in allowed and network.has_failures:

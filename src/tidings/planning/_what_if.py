@@ -5,8 +5,8 @@ queues), buffering and bypassing (where something fails), moving publishers, and
 brings nobody an event sooner, and costs what receivers hold back: it is shown for what it costs.
 
 `now` is predicted where the prediction covers the network and simulated otherwise. What a remedy changes is added to
-that as a difference, taken by the same means on both sides (`tidings.planning._estimating`). All together is the sum of
-such differences along the remedies, each from the network with those before it.
+that as a difference, taken by the same means on both sides (`tidings.planning._estimating`): where `now` is simulated
+that is the outcome of one run. All together is one such estimate of the network with all remedies made.
 """
 
 from collections.abc import Callable
@@ -114,12 +114,9 @@ def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[st
                 name=name, description=description, reliability=_added(now, difference), changes=changes, means=by
             )
         )
-    together, current = np.zeros_like(now), network
-    for name, _, changes in remedies:
-        report(f"all together: {name}")
-        following = apply(current, changes)
-        together = together + np.nan_to_num(asked.difference(current, following)[0])
-        current = following
+    report("all together")
+    changed = apply(network, [change for _, _, changes in remedies for change in changes])
+    together = asked.difference(network, changed)[0]
     return WhatIf(
         subscribers=tuple(subscription.id for subscription in network.subscriptions),
         now=now,

@@ -176,7 +176,7 @@ def monotone_worth(
     return worth
 
 
-@compiled_inline
+@compiled
 def _choose_monotone(
     code: int,
     now_s: float,
@@ -261,7 +261,7 @@ def _choose_urgent(queue: IntArray, count: int, slots: Slots) -> int:
     return first
 
 
-@compiled_inline
+@compiled
 def _choose_postponable(
     r: float,
     now_s: float,

@@ -30,7 +30,7 @@ __all__ = ["choose_plan"]
 _NOBODY = -1
 
 
-@compiled_inline
+@compiled
 def choose_plan(
     r: float,
     now_s: float,

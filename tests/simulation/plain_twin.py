@@ -9,6 +9,7 @@ every decision, as the plain twin of the live queues does.
 import heapq
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from tidings.model.scenario import Network
 from tidings.scheduling import PlainQueue, Waiting, strategy
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
 from tidings.scheduling._strategies import FIFO, RL, TRIAGE
-from tidings.simulation._choosing import deletion_ns
 from tidings.simulation._laws import draw, uniform, whole_ns
 from tidings.simulation._layout import (
     ARRIVED,
@@ -27,12 +27,13 @@ from tidings.simulation._layout import (
     TRANSMITTED,
     Array,
 )
+from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import chunks
 from tidings.simulation._result import Result, make_result
 
-__all__ = ["simulate_plainly"]
+__all__ = ["Decision", "simulate_plainly"]
 
 
 @dataclass(eq=False)
@@ -68,10 +69,10 @@ def simulate_plainly(network: Network, options: Options | None = None) -> Result
     return run.finish()
 
 
-class _Decision(PlainQueue[_Copy]):
-    """One decision of a link, at time 0 of its own; when a copy is deleted is known."""
+class Decision(PlainQueue[Any]):
+    """One decision of a link among copies, at time 0 of its own; when a copy is deleted is known."""
 
-    def choice(self, queue: list[_Copy], now: int) -> int:
+    def choice(self, queue: list[Any], now: int) -> int:
         self._now = now
         self._queue = [
             Waiting(
@@ -81,7 +82,7 @@ class _Decision(PlainQueue[_Copy]):
         ]
         return self._choose(0.0)
 
-    def _deletion_time_s(self, waiting: Waiting[_Copy]) -> float:
+    def _deletion_time_s(self, waiting: Waiting[Any]) -> float:
         delete_at = waiting.event.delete_at
         return (delete_at - self._now) * (1.0 / NANOSECONDS) if delete_at < NEVER_NS else math.inf
 
@@ -136,7 +137,7 @@ class _Run:
         if event.is_counted:
             self.published += 1
             self.subscriptions["matched"][matches] += 1
-        link = int(self.plan.access_link[event.publisher])
+        link = int(self.plan.publishers["link"][event.publisher])
         self.enqueue(event, link, [wanted for wanted in matches if self.leads_to(event, link, wanted)], now)
 
     def transmitted(self, link: int, now: int) -> None:
@@ -261,7 +262,7 @@ class _Run:
         wanted = self.plan.network.policies.scheduling
         chosen = strategy(wanted.name, r=wanted.r)
         turn_s = float(self.links[link]["postponed_s"]) / chosen.turns
-        return _Decision(chosen, turn_s=turn_s, processing_s=1.0).choice(queue, now)
+        return Decision(chosen, turn_s=turn_s, processing_s=1.0).choice(queue, now)
 
     def drop(self, copy: _Copy) -> None:
         copy.event.dropped.update(copy.wanted)
