@@ -46,6 +46,12 @@ def test_the_network_of_knowledge_has_the_same_reliability() -> None:
     assert np.isnan(after.reliability).tolist() == np.isnan(before.reliability).tolist()
 
 
+def test_the_network_of_knowledge_runs_with_the_strategy_in_force() -> None:
+    network = network_of(from_network(Scenario.parse(CONTENT).expand()), strategy="triage")
+    assert network.policies.scheduling.name == "triage"
+    assert simulate(msgspec.structs.replace(network, duration_s=60.0)).matched > 0
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_a_plan_from_profiles_holds_in_the_network_that_was_measured(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.faults import SCHEMES
-from tidings.model.policies import strategies
+from tidings.model.policies import DEFAULT_STRATEGY, strategies
 from tidings.model.scenario import Network
 from tidings.planning._changes import (
     AllowLonger,
@@ -75,11 +75,12 @@ def candidates(
     levels: list[Options] = []
     policies = network.policies
     if "scheduling" in allowed and has_queues(network):
-        names = [name for name in strategies("planner") if name != policies.scheduling.name]
+        others = [name for name in reversed(strategies("planner")) if name != DEFAULT_STRATEGY]
+        names = [name for name in (DEFAULT_STRATEGY, *others) if name != policies.scheduling.name]
         choices.append(tuple(UseStrategy(strategy=name) for name in names))
     if "scheme" in allowed and network.has_failures:
-        others = [scheme for scheme in SCHEMES if scheme != policies.faults.scheme]
-        choices.append(tuple(UseScheme(scheme=scheme) for scheme in others))
+        schemes = [scheme for scheme in SCHEMES if scheme != policies.faults.scheme]
+        choices.append(tuple(UseScheme(scheme=scheme) for scheme in schemes))
     if "move" in allowed:
         choices += _moves(prediction, failing, places)
     if "capacity" in allowed:
