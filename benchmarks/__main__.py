@@ -7,6 +7,7 @@ NAMES = (
     "matching",
     "scheduling",
     "simulation",
+    "strategies",
     "interest",
     "pipeline",
     "prediction",

@@ -30,10 +30,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from tests.simulation.failing_twin import simulate_failing_plainly
 
 from tidings.model import Network, Scenario
 from tidings.simulation import Result, simulate
-from tidings.simulation.failing._twin import simulate_failing_plainly
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "4,16,64").split(","))
 SEED = int(os.environ.get("BENCH_SEED", "1"))

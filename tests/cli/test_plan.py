@@ -82,3 +82,12 @@ def test_a_directory_that_is_no_pipeline_run(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert json.loads(result.stdout)["error"]["kind"] == "InputError"
     assert "tidings pipeline run" in result.stderr
+
+
+def test_strategies_of_profiles(tmp_path: Path) -> None:
+    """Every strategy that a plan can be made with is taken, and the one that it cannot be is refused by name."""
+    refused = CliRunner().invoke(app, ["plan", str(tmp_path), "--strategy", "ebpc"])
+    assert refused.exit_code == 2
+    assert "--strategy ebpc is not for plans: `r` would have to be searched for too" in refused.stderr
+    taken = CliRunner().invoke(app, ["plan", str(tmp_path), "--strategy", "triage"])
+    assert "tidings pipeline run" in taken.stderr

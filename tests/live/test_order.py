@@ -1,4 +1,4 @@
-"""Order and deadlines together, on a real broker: a slow reader, and the default strategy."""
+"""Order and deadlines together, on a real broker: a slow reader, and a strategy that sends the urgent first."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def test_a_slow_reader_that_wants_order_gets_it(place: Place) -> None:
     """Beside one that wants none, whose events the strategy sends as it likes."""
 
     async def work() -> None:
-        network, dice = place.write("a"), random.Random(3)
+        network, dice = place.write("a", network='strategy = "triage"\n'), random.Random(3)
         async with (
             running(network),
             connect(place.address("a"), name="source", max_in_flight=EVENTS) as source,

@@ -14,7 +14,7 @@ def test_every_public_name_is_there():
         _ = tidings.model.Nonsense
 
 
-@pytest.mark.parametrize("package", ["scenario", "topology", "generators", "units", "event", "subscription"])
+@pytest.mark.parametrize("package", ["scenario", "topology", "generators", "units", "attributes", "subscription"])
 def test_all_is_complete(package):
     module = __import__(f"tidings.model.{package}", fromlist=["__all__"])
     assert all(hasattr(module, name) for name in module.__all__)
@@ -23,7 +23,7 @@ def test_all_is_complete(package):
 
 def test_the_vocabulary_loads_no_heavy_library():
     code = (
-        "import sys, tidings.model as m; m.Scenario, m.Topology, m.Event\n"
+        "import sys, tidings.model as m; m.Scenario, m.Topology, m.Subscription\n"
         "bad = {'numba', 'pyspark', 'scipy', 'matplotlib', 'networkx', 'pyarrow'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )

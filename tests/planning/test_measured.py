@@ -38,12 +38,18 @@ parameters = { most = { range = [1, 9] } }
 
 def test_the_network_of_knowledge_has_the_same_reliability() -> None:
     knowledge = from_network(Scenario.parse(CONTENT).expand())
-    network = network_of(knowledge)
+    network = network_of(knowledge, strategy="fifo")
     before, after = predict(knowledge), predict(from_network(network))
     assert network.policies.scheduling.name == "fifo"
     assert after.reliability == pytest.approx(before.reliability, abs=1e-6, nan_ok=True)
     assert after.stations.utilisation == pytest.approx(before.stations.utilisation)
     assert np.isnan(after.reliability).tolist() == np.isnan(before.reliability).tolist()
+
+
+def test_the_network_of_knowledge_runs_with_the_strategy_in_force() -> None:
+    network = network_of(from_network(Scenario.parse(CONTENT).expand()), strategy="triage")
+    assert network.policies.scheduling.name == "triage"
+    assert simulate(msgspec.structs.replace(network, duration_s=60.0)).matched > 0
 
 
 @pytest.mark.full
@@ -56,7 +62,7 @@ def test_a_plan_from_profiles_holds_in_the_network_that_was_measured(
 
     simulate(msgspec.structs.replace(busy, duration_s=300.0), out=tmp_path / "trace")
     run_pipeline(spark, [tmp_path / "trace"], tmp_path / "profiles")
-    measured = network_of_profiles(tmp_path / "profiles")
+    measured = network_of_profiles(tmp_path / "profiles", strategy="fifo")
     assert measured.policies.scheduling.name == "fifo"
     assert measured.duration_s == pytest.approx(280.0, rel=0.05)  # less the warm-up
     objective = Objective(reliability=0.99)
@@ -70,4 +76,4 @@ def test_a_plan_from_profiles_holds_in_the_network_that_was_measured(
 def test_too_many_kinds_of_events_are_refused(mixed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_measured, "SIGNATURES_MAX", 1)
     with pytest.raises(ConfigurationError, match="give the scenario instead"):
-        network_of(from_network(mixed))
+        network_of(from_network(mixed), strategy="fifo")

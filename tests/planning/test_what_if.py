@@ -125,3 +125,37 @@ def test_all_together_is_near_what_a_run_of_it_shows(overloaded: Network) -> Non
 def test_nobody_to_be_on_time_for(mixed: Network) -> None:
     with pytest.raises(ConfigurationError, match="no subscribers"):
         what_if(msgspec.structs.replace(mixed, subscriptions=(), subscribers=()))
+
+
+def test_scheduling_and_all_together_are_runs_where_things_fail() -> None:
+    """Links are narrow and fail. What scheduling brings, and all remedies, is what runs of those networks say."""
+    network = Scenario.parse(
+        """
+        duration = "1 h"
+        topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }
+        links = { bandwidth = "80 kbit/s", failures = { availability = 0.95, period = "60 s" } }
+        publishers = [{ name = "p", at = "a", rate = "9 /s", lifetime = "5 min", attributes.x = { range = [1, 2] } }]
+        policies = { scheduling = "fifo", faults = { scheme = "buffer", refresh = "10 s", retry = "100 ms" } }
+
+        [[subscribers]]
+        name = "hasty"
+        at = "b"
+        filter = "x = 1"
+        max_delay = "400 ms"
+        price = 5
+
+        [[subscribers]]
+        name = "patient"
+        at = "b"
+        filter = "x = 2"
+        """
+    ).expand()
+    found = what_if(network, events_max=10_000)
+    assert found.means == "simulated"
+    shown = {outcome.name: outcome for outcome in found.changes}
+    alone = shown["deadline scheduling"]
+    asked = Estimator(network, events_max=10_000)
+    assert alone.reliability == pytest.approx(asked.simulated(apply(network, alone.changes)))
+    assert alone.reliability[0] > found.now[0] + 0.1
+    everything = apply(network, [change for outcome in found.changes for change in outcome.changes])
+    assert found.all == pytest.approx(asked.simulated(everything))

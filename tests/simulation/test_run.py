@@ -57,37 +57,6 @@ def test_a_trace_does_not_move_the_run(mesh: Make, tmp_path: Path) -> None:
     assert figures(simulate(network)) == figures(simulate(network, Options(sample=0.3), out=tmp_path / "trace"))
 
 
-@pytest.mark.parametrize("scheduling", ['"fifo"', '"eb"', '{ name = "ebpc", r = 0.5 }'])
-def test_names_mean_nothing(mesh: Make, scheduling: str) -> None:
-    """The same network under other names, in another alphabetical order: the same figures under those names."""
-    network = mesh(scheduling=scheduling)
-    renamed = _renamed(network)
-    before, after = simulate(network), simulate(renamed)
-    assert list(before.subscribers.values()) == list(after.subscribers.values())
-    assert list(before.brokers.values()) == list(after.brokers.values())
-    assert (before.on_time, before.traffic, before.steps) == (after.on_time, after.traffic, after.steps)
-
-
-def _renamed(network: Network) -> Network:
-    names = [broker.name for broker in network.topology.brokers]
-    new = dict(zip(names, [f"z{len(names) - n}" for n in range(len(names))], strict=True))
-    replace = msgspec.structs.replace
-    topology = network.topology
-    return replace(
-        network,
-        topology=replace(
-            topology,
-            brokers=tuple(replace(broker, name=new[broker.name]) for broker in topology.brokers),
-            links=tuple(replace(link, source=new[link.source], target=new[link.target]) for link in topology.links),
-        ),
-        publishers=tuple(replace(p, name="q" + p.name, broker=new[p.broker]) for p in network.publishers),
-        subscribers=tuple(replace(s, name="a" + s.name[::-1], broker=new[s.broker]) for s in network.subscribers),
-        subscriptions=tuple(
-            replace(s, id="a" + s.id[::-1], subscriber="a" + s.subscriber[::-1]) for s in network.subscriptions
-        ),
-    )
-
-
 @pytest.mark.parametrize("routing", ["single-path", "multi-path"])
 def test_the_trace_says_what_the_result_says(mesh: Make, tmp_path: Path, routing: str) -> None:
     network = mesh(rate=10, routing=routing, duration=30)

@@ -6,13 +6,22 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.simulation.plain_twin import simulate_plainly
 
 from tidings.model import Network
 from tidings.model.distributions import TruncatedNormal
 from tidings.simulation import Options, Result, simulate
-from tidings.simulation._twin import simulate_plainly
 
-SCHEDULING = ('"lookahead"', '"fifo"', '"rl"', '"eb"', '"pc"', '{ name = "ebpc", r = 0.6 }')
+SCHEDULING = (
+    '"lookahead"',
+    '"fifo"',
+    '"rl"',
+    '"eb"',
+    '"pc"',
+    '{ name = "ebpc", r = 0.6 }',
+    '"plan"',
+    '"triage"',
+)
 BROKERS = (
     "",
     'processing = "2 ms"',

@@ -1,12 +1,13 @@
 """`tidings plan`: the cheapest changes with which every subscriber has its events on time, verified by simulation."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidings.cli._output import Json, interval_terms, print_json, reporting
 from tidings.cli._predict_tables import print_unmodelled
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -21,9 +22,6 @@ EPILOG = (
 )
 ROWS_MAX = 20
 FORMAT = "tidings.slo-plan"
-
-StrategyNamed = Literal["fifo", "rl", "eb", "pc", "lookahead"]
-SchemeNamed = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
 
 
 def plan(
@@ -72,12 +70,14 @@ def plan(
         typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
     ] = None,
     strategy: Annotated[
-        StrategyNamed | None,
-        typer.Option("--strategy", help="With profiles: the strategy in force (fifo).", show_default=False),
+        StrategyName | None,
+        typer.Option(
+            "--strategy", help=f"With profiles: the strategy in force ({DEFAULT_STRATEGY}).", show_default=False
+        ),
     ] = None,
     scheme: Annotated[
-        SchemeNamed | None,
-        typer.Option("--scheme", help="With profiles: the scheme in force (bypass+buffer).", show_default=False),
+        Scheme | None,
+        typer.Option("--scheme", help=f"With profiles: the scheme in force ({DEFAULT_SCHEME}).", show_default=False),
     ] = None,
     apply: Annotated[
         Path | None,
@@ -123,14 +123,20 @@ def plan(
             raise typer.Exit(1)
 
 
-def _network(place: Path, seed: int | None, strategy: StrategyNamed | None, scheme: SchemeNamed | None) -> "Network":
+def _network(place: Path, seed: int | None, strategy: StrategyName | None, scheme: Scheme | None) -> "Network":
     from tidings.errors import InputError
     from tidings.model.scenario import Scenario
     from tidings.planning import network_of_profiles
 
     if place.is_dir():
+        named = policy("strategy", strategy or DEFAULT_STRATEGY)
+        if not named.has("planner"):
+            raise InputError(f"--strategy {named.name} is not for plans: {named.missing['planner']}")
         return network_of_profiles(
-            place, strategy=strategy or "fifo", scheme=scheme or "bypass+buffer", seed=0 if seed is None else seed
+            place,
+            strategy=strategy or DEFAULT_STRATEGY,
+            scheme=scheme or DEFAULT_SCHEME,
+            seed=0 if seed is None else seed,
         )
     for name, value in (("strategy", strategy), ("scheme", scheme)):
         if value is not None:

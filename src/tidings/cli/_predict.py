@@ -12,6 +12,7 @@ from tidings.cli import _predict_spark
 from tidings.cli._output import Json, print_json, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
+from tidings.model.policies import Scheme
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -45,7 +46,7 @@ def predict(
         ),
     ] = "ours",
     scheme: Annotated[
-        Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"] | None,
+        Scheme | None,
         typer.Option("--scheme", help="Count failures in, with this way to live with them.", show_default=False),
     ] = None,
     compare_schemes: Annotated[

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.model.policies import listed
 
 if TYPE_CHECKING:
     from tidings.simulation import Result
@@ -38,7 +39,7 @@ def simulate(
         typer.Option(
             "--ordering",
             metavar="POLICY",
-            help="How receivers put events in order, such as P-0.05-25, CST-30 or ours-record.",
+            help=f"How receivers put events in order: {listed('ordering', 'simulator')}.",
             show_default=False,
         ),
     ] = None,

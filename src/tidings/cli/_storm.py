@@ -10,6 +10,7 @@ import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
 from tidings.errors import ConfigurationError
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, listed
 
 if TYPE_CHECKING:
     from tidings.storm import StormReport
@@ -66,13 +67,13 @@ def storm(
         str | None,
         typer.Option(
             "--scheme",
-            help="static, periodic, buffer, bypass or bypass+buffer (default: that, or the scenario's).",
+            help=f"{listed('scheme', 'storm')} (default: {DEFAULT_SCHEME}, or the scenario's).",
             show_default=False,
         ),
     ] = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="What links send first: fifo, rl, eb, pc, lookahead, plan or triage.")
-    ] = "lookahead",
+        str, typer.Option("--strategy", help=f"What links send first: {listed('strategy', 'storm')}.")
+    ] = DEFAULT_STRATEGY,
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,7 +120,7 @@ def storm(
             run(scenario, seed=seed, scheme=scheme, json=json)
             return
         seed = 0 if seed is None else seed
-        scheme = "bypass+buffer" if scheme is None else scheme
+        scheme = DEFAULT_SCHEME if scheme is None else scheme
 
         from tidings.storm import KINDS, StormSettings, as_document, run_storms
 

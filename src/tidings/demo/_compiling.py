@@ -1,7 +1,7 @@
 """What the demonstration needs compiled, ahead of time, in several processes at once.
 
 Kernels are compiled at their first call and kept on disk (`tidings.compiled`). On a machine where nothing was run yet
-that takes two minutes of one processor. The parts below need different kernels, so that as many of them as there are
+that takes some minutes of one processor. The parts below need different kernels, so that as many of them as there are
 processors can be compiled together. Where everything is there already, they are done in seconds.
 """
 

@@ -51,7 +51,7 @@ def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say:
     `session` is a Spark session or a function that starts one. `say` is told each of the STEPS, `stage` what goes on in
     it, with the share that is done where that is known.
     """
-    say(f"reading {scenario}, starting Spark, compiling what is not compiled yet (two minutes, the first time only)")
+    say(f"reading {scenario}, starting Spark, compiling what is not compiled yet (some minutes, the first time only)")
     network = Scenario.load(scenario).expand()
     _check(network)
     _prepare(out)

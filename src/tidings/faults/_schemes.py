@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -30,13 +30,13 @@ from tidings.faults._disjoint import disjoint_path_chances
 from tidings.faults._graph import FaultGraph, FloatArray, LongArray
 from tidings.faults._hops import Hops, arrival_chances
 from tidings.faults._refreshing import Refreshing
-from tidings.model.scenario import Scheme
+from tidings.model.policies import Scheme
 
 __all__ = ["SCHEMES", "FaultModel", "Route", "Scheme", "SchemePredictor"]
 
 FaultModel = Literal["ours", "paper"]
 
-SCHEMES: tuple[Scheme, ...] = ("static", "periodic", "buffer", "bypass", "bypass+buffer")
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""The vocabulary: events, filters, subscriptions, topologies, distributions, scenarios.
+"""The vocabulary: filters, subscriptions, topologies, distributions, scenarios, the table of policies.
 
 Names load on first use, so that importing this package costs nothing: reading a filter must not load what only a
 topology generator needs.
@@ -10,17 +10,14 @@ from tidings.lazy import lazily
 
 if TYPE_CHECKING:
     from tidings.model.distributions import Distribution
-    from tidings.model.event import Advertisement, Event
     from tidings.model.filters import Filter
     from tidings.model.scenario import Network, Publisher, Scenario, Subscriber
     from tidings.model.subscription import Subscription
     from tidings.model.topology import Broker, Link, Topology
 
 __all__ = [
-    "Advertisement",
     "Broker",
     "Distribution",
-    "Event",
     "Filter",
     "Link",
     "Network",
@@ -34,10 +31,8 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Advertisement": "event",
         "Broker": "topology",
         "Distribution": "distributions",
-        "Event": "event",
         "Filter": "filters",
         "Link": "topology",
         "Network": "scenario",

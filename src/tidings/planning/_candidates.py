@@ -1,10 +1,9 @@
 """What could be changed to help those who fall short: the slots of a search, each with its options.
 
-Only what can matter is looked at: strategies where links have queues (and nothing fails, since queues are first in,
-first out in the simulation of failures), schemes where something fails, moves of publishers that failing subscribers
-hear from or share a way with, stations on the ways to failing subscribers, and, if users may be asked for it, their
-deadlines and the lifetimes that bind them. Stations and moves are ranked by what they gain by themselves, and the first
-few are kept.
+Only what can matter is looked at: strategies where links have queues, schemes where something fails, moves of
+publishers that failing subscribers hear from or share a way with, stations on the ways to failing subscribers, and, if
+users may be asked for it, their deadlines and the lifetimes that bind them. Stations and moves are ranked by what they
+gain by themselves, and the first few are kept.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.faults import SCHEMES
+from tidings.model.policies import DEFAULT_STRATEGY, strategies
 from tidings.model.scenario import Network
 from tidings.planning._changes import (
     AllowLonger,
@@ -25,7 +25,6 @@ from tidings.planning._changes import (
     MovePublisher,
     SpeedUpBroker,
     SpeedUpLink,
-    StrategyName,
     UseScheme,
     UseStrategy,
 )
@@ -37,7 +36,6 @@ __all__ = ["FACTORS", "Candidates", "Options", "candidates", "milder_steps", "ti
 FACTORS: Final = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """The steps in which capacities and deadlines are raised."""
 
-STRATEGIES: Final[tuple[StrategyName, ...]] = ("lookahead", "eb", "rl", "fifo")
 STATIONS_MAX: Final = 24
 PUBLISHERS_MAX: Final = 24
 DEADLINES_MAX: Final = 200
@@ -76,12 +74,13 @@ def candidates(
     choices: list[Options] = []
     levels: list[Options] = []
     policies = network.policies
-    if "scheduling" in allowed and has_queues(network) and not network.has_failures:
-        names = [name for name in STRATEGIES if name != policies.scheduling.name]
+    if "scheduling" in allowed and has_queues(network):
+        others = [name for name in reversed(strategies("planner")) if name != DEFAULT_STRATEGY]
+        names = [name for name in (DEFAULT_STRATEGY, *others) if name != policies.scheduling.name]
         choices.append(tuple(UseStrategy(strategy=name) for name in names))
     if "scheme" in allowed and network.has_failures:
-        others = [scheme for scheme in SCHEMES if scheme != policies.faults.scheme]
-        choices.append(tuple(UseScheme(scheme=scheme) for scheme in others))
+        schemes = [scheme for scheme in SCHEMES if scheme != policies.faults.scheme]
+        choices.append(tuple(UseScheme(scheme=scheme) for scheme in schemes))
     if "move" in allowed:
         choices += _moves(prediction, failing, places)
     if "capacity" in allowed:

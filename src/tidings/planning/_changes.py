@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.scenario import Network, Publisher, Scheduling, Scheme
+from tidings.model.policies import Scheme, StrategyName
+from tidings.model.scenario import Network, Publisher, Scheduling
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
 from tidings.planning._scaling import scaled
@@ -36,7 +37,6 @@ KINDS: tuple[Kind, ...] = ("scheduling", "scheme", "move", "capacity", "lifetime
 """The kinds that a plan may be made of; ordering is for receivers that need it, and brings nobody an event sooner."""
 
 Slot = tuple[str, ...]
-StrategyName = Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead"]
 
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="change"):

@@ -96,18 +96,7 @@ class Estimator:
         """How much R changes from one network to the other, both asked by the same means."""
         if gap(before) is None and gap(after) is None:
             return self.predicted(after) - self.predicted(before), "predicted"
-        if before.has_failures and has_queues(before) and after.policies.scheduling.name != "fifo":
-            # The simulator's queues are first in, first out where things fail. What strategies gain there is what they
-            # gain in the same network without failures, in the share that failures leave.
-            fresh = self.simulated(without_failures(after)) - self.simulated(without_failures(before))
-            return self._left(_first_in_first_out(before)) * fresh, "simulated"
         return self.simulated(after) - self.simulated(before), "simulated"
-
-    def _left(self, network: Network) -> FloatArray:
-        """The share that failures leave of R, both asked by the same means."""
-        asked = self.predicted if gap(network) is None else self.simulated
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nan_to_num(np.clip(asked(network) / asked(without_failures(network)), 0.0, 1.0))
 
     def predicted(self, network: Network) -> FloatArray:
         """R as the model has it: as if links were first in, first out, on one path, whatever the policies say."""

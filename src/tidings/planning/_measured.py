@@ -17,6 +17,7 @@ from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution
 from tidings.model.failures import Failures
 from tidings.model.filters import Filter
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
 from tidings.model.scenario import (
     Choice,
     Constant,
@@ -26,12 +27,10 @@ from tidings.model.scenario import (
     Policies,
     Publisher,
     Scheduling,
-    Scheme,
     Subscriber,
 )
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.planning._changes import StrategyName
 from tidings.planning._scaling import scaled
 from tidings.prediction import (
     Failing,
@@ -54,7 +53,7 @@ _NONE: Final = 0  # the number of the signature that matches nobody
 
 
 def network_of_profiles(
-    directory: Path, *, strategy: StrategyName = "fifo", scheme: Scheme = "bypass+buffer", seed: int = 0
+    directory: Path, *, strategy: StrategyName = DEFAULT_STRATEGY, scheme: Scheme = DEFAULT_SCHEME, seed: int = 0
 ) -> Network:
     """The network that a pipeline run has measured, with the policies that were in force."""
     tables = read_profiles(directory)
@@ -71,8 +70,8 @@ def network_of(
     knowledge: Knowledge,
     failing: Failing | None = None,
     *,
-    strategy: StrategyName = "fifo",
-    scheme: Scheme = "bypass+buffer",
+    strategy: StrategyName,
+    scheme: Scheme = DEFAULT_SCHEME,
     seed: int = 0,
     title: str = "",
 ) -> Network:

@@ -5,8 +5,8 @@ queues), buffering and bypassing (where something fails), moving publishers, and
 brings nobody an event sooner, and costs what receivers hold back: it is shown for what it costs.
 
 `now` is predicted where the prediction covers the network and simulated otherwise. What a remedy changes is added to
-that as a difference, taken by the same means on both sides (`tidings.planning._estimating`). All together is the sum of
-such differences along the remedies, each from the network with those before it.
+that as a difference, taken by the same means on both sides (`tidings.planning._estimating`): where `now` is simulated
+that is the outcome of one run. All together is one such estimate of the network with all remedies made.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
-from tidings.model.scenario import Network, Scheme
-from tidings.planning._changes import Change, MovePublisher, StrategyName, UseOrdering, UseScheme, UseStrategy, apply
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY
+from tidings.model.scenario import Network
+from tidings.planning._changes import Change, MovePublisher, UseOrdering, UseScheme, UseStrategy, apply
 from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap, has_queues
 from tidings.planning._moving import best_moves, shortlist
 from tidings.prediction import Unmodelled
 
 __all__ = ["ChangeOutcome", "WhatIf", "single_changes", "what_if"]
 
-BEST_STRATEGY: Final[StrategyName] = "lookahead"
-BEST_SCHEME: Final[Scheme] = "bypass+buffer"
 BEST_ORDERING: Final = "ours-record"
 
 FloatArray = NDArray[np.float64]
@@ -84,12 +83,12 @@ def single_changes(network: Network, *, estimator: Estimator | None = None) -> l
         listed = ", ".join(f"{move.publisher} to {move.broker}" for move in moves[:3])
         more = f" and {len(moves) - 3} more" if len(moves) > 3 else ""
         found.append(("moving publishers", f"move {listed}{more}", moves))
-    if network.has_failures and policies.faults.scheme != BEST_SCHEME:
+    if network.has_failures and policies.faults.scheme != DEFAULT_SCHEME:
         words = "store events until the next broker has them, and lead them around what is down"
-        found.append(("buffering and bypassing", words, (UseScheme(scheme=BEST_SCHEME),)))
-    if has_queues(network) and policies.scheduling.name != BEST_STRATEGY:
+        found.append(("buffering and bypassing", words, (UseScheme(scheme=DEFAULT_SCHEME),)))
+    if has_queues(network) and policies.scheduling.name != DEFAULT_STRATEGY:
         words = "send first what can still be on time and would be late if it waited"
-        found.append(("deadline scheduling", words, (UseStrategy(strategy=BEST_STRATEGY),)))
+        found.append(("deadline scheduling", words, (UseStrategy(strategy=DEFAULT_STRATEGY),)))
     if policies.ordering is None:
         words = "hold events back until those sent before them are there"
         found.append(("ordering", words, (UseOrdering(policy=BEST_ORDERING),)))
@@ -115,12 +114,9 @@ def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[st
                 name=name, description=description, reliability=_added(now, difference), changes=changes, means=by
             )
         )
-    together, current = np.zeros_like(now), network
-    for name, _, changes in remedies:
-        report(f"all together: {name}")
-        following = apply(current, changes)
-        together = together + np.nan_to_num(asked.difference(current, following)[0])
-        current = following
+    report("all together")
+    changed = apply(network, [change for _, _, changes in remedies for change in changes])
+    together = asked.difference(network, changed)[0]
     return WhatIf(
         subscribers=tuple(subscription.id for subscription in network.subscriptions),
         now=now,

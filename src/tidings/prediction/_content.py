@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidings.errors import InputError
 from tidings.matching import MatchingIndex
-from tidings.model.event import AttributeValue
+from tidings.model.attributes import AttributeValue
 from tidings.model.filters import Filter, OneOf, Within
 from tidings.model.scenario import Choice, Constant, Content
 from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures, exact_shares

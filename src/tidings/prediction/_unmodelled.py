@@ -179,13 +179,12 @@ def _policies(network: Network) -> list[Unmodelled]:
     policies, found = network.policies, []
     links = tuple(f"{link.source} -> {link.target}" for link in network.topology.links if has_queue(link.slowness))
     if policies.scheduling.name != "fifo" and links:
-        remedy = "no simulation has strategies where things fail" if network.has_failures else SIMULATE
         found.append(
             Unmodelled(
                 kind="scheduling",
                 what=f'links that send by "{policies.scheduling.name}"',
                 effect="as if links sent first in, first out",
-                remedy=remedy,
+                remedy=SIMULATE,
                 links=links,
             )
         )

@@ -20,19 +20,16 @@
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.scenario import Scheme
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
 from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT_WINDOW_NS, Metric
 from tidings.protocol.wire import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
-from tidings.scheduling import Strategy
+from tidings.scheduling import Strategy, strategy
 
 __all__ = ["MS", "PART_HEAD_BYTES", "SECOND", "BrokerSettings", "ClientSettings", "Relocation"]
-
-Relocation = Literal["off", "pop", "grape", "on-time"]
 
 MS = 10**6
 SECOND = 10**9
@@ -60,8 +57,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     neighbours: frozenset[str] = frozenset()
     graph: Mapping[str, frozenset[str]] = {}
-    scheme: Scheme = "bypass+buffer"
-    strategy: Strategy = Strategy.lookahead()
+    scheme: Scheme = DEFAULT_SCHEME
+    strategy: Strategy = strategy(DEFAULT_STRATEGY)
     processing_s: float = 0.0
     covering: bool = False
     synchronised_clocks: bool = False
@@ -70,7 +67,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     trace_sample: float = 1.0
 
     copies: int = 1
-    relocation: Relocation = "off"
+    relocation: Relocation = DEFAULT_RELOCATION
     relocation_events: int = DEFAULT_TRACED
     relocation_metric: Metric = "load"
     relocation_weight: float = 100.0

@@ -1,12 +1,11 @@
 """Routing: which neighbours an event must be sent to, and along which paths.
 
 Pure algorithms on dense numbers and arrays: an `Overlay` of brokers and links, one dissemination `Tree` per publisher,
-path figures along it, forwarding sets for matched events, subscription propagation as a state machine, and
-load-balanced trees. docs/reference/routing.md shows them at work.
+path figures along it, forwarding sets for matched events, and load-balanced trees. docs/reference/routing.md shows them
+at work.
 """
 
 from tidings.routing._balance import BalancedRoutes, Demand, balance_routes, link_utilisations
-from tidings.routing._dissemination import BrokerView, Dissemination, plan_dissemination
 from tidings.routing._figures import PathFigures, RootFigures, root_figures, shortest_path_figures, tree_figures
 from tidings.routing._forwarding import (
     Forwarded,
@@ -17,47 +16,22 @@ from tidings.routing._forwarding import (
     forwarding_set,
     forwarding_sets,
 )
-from tidings.routing._network import Journey, Propagation, Sent
 from tidings.routing._overlay import NO_BROKER, NO_LINK, Overlay, Weight, overlay_of_links
-from tidings.routing._propagation import (
-    LOCAL,
-    Advertise,
-    BrokerRouting,
-    ControlMessage,
-    Relation,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
-    relation_of_matrix,
-)
 from tidings.routing._reachability import ReachabilityTable, downstream_links, reachability_table
 from tidings.routing._trees import Tree, require_reached, shortest_path_tree, shortest_path_trees, tree_of_parents
 
 __all__ = [
-    "LOCAL",
     "NO_BROKER",
     "NO_LINK",
-    "Advertise",
     "BalancedRoutes",
-    "BrokerRouting",
-    "BrokerView",
-    "ControlMessage",
     "Demand",
-    "Dissemination",
     "Forwarded",
     "ForwardingTables",
-    "Journey",
     "Overlay",
     "PathFigures",
-    "Propagation",
     "ReachabilityTable",
-    "Relation",
     "RootFigures",
-    "Sent",
-    "Subscribe",
     "Tree",
-    "Unadvertise",
-    "Unsubscribe",
     "Weight",
     "balance_routes",
     "child_slot_towards",
@@ -68,9 +42,7 @@ __all__ = [
     "forwarding_sets",
     "link_utilisations",
     "overlay_of_links",
-    "plan_dissemination",
     "reachability_table",
-    "relation_of_matrix",
     "require_reached",
     "root_figures",
     "shortest_path_figures",

@@ -86,7 +86,7 @@ class OrderedOutput(TraceOutput):
             publisher=np.ascontiguousarray(events["publisher"]),
             sequence=np.ascontiguousarray(events["sequence"]),
             departure_ns=np.ascontiguousarray(events["time"]),
-            key=np.arange(len(plan.access_link), dtype=np.int64),
+            key=np.arange(len(plan.publishers), dtype=np.int64),
             wanted_row=np.concatenate([nothing, *(rows for rows, _ in self._wanted)]),
             wanted_by=np.concatenate([nothing, *(by for _, by in self._wanted)]),
         )
@@ -127,7 +127,7 @@ class OrderedOutput(TraceOutput):
     def _deadlines(self, events: Array, arrived: Array) -> tuple[Array, Array]:
         """Of each arrival: when its event was published, and until when it is on time."""
         order = np.lexsort((events["sequence"], events["publisher"]))
-        starts = np.searchsorted(events["publisher"][order], np.arange(len(self._plan.access_link)))
+        starts = np.searchsorted(events["publisher"][order], np.arange(len(self._plan.publishers)))
         event = events[order[starts[arrived["publisher"]] + arrived["sequence"]]]
         allowed_ns = np.minimum(event["lifetime"], self._plan.subscriptions["allowed"][arrived["subscription"]])
         # Who has no deadline is allowed more than a sum can hold.

@@ -1,7 +1,7 @@
 """From a network to the arrays of a run: links, brokers, subscriptions, laws, and the routes through them.
 
 Dense numbers follow the order of the network; names play no part, so renaming changes nothing. Seconds become whole
-nanoseconds here, once.
+nanoseconds here, once. Where something fails, `_components` adds what is up and down, and `_rows` the tables.
 """
 
 from dataclasses import dataclass
@@ -11,107 +11,260 @@ import numpy as np
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
 from tidings.model.scenario import Network
-from tidings.scheduling import strategy
+from tidings.scheduling import Strategy, strategy
+from tidings.scheduling._strategies import FIFO
+from tidings.simulation import _layout as at
+from tidings.simulation._components import Components, plan_components
 from tidings.simulation._laws import encode_all
 from tidings.simulation._layout import (
+    BRANCH,
     BROKER,
-    EB,
-    EBPC,
-    FIFO,
+    HEAP,
     LINK,
     NANOSECONDS,
     NEVER_NS,
     NOBODY,
-    RL,
+    PLACE,
+    PUBLISHER,
+    ROW,
     SUBSCRIPTION,
     Array,
 )
 from tidings.simulation._options import Options
 from tidings.simulation._routes import Routes, plan_routes
+from tidings.simulation._rows import Lists, plan_rows
 
 __all__ = ["Plan", "plan"]
 
-_CODES = {"fifo": FIFO, "rl": RL, "eb": EB}  # all others are EBPC with a weight, a postponement and a boldness
 _LINK_LAWS, _BROKER_LAWS = 3, 2  # slowness, propagation, loss; service, processing
 _DRAIN_MIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """A run before it begins. The arrays of records hold its beginning; whoever runs it takes copies."""
+    """A run before it begins. The arrays of records hold its beginning; whoever runs it takes copies (`make_world`).
+
+    `heap` holds what happens first, as a heap. `components` are those of a network in which something fails.
+    """
 
     network: Network
+    settings: Array
     links: Array
     brokers: Array
     subscriptions: Array
+    publishers: Array
     laws: Array
     law_rows: Array
     routes: Routes
-    access_link: Array
-    is_dropping: bool
+    places: Array
+    branches: Array
+    parent: Array
+    lists: Array
+    rows: Array
+    heap: Array
+    components: Components
     warmup_ns: int
     end_ns: int
     drained_ns: int
 
+    @property
+    def is_dropping(self) -> bool:
+        return bool(self.settings[at.IS_DROPPING])
+
 
 def plan(network: Network, options: Options) -> Plan:
     """Everything that a run needs to know; a ConfigurationError says what cannot be."""
+    _check(network)
     topology = network.topology
-    link_count, broker_count, publisher_count = len(topology.links), len(topology.brokers), len(network.publishers)
-    access = _access(network, options)
     homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int64)
+    access = _access(network, options)
     routes = plan_routes(network, options, access, homes)
-    laws, rows = _laws(network, access)
-    links = np.zeros(link_count + publisher_count, LINK)
-    wanted = network.policies.scheduling
-    chosen = strategy(wanted.name, r=wanted.r)
-    for name in ("head", "tail", "sending"):
-        links[name] = NOBODY
-    links["source"][:link_count] = [topology.index[link.source] for link in topology.links]
-    links["target"][:link_count] = [topology.index[link.target] for link in topology.links]
-    links["source"][link_count:] = NOBODY
-    links["target"][link_count:] = [topology.index[publisher.broker] for publisher in network.publishers]
-    links["strategy"] = _CODES.get(chosen.name, EBPC)
-    links["weight"] = chosen.r
-    links["quantile"] = chosen.quantile
-    if options.access_scheduling == "fifo":
-        links["strategy"][link_count:] = FIFO
-    slowness = [link.slowness for link in topology.links] + list(access)
-    links["is_free"] = [law is None or law.mean() == 0.0 for law in slowness]
-    size_kb = _mean_size_kb(network)
-    links["postponed_s"] = [0.0 if law is None else chosen.postponed_s(size_kb * law.mean()) for law in slowness]
-    total = len(links)
-    links["slowness"], links["propagation"] = np.arange(total), total + np.arange(total)
-    links["loss"] = 2 * total + np.arange(total)
-    links["loss_chance"][:link_count] = [link.loss for link in topology.links]
-    brokers = np.zeros(broker_count, BROKER)
-    for name in ("head", "tail", "serving"):
-        brokers[name] = NOBODY
-    brokers["has_service"] = [broker.service is not None for broker in topology.brokers]
-    brokers["has_processing"] = [broker.processing is not None for broker in topology.brokers]
-    is_per_subscription = [broker.service_per == "subscription" for broker in topology.brokers]
-    brokers["table"] = np.where(is_per_subscription, routes.table, 1.0)
-    brokers["service"] = _LINK_LAWS * total + np.arange(broker_count)
-    brokers["processing"] = _LINK_LAWS * total + broker_count + np.arange(broker_count)
-    subscriptions = np.zeros(len(network.subscriptions), SUBSCRIPTION)
-    subscriptions["home"] = homes
-    subscriptions["price"] = [subscription.price for subscription in network.subscriptions]
-    subscriptions["allowed"] = [_deadline_ns(subscription.max_delay_s) for subscription in network.subscriptions]
+    laws, law_rows = _laws(network, access)
+    links = _links(network, options, access)
+    components = plan_components(network, links, laws, law_rows)
+    brokers = _brokers(network, routes, first_law=_LINK_LAWS * len(links))
+    places, branches, parent = _trees(routes, len(brokers))
+    lists = Lists()
+    _list_links(links[: len(topology.links)], components.records, brokers, routes, lists)
+    rows = np.zeros(0, ROW)
+    if network.has_failures:
+        _require_ways_back(network, routes, links)
+        rows = plan_rows(homes, links[: len(topology.links)], places, parent, brokers, lists)
+        faults = network.policies.faults
+        until = _capped_ns(faults.timeout_s) if faults.is_refreshing else NEVER_NS
+        rows["until"] = np.where(components.records["up"][rows["broker"]] != 0, until, 0)
     end_ns = _ns(network.duration_s)
     return Plan(
         network=network,
+        settings=_settings(network, links, brokers, rows),
         links=links,
         brokers=brokers,
-        subscriptions=subscriptions,
-        laws=laws,
-        law_rows=rows,
+        subscriptions=_subscriptions(network, homes),
+        publishers=_publishers(network, routes),
+        laws=components.laws,
+        law_rows=components.law_rows,
         routes=routes,
-        access_link=np.arange(link_count, total, dtype=np.int64),
-        is_dropping=network.policies.expired == "drop",
+        places=places,
+        branches=branches,
+        parent=parent,
+        lists=lists.array(),
+        rows=rows,
+        heap=_heap([*components.starts, *components.first_refreshes(brokers)]),
+        components=components,
         warmup_ns=_ns(network.warmup_s),
         end_ns=end_ns,
         drained_ns=end_ns + _ns(_drain_s(network, options)),
     )
+
+
+def _check(network: Network) -> None:
+    routing = network.policies.routing
+    if network.has_failures and routing not in ("single-path", "balanced"):
+        raise ConfigurationError(
+            f"brokers or links fail, but routing is {routing!r}: the schemes of paper D need one path for each "
+            'publisher and subscriber; write routing = "single-path" or "balanced" in [policies]'
+        )
+
+
+def _links(network: Network, options: Options, access: list[DelayDistribution | None]) -> Array:
+    """The overlay's links and then the publishers' access links, which never fail."""
+    topology, count = network.topology, len(network.topology.links)
+    links = np.zeros(count + len(access), LINK)
+    for name in ("head", "tail", "sending", "blocked_head", "blocked_tail", "reverse"):
+        links[name] = NOBODY
+    ends = [(topology.index[link.source], topology.index[link.target]) for link in topology.links]
+    links["source"] = [source for source, _ in ends] + [NOBODY] * len(access)
+    links["target"] = [target for _, target in ends] + [topology.index[each.broker] for each in network.publishers]
+    numbers = {pair: number for number, pair in enumerate(ends)}
+    links["reverse"][:count] = [numbers.get((target, source), NOBODY) for source, target in ends]
+    links["control_ns"][:count] = [_capped_ns(link.propagation.mean()) for link in topology.links]
+    slowness = [link.slowness for link in topology.links] + list(access)
+    links["is_free"] = [law is None or law.mean() == 0.0 for law in slowness]
+    _schedule(links, network, slowness)
+    if options.access_scheduling == "fifo":
+        links["strategy"][count:] = FIFO
+    total = len(links)
+    links["slowness"], links["propagation"] = np.arange(total), total + np.arange(total)
+    links["loss"] = 2 * total + np.arange(total)
+    links["loss_chance"][:count] = [link.loss for link in topology.links]
+    return links
+
+
+def _schedule(links: Array, network: Network, slowness: list[DelayDistribution | None]) -> None:
+    """What every link sends next; one without a queue has nothing to choose."""
+    wanted = network.policies.scheduling
+    chosen: Strategy = strategy(wanted.name, r=wanted.r)
+    size_kb = _mean_size_kb(network)
+    links["strategy"] = np.where(links["is_free"] != 0, FIFO, chosen.code)
+    links["weight"] = chosen.r
+    links["quantile"] = chosen.quantile
+    links["postponed_s"] = [0.0 if law is None else chosen.postponed_s(size_kb * law.mean()) for law in slowness]
+
+
+def _brokers(network: Network, routes: Routes, *, first_law: int) -> Array:
+    written, count = network.topology.brokers, len(network.topology.brokers)
+    brokers = np.zeros(count, BROKER)
+    for name in ("head", "tail", "serving", "held_head", "held_tail", "root"):
+        brokers[name] = NOBODY
+    brokers["has_service"] = [broker.service is not None for broker in written]
+    brokers["has_processing"] = [broker.processing is not None for broker in written]
+    brokers["table"] = np.where([broker.service_per == "subscription" for broker in written], routes.table, 1.0)
+    brokers["service"] = first_law + np.arange(count)
+    brokers["processing"] = first_law + count + np.arange(count)
+    brokers["is_dirty"] = 1
+    return brokers
+
+
+def _subscriptions(network: Network, homes: Array) -> Array:
+    subscriptions = np.zeros(len(network.subscriptions), SUBSCRIPTION)
+    subscriptions["home"] = homes
+    subscriptions["price"] = [subscription.price for subscription in network.subscriptions]
+    subscriptions["allowed"] = [_deadline_ns(subscription.max_delay_s) for subscription in network.subscriptions]
+    return subscriptions
+
+
+def _publishers(network: Network, routes: Routes) -> Array:
+    publishers = np.zeros(len(network.publishers), PUBLISHER)
+    publishers["tree"] = routes.tree_of
+    publishers["link"] = len(network.topology.links) + np.arange(len(publishers))
+    return publishers
+
+
+def _trees(routes: Routes, brokers: int) -> tuple[Array, Array, Array]:
+    """The trees: what the loop asks of a broker in a tree, the branches, and each broker's parent (-1: none)."""
+    trees = len(routes.position)
+    places, branches = np.zeros((trees, brokers), PLACE), np.zeros(routes.child.shape, BRANCH)
+    parent = np.full((trees, brokers), NOBODY, np.int64)
+    if trees == 0:
+        return places, branches, parent
+    places["position"], places["end"] = routes.position, routes.subtree_end
+    places["first_child"] = routes.first_child[:, :brokers]
+    branches["broker"], branches["link"] = routes.child, routes.child_link
+    for tree in range(trees):
+        counts = np.diff(routes.first_child[tree])
+        parent[tree, routes.child[tree, : counts.sum()]] = np.repeat(np.arange(brokers), counts)
+        for broker in np.argsort(routes.position[tree], kind="stable").tolist():  # parents before children
+            if parent[tree, broker] >= 0:
+                places["depth"][tree, broker] = places["depth"][tree, parent[tree, broker]] + 1
+    return places, branches, parent
+
+
+def _list_links(links: Array, components: Array, brokers: Array, routes: Routes, lists: Lists) -> None:
+    """For each component the links that a change of it concerns, and for each broker those that it sends over."""
+    touched: list[list[int]] = [[] for _ in components]
+    leaving: list[list[int]] = [[] for _ in brokers]
+    ends = (links[name].tolist() for name in ("source", "target", "component"))
+    for link, (source, target, component) in enumerate(zip(*ends, strict=True)):
+        for each in {source, target, component} if len(components) else ():
+            touched[each].append(link)
+        leaving[source].append(link)
+    for number, numbers in enumerate(touched):
+        components["first_link"][number], components["last_link"][number] = lists.add(numbers)
+    for number, numbers in enumerate(leaving):
+        if routes.is_multi:
+            numbers = routes.out_links[routes.out_offsets[number] : routes.out_offsets[number + 1]].tolist()
+        brokers["first_out"][number], brokers["last_out"][number] = lists.add(numbers)
+
+
+def _require_ways_back(network: Network, routes: Routes, links: Array) -> None:
+    for link in np.unique(routes.child_link[routes.child_link >= 0]).tolist():
+        if links["reverse"][link] < 0:
+            ends = network.topology.links[link]
+            raise ConfigurationError(
+                f"there is no link back from {ends.target!r} to {ends.source!r}: subscriptions and acknowledgements "
+                'travel against events; write direction = "both" in [topology]'
+            )
+
+
+def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Array:
+    faults, is_failing, count = network.policies.faults, network.has_failures, len(network.topology.links)
+    is_multi = network.policies.routing in ("multi-path", "literal-table")
+    fan_out = int((brokers["last_out"] - brokers["first_out"]).max(initial=0)) + 1
+    is_valued = bool((links["strategy"] != FIFO).any())
+    values = {
+        at.BROKERS: len(brokers),
+        at.LINKS: count,
+        at.WARMUP: _ns(network.warmup_s),
+        at.END: _ns(network.duration_s),
+        at.IS_DROPPING: network.policies.expired == "drop",
+        at.IS_MULTI: is_multi,
+        at.IS_FAILING: is_failing,
+        at.HAS_OWN_ENTRIES: is_failing and is_valued,
+        # A step makes a copy for each link that leaves a broker, or for each broker that a detour leads to. Where
+        # things fail it may note something of every link (noticed at both ends, told to all) and every row.
+        at.COPIES_STEP: len(brokers) + 3 if is_failing else fan_out + 1,
+        at.HEAP_STEP: 16 + 4 * count + (count + 1) * fan_out + len(rows) if is_failing else fan_out + 2,
+        at.ENTRIES_STEP: 2 * (fan_out + 1) if is_multi else 8 if is_failing else 2,
+        at.RETRY_NS: _capped_ns(faults.retry_s),
+        at.REFRESH_NS: _capped_ns(faults.refresh_s),
+        at.TIMEOUT_NS: _capped_ns(faults.timeout_s),
+        at.DETECTION_NS: round(faults.detection_s * NANOSECONDS),
+        at.IS_BUFFERING: faults.is_buffering,
+        at.IS_BYPASSING: faults.is_bypassing,
+        at.IS_EARLY: faults.ack == "early",
+        at.IS_VOLATILE: faults.queues == "volatile",
+    }
+    return np.array([values[place] for place in range(at.SETTINGS)], np.int64)
 
 
 def _access(network: Network, options: Options) -> list[DelayDistribution | None]:
@@ -156,11 +309,23 @@ def _drain_s(network: Network, options: Options) -> float:
     return max(network.duration_s, longest_s, _DRAIN_MIN_S, *lifetimes)
 
 
+def _heap(happenings: list[tuple[int, int]]) -> Array:
+    """What happens first, sorted: a sorted array is a heap."""
+    heap = np.zeros(len(happenings), HEAP)
+    for order, (time, what) in enumerate(sorted(happenings)):
+        heap[order] = (time, order, what)
+    return heap
+
+
 def _ns(seconds: float) -> int:
     whole = round(seconds * NANOSECONDS)
     if whole >= NEVER_NS // 4:
         raise ConfigurationError(f"{seconds:g} s is longer than a run can be; write at most 30 years")
     return whole
+
+
+def _capped_ns(seconds: float) -> int:
+    return int(min(round(seconds * NANOSECONDS), NEVER_NS // 4))
 
 
 def _deadline_ns(seconds: float | None) -> int:

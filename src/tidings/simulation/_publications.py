@@ -65,7 +65,7 @@ def chunks(plan: Plan, *, events: int, sample: float, is_traced: bool) -> Iterat
     network = plan.network
     matcher = _Matcher(plan)
     kinds = attribute_kinds(network) if is_traced else None
-    sources = [_Source(plan, number, sample if is_traced else 0.0) for number in range(len(plan.access_link))]
+    sources = [_Source(plan, number, sample if is_traced else 0.0) for number in range(len(plan.publishers))]
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
     window_ns = max(1, int(min(NANOSECONDS * events / rate_per_s, plan.end_ns))) if sources else plan.end_ns
     horizon_ns = 0
@@ -197,7 +197,7 @@ class _Matcher:
         self._index = MatchingIndex((number, s.filter) for number, s in enumerate(plan.network.subscriptions))
         # Per publisher and subscription the place of its home in the publisher's tree; all alike with several paths.
         homes, routes = plan.subscriptions["home"], plan.routes
-        self._ranks = np.zeros((len(plan.access_link), len(homes)), np.int64)
+        self._ranks = np.zeros((len(plan.publishers), len(homes)), np.int64)
         if not routes.is_multi:
             self._ranks = routes.position[routes.tree_of][:, homes]
         self._broker_count = len(plan.brokers)

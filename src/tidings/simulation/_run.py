@@ -12,16 +12,18 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network
-from tidings.simulation._engine import advance
+from tidings.simulation._engine import advance, finish
 from tidings.simulation._layout import (
     ALIVE,
     COPIES_USED,
     DELIVERIES_OUT,
     DELIVERY,
-    HEAP_SIZE,
+    DUPLICATES,
+    HELD,
     HOP,
     HOPS_OUT,
     INPUT_USED,
+    MESSAGES,
     NANOSECONDS,
     NEXT_PUBLICATION,
     NOW,
@@ -31,20 +33,22 @@ from tidings.simulation._layout import (
     PUBLICATION,
     PUBLISHED,
     STEPS,
+    STORED_PEAK,
     TRAFFIC,
+    TRANSITION_OUT,
+    TRANSITIONS_OUT,
     WIDEST,
     Array,
 )
+from tidings.simulation._making import give_room, make_deciding, make_world
 from tidings.simulation._options import Options
 from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
-from tidings.simulation._pools import grown, make_pools, settle_unfinished
 from tidings.simulation._publications import Chunk, chunks
-from tidings.simulation._result import Result, make_result
+from tidings.simulation._result import FaultFigures, Result, make_result
 from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
-from tidings.simulation.failing import FailingRun, plan_failing
 
-__all__ = ["simulate"]
+__all__ = ["Run", "simulate"]
 
 OUTPUT_ROWS = 65_536
 
@@ -65,13 +69,11 @@ def simulate(
     """
     began_s = time.perf_counter()
     chosen = Options() if options is None else options
-    failing = plan_failing(network, chosen) if network.has_failures else None
-    planned = plan(network, chosen) if failing is None else failing.base
+    planned = plan(network, chosen)
     writer = None if out is None else TraceWriter(out, planned, sample=chosen.sample)
     policy = ordering_policy(planned, chosen)
     ordered = None if policy is None else OrderedOutput(planned, policy, writer)
-    output = writer if ordered is None else ordered
-    run = _Run(planned, chosen, output, progress) if failing is None else FailingRun(failing, chosen, output, progress)
+    run = Run(planned, chosen, writer if ordered is None else ordered, progress)
     try:
         run.go()
         if ordered is not None:
@@ -83,134 +85,131 @@ def simulate(
     return result if ordered is None else ordered.counted(result)
 
 
-class _Run:
+class Run:
+    """One run; `go` it, then ask for the `result`."""
+
     def __init__(self, planned: Plan, options: Options, writer: TraceOutput | None, progress: Progress | None) -> None:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
-        self._pools = make_pools()
-        self._links, self._brokers = planned.links.copy(), planned.brokers.copy()
-        self._subscriptions, self._laws = planned.subscriptions.copy(), planned.laws.copy()
-        rows = 0 if writer is None else OUTPUT_ROWS
-        self._hops, self._deliveries = np.zeros(rows, HOP), np.zeros(rows, DELIVERY)
-        sources = planned.links["source"]
-        self._fan_out = int(np.bincount(sources[sources >= 0], minlength=1).max()) + 1
+        self._world = make_world(planned, output_rows=0 if writer is None else OUTPUT_ROWS)
+        self._deciding = make_deciding(len(self._world.copies))
 
     def go(self) -> None:
-        """Publish, drain, and count what is left."""
-        traced = self._writer is not None
+        """Publish, drain until nothing is on its way, and count what is left."""
+        planned, options = self._plan, self._options
+        if self._writer is not None:
+            self._writer.write_transitions(self._down_at_first())
         for chunk in chunks(
-            self._plan, events=self._options.chunk_events, sample=self._options.sample, is_traced=traced
+            planned, events=options.chunk_events, sample=options.sample, is_traced=self._writer is not None
         ):
             if self._writer is not None:
                 self._writer.write_publications(chunk)
-            self._advance(chunk)
+            self._advance(chunk, is_draining=False)
         nothing = np.zeros(0, PUBLICATION)
-        self._advance(
-            Chunk(horizon_ns=self._plan.drained_ns, events=nothing, matches=np.zeros(0, np.int64), attributes=None)
-        )
-        pools = self._pools
+        drained = Chunk(horizon_ns=planned.drained_ns, events=nothing, matches=np.zeros(0, np.int64), attributes=None)
+        self._advance(drained, is_draining=True)
         if self._writer is not None:
             self._writer.write_hops(self._unfinished())
-        settle_unfinished(
-            pools.copies,
-            pools.events,
-            pools.subscription,
-            pools.origin,
-            pools.state,
-            self._subscriptions,
-            pools.control,
-        )
+        finish(self._world)
 
     def result(self, wall_s: float) -> Result:
-        control = self._pools.control
+        world, control = self._world, self._world.control
         return make_result(
             self._plan,
-            subscriptions=self._subscriptions,
-            links=self._links,
-            brokers=self._brokers,
+            subscriptions=world.subscriptions,
+            links=world.links,
+            brokers=world.brokers,
             published=int(control[PUBLISHED]),
             traffic=int(control[TRAFFIC]),
             steps=int(control[STEPS]),
             wall_s=wall_s,
+            faults=self._faults() if self._plan.network.has_failures else None,
         )
 
-    def _advance(self, chunk: Chunk) -> None:
+    def _faults(self) -> FaultFigures:
+        control = self._world.control
+        return FaultFigures(
+            scheme=self._plan.network.policies.faults.scheme,
+            messages={name: int(control[place]) for name, place in MESSAGES.items()},
+            duplicates=int(control[DUPLICATES]),
+            storage_peak=int(control[STORED_PEAK]),
+        )
+
+    def _down_at_first(self) -> Array:
+        """What is down when the run begins, as changes at time 0: a reader takes all others to be up."""
+        down = np.flatnonzero(self._plan.components.records["up"] == 0)
+        rows = np.zeros(len(down), TRANSITION_OUT)
+        rows["component"] = down
+        return rows
+
+    def _advance(self, chunk: Chunk, *, is_draining: bool) -> None:
         """Run the loop to the chunk's horizon, giving it room and taking its output whenever it comes back."""
-        planned, options, control = self._plan, self._options, self._pools.control
+        options, control, end_ns = self._options, self._world.control, self._plan.end_ns
         control[NEXT_PUBLICATION] = 0
         control[WIDEST] = max(control[WIDEST], int(chunk.events["count"].max(initial=0)))
         while True:
             reason = advance(
-                self._pools,
-                planned.routes,
-                self._links,
-                self._brokers,
-                self._subscriptions,
-                self._laws,
-                planned.law_rows,
-                planned.access_link,
+                self._world,
+                self._deciding,
                 chunk.events,
                 chunk.matches,
-                self._hops,
-                self._deliveries,
                 chunk.horizon_ns,
                 options.steps_per_call,
-                self._fan_out,
                 options.copies_max,
-                planned.warmup_ns,
-                planned.end_ns,
-                planned.is_dropping,
+                is_draining,
+                True if self._plan.network.has_failures else None,
             )
             self._drain(is_full=reason == OUTPUT_FULL)
             if reason == POOL_FULL:
-                self._grow()
+                self._world, self._deciding = give_room(self._world, self._deciding)
             elif reason == OVERLOADED:
                 raise ConfigurationError(self._overload())
             if self._progress is not None:
-                self._progress(min(1.0, float(control[NOW]) / planned.end_ns))
+                self._progress(min(1.0, float(control[NOW]) / end_ns))
             if reason == INPUT_USED:
                 return
-
-    def _grow(self) -> None:
-        control = self._pools.control
-        entries = 2 * int(control[WIDEST]) * (self._fan_out + 1)
-        heap = int(control[HEAP_SIZE]) + self._fan_out + 2
-        self._pools = grown(self._pools, copies=self._fan_out + 2, heap=heap, entries=entries + 1)
 
     def _drain(self, *, is_full: bool) -> None:
         if self._writer is None:
             return
-        control = self._pools.control
-        hops, deliveries = int(control[HOPS_OUT]), int(control[DELIVERIES_OUT])
-        self._writer.write_hops(self._hops[:hops])
-        self._writer.write_deliveries(self._deliveries[:deliveries])
-        control[HOPS_OUT] = control[DELIVERIES_OUT] = 0
-        if is_full and hops < len(self._hops) // 2 and deliveries < len(self._deliveries) // 2:
-            # One step needs more rows than there are: a long queue of expired events, or very many subscribers.
-            self._hops, self._deliveries = (
-                np.zeros(2 * len(self._hops), HOP),
-                np.zeros(2 * len(self._deliveries), DELIVERY),
+        world, control = self._world, self._world.control
+        used = {"hops": HOPS_OUT, "deliveries": DELIVERIES_OUT, "transitions": TRANSITIONS_OUT}
+        rows = {name: int(control[place]) for name, place in used.items()}
+        self._writer.write_hops(world.hops[: rows["hops"]])
+        self._writer.write_deliveries(world.deliveries[: rows["deliveries"]])
+        self._writer.write_transitions(world.transitions[: rows["transitions"]])
+        for place in used.values():
+            control[place] = 0
+        if is_full and all(count < len(world.hops) // 2 for count in rows.values()):
+            # One step may need more rows than there are: a long queue of expired events, or a crash that cuts it off.
+            rows_max = 2 * len(world.hops)
+            self._world = world._replace(
+                hops=np.zeros(rows_max, HOP),
+                deliveries=np.zeros(rows_max, DELIVERY),
+                transitions=np.zeros(rows_max, TRANSITION_OUT),
             )
 
     def _unfinished(self) -> Array:
         """Rows of the trace for the sampled copies that are still on their way at the end."""
-        pools = self._pools
-        copies = pools.copies[: pools.control[COPIES_USED]]
-        return unfinished_hops(copies[copies["event"] >= 0], pools.events, self._plan.drained_ns)
+        world = self._world
+        copies = world.copies[: world.control[COPIES_USED]]
+        copies = copies[(copies["event"] >= 0) & (copies["place"] != HELD)]
+        return unfinished_hops(copies, world.events, self._plan.drained_ns)
 
     def _overload(self) -> str:
-        control, topology = self._pools.control, self._plan.network.topology
-        longest = int(np.argmax(self._links["length"]))
-        waiting = int(self._links["length"][longest])
+        world, network = self._world, self._plan.network
+        topology, alive = network.topology, int(world.control[ALIVE])
+        longest = int(np.argmax(world.links["length"]))
+        waiting = int(world.links["length"][longest])
         if longest >= len(topology.links):
-            where = f"publisher {self._plan.network.publishers[longest - len(topology.links)].name!r}"
+            where = f"publisher {network.publishers[longest - len(topology.links)].name!r}"
         else:
             where = f"link {topology.links[longest].source!r} -> {topology.links[longest].target!r}"
-        if waiting * 2 > control[ALIVE]:
+        if waiting * 2 > alive:
             place = f"the longest queue is at {where}, {waiting:,} events"
         else:
-            place = f"the busiest broker is {topology.brokers[int(np.argmax(self._brokers['busy_ns']))].name!r}"
+            place = f"the busiest broker is {topology.brokers[int(np.argmax(world.brokers['busy_ns']))].name!r}"
         return (
-            f"overload: after {control[NOW] / NANOSECONDS:.6g} s there are more than {self._options.copies_max:,} "
-            f'copies in flight, and {place}; lower the rates, give deadlines with expired = "drop", shorten the '
-            "run, or raise copies_max"
+            f"overload: after {world.control[NOW] / NANOSECONDS:.6g} s there are more than "
+            f"{self._options.copies_max:,} copies in flight or stored, and {place}; lower the rates, give deadlines "
+            'with expired = "drop", shorten the run, or raise copies_max'
         )

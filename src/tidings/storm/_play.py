@@ -1,6 +1,6 @@
 """A scenario on the real protocol: the same events, the same failures as in the simulator, turn by turn.
 
-The simulator (`tidings.simulation.failing`) draws what is published and what fails; the same publications meet the same
+The simulator (`tidings.simulation`) draws what is published and what fails; the same publications meet the same
 outages here, carried by the real brokers and clients in virtual time. So the two differ by what the protocol does, and
 by no noise of their own. What is counted is what the simulator counts: of the events published after the warm-up that a
 subscription matches, the share that arrives within the tighter of the two deadlines.
@@ -27,7 +27,8 @@ from tidings.model.topology import Link as SceneLink
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
 from tidings.scheduling import Strategy
 from tidings.simulation import Options, Result
-from tidings.simulation.failing import FailingRun, plan_failing
+from tidings.simulation._plan import plan as plan_run
+from tidings.simulation._run import Run
 from tidings.storm._dice import Dice
 from tidings.storm._garbage import seldom_collected
 from tidings.storm._network import Network, Process
@@ -102,7 +103,7 @@ def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> 
     """Run a scenario's network, under its own seed and scheme, on the protocol and in the simulator."""
     options = Options()
     script = Script(network)
-    run = FailingRun(plan_failing(network, options), options, script, None)
+    run = Run(plan_run(network, options), options, script, None)
     run.go()
     simulated = run.result(0.0)
     with seldom_collected():

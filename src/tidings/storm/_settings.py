@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.scenario import Scheme
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
 from tidings.storm._kinds import FaultKind
 
 __all__ = ["LONGEST_LIFE_S", "StormSettings"]
@@ -26,8 +26,8 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     brokers: int = 7
     clients: int = 30
     duration_s: float = 60.0
-    scheme: Scheme = "bypass+buffer"
-    strategy: Literal["fifo", "rl", "eb", "pc", "lookahead", "plan", "triage"] = "lookahead"
+    scheme: Scheme = DEFAULT_SCHEME
+    strategy: StrategyName = DEFAULT_STRATEGY
     rate_per_s: float = 4.0
     """How many publications there are on average over storms: each has a rate of its own."""
     reconnect_s: float = 11.0
@@ -48,6 +48,9 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     """On how many disks an event is before it is accepted; mixed: 2 in a share of the storms."""
 
     def __post_init__(self) -> None:
+        chosen = policy("strategy", self.strategy)
+        if not chosen.has("storm"):
+            raise ConfigurationError(f"strategy {self.strategy!r} is not for storms: {chosen.missing['storm']}")
         if self.brokers < 1 or self.clients < 2:
             raise ConfigurationError(
                 f"a storm needs a broker and two clients at least, not {self.brokers} and {self.clients}"

@@ -42,7 +42,7 @@ parameters = {{ most = {{ law = "uniform", low = 2, high = 10 }} }}
 {max_delay}
 
 [policies]
-scheduling = "fifo"
+scheduling = {scheduling}
 expired = "{expired}"
 faults = {faults}
 """
@@ -64,6 +64,7 @@ DEFAULTS: dict[str, object] = {
     "subscribers": 6,
     "max_delay": "",
     "expired": "drop",
+    "scheduling": '"fifo"',
     "faults": '"bypass+buffer"',
 }
 

@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidings.errors import ConfigurationError
-from tidings.model import Network
+from tidings.model import Network, Scenario
+from tidings.model.distributions import Exponential
 from tidings.model.trace import TABLES
 from tidings.simulation import Options, simulate
 
 SCHEMES = ("static", "periodic", "buffer", "bypass", "bypass+buffer")
+EUROPE = Path(__file__).parents[3] / "examples" / "europe.toml"
 QUICK = 'refresh = "10 s", timeout = "300 s"'
 
 
@@ -157,13 +159,30 @@ def test_combinations_that_cannot_be(mesh: Callable[..., Network]) -> None:
     several = msgspec.structs.replace(network, policies=msgspec.structs.replace(policies, routing="multi-path"))
     with pytest.raises(ConfigurationError, match=r"routing is 'multi-path'.*single-path"):
         simulate(several)
-    busy = mesh(slowness='"10 ms/kB"')
-    eb = msgspec.structs.replace(policies.scheduling, name="eb")
-    scheduled = msgspec.structs.replace(busy, policies=msgspec.structs.replace(policies, scheduling=eb))
-    with pytest.raises(ConfigurationError, match="first in, first out"):
-        simulate(scheduled)
     with pytest.raises(ConfigurationError, match="no link back"):
         simulate(mesh(topology='{ kind = "layered-mesh", layers = [1, 2], fan_in = [1] }'))
+
+
+def test_strategies_and_failures_meet() -> None:
+    """The European example, whose links are narrow and fail: deadline scheduling brings more on time under failures."""
+    network = msgspec.structs.replace(Scenario.load(EUROPE).expand(), duration_s=600.0)
+    earned = {}
+    for name in ("fifo", "lookahead"):
+        scheduling = msgspec.structs.replace(network.policies.scheduling, name=name)
+        policies = msgspec.structs.replace(network.policies, scheduling=scheduling)
+        result = simulate(msgspec.structs.replace(network, policies=policies))
+        assert result.faults is not None
+        assert result.matched == result.on_time + result.late + result.lost + result.in_flight
+        earned[name] = result.earnings
+    assert earned["lookahead"] > 1.02 * earned["fifo"]
+
+
+def test_access_links_that_cost_a_transmission(mesh: Callable[..., Network]) -> None:
+    network = mesh(faults=faults("buffer"), lifetime='lifetime = "5 s"', rate=0.3)
+    slow = [Exponential(scale=0.2)] * len(network.publishers)
+    free, costly = simulate(network), simulate(network, Options(access_slowness=slow))
+    assert costly.matched == free.matched
+    assert costly.on_time < free.on_time
 
 
 def test_too_much_stored_is_an_error(mesh: Callable[..., Network]) -> None:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.simulation.failing_twin import simulate_failing_plainly
 
 from tidings.model import Network
 from tidings.simulation import Options, Result, simulate
-from tidings.simulation.failing._twin import simulate_failing_plainly
 
 SCHEMES = ("static", "periodic", "buffer", "bypass", "bypass+buffer")
 BROKERS = (
@@ -18,6 +18,7 @@ BROKERS = (
     'service = "800 ms"',
     'service = { law = "exponential", mean = "1 s" }\nprocessing = { law = "exponential", mean = "300 ms" }',
 )
+SCHEDULING = ('"fifo"', '"rl"', '"eb"', '"pc"', '{ name = "ebpc", r = 0.6 }', '"lookahead"', '"plan"', '"triage"')
 FAILURES = (
     '{ availability = 0.8, period = "100 s" }',
     '{ availability = { law = "uniform", low = 0.5, high = 0.95 }, period = "20 s" }',
@@ -57,6 +58,7 @@ def topologies(brokers: int) -> str:
             "lifetime": st.sampled_from(["", 'lifetime = "30 s"', 'lifetime = "5 s"']),
             "max_delay": st.sampled_from(["", 'max_delay = { law = "uniform", low = "2 s", high = "60 s" }']),
             "expired": st.sampled_from(["drop", "forward"]),
+            "scheduling": st.sampled_from(SCHEDULING),
         }
     ),
     scheme=st.sampled_from(SCHEMES),
@@ -86,6 +88,30 @@ def test_engine_and_twin_agree(
     assert same(result, plain)
     assert result.matched == result.on_time + result.late + result.lost + result.in_flight
     assert 0 <= result.dropped <= result.lost
+
+
+@pytest.mark.parametrize("scheduling", SCHEDULING)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_agree_where_links_are_busy(mesh: Callable[..., Network], scheme: str, scheduling: str) -> None:
+    """Queues, deadlines and failures at once: every strategy under every scheme."""
+    network = mesh(
+        faults=f'{{ scheme = "{scheme}", refresh = "15 s", timeout = "200 s", detection = "1 s" }}',
+        scheduling=scheduling,
+        topology='{ kind = "random-graph", brokers = 6, mean_degree = 3 }',
+        broker_failures='{ availability = 0.97, period = "100 s" }',
+        link_failures='{ availability = 0.95, period = "60 s" }',
+        rate=1,
+        duration=200,
+        subscribers=12,
+        slowness='{ law = "normal", mean = "250 ms/kB", sd = "80 ms/kB" }',
+        propagation='"50 ms"',
+        lifetime='lifetime = { law = "uniform", low = "3 s", high = "20 s" }',
+        max_delay='max_delay = [{ delay = "4 s", price = 3 }, { delay = "15 s" }]',
+    )
+    result = simulate(network)
+    assert same(result, simulate_failing_plainly(network))
+    assert result.dropped > 20
+    assert max(result.links.values()) > 0.6
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

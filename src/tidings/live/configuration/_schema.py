@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta, field
 
-from tidings.model.scenario import Scheme
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
 from tidings.placement import DEFAULT_TRACED
-from tidings.protocol import OLDEST_VERSION, VERSION, Relocation
+from tidings.protocol import OLDEST_VERSION, VERSION
 from tidings.protocol.wire import MAX_TRACED
 
 __all__ = [
@@ -82,10 +82,10 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class NetworkWritten(_Written, frozen=True, kw_only=True):
     """What holds for all brokers."""
 
-    scheme: Scheme = "bypass+buffer"
-    strategy: str = "triage"
+    scheme: Scheme = DEFAULT_SCHEME
+    strategy: str = DEFAULT_STRATEGY
     r: float | None = None
-    relocation: Relocation = "off"
+    relocation: Relocation = DEFAULT_RELOCATION
     copies: Annotated[int, Meta(ge=1, le=2)] = 1
     store: Text = "store"
     store_size_kb: Kilobytes = field(name="store_size", default=8e6)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.model.event import AttributeValue
+from tidings.model.attributes import AttributeValue
 from tidings.model.scenario._decoding import describe, suggestion
 from tidings.model.scenario._laws import LawTemplate, LawWritten, plain_number
 from tidings.model.scenario._source import Place

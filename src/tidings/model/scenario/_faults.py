@@ -13,6 +13,7 @@ from msgspec import field
 
 from tidings.errors import ConfigurationError, ScenarioError
 from tidings.model.failures import Failures
+from tidings.model.policies import DEFAULT_SCHEME, Scheme
 from tidings.model.scenario._laws import LawTemplate, LawWritten, Quantity
 from tidings.model.scenario._source import Place
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Faults", "FaultsShorthand", "LinkFailuresWritten", "NodeFailuresWritten", "Scheme", "make_failures"]
-
-Scheme = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
 
 Problems = Iterator[tuple[str, str]]
 _Seconds = Annotated[float, Quantity("time")]
@@ -106,7 +105,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `queues = "volatile"` loses at a crash what a broker had stored.
     """
 
-    scheme: Scheme = "bypass+buffer"
+    scheme: Scheme = DEFAULT_SCHEME
     refresh_s: _Seconds = field(default=600.0, name="refresh")
     timeout_s: _Seconds = field(default=86_400.0, name="timeout")
     retry_s: _Seconds = field(default=1.0, name="retry")

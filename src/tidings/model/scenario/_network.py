@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.event import AttributeValue
+from tidings.model.attributes import AttributeValue
 from tidings.model.failures import Failures
 from tidings.model.scenario._components import joint_components
 from tidings.model.scenario._content import Content

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, field
 
+from tidings.model.policies import DEFAULT_ROUTING, DEFAULT_STRATEGY, Routing, StrategyName
 from tidings.model.scenario._content import (
     Choice,
     Constant,
@@ -243,9 +244,9 @@ class SubscriberGroup(_Group, frozen=True, kw_only=True):
 
 
 class Scheduling(_Written, frozen=True, kw_only=True):
-    """First in first out, remaining lifetime, expected benefit, postponing cost, their mix (paper C), or ours."""
+    """What links send next; `r` is the weight of EB, for "ebpc" alone (docs/reference/policies.md)."""
 
-    name: Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead"] = "lookahead"
+    name: StrategyName = DEFAULT_STRATEGY
     r: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def checks(self) -> Problems:
@@ -262,7 +263,7 @@ class _SchedulingShorthand:
 
 class Policies(_Written, frozen=True, kw_only=True):
     scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
-    routing: Literal["single-path", "balanced", "multi-path", "literal-table"] = "single-path"
+    routing: Routing = DEFAULT_ROUTING
     expired: Literal["drop", "forward"] = "drop"
     faults: Annotated[Faults, FaultsShorthand()] = Faults()
     ordering: str | None = None

@@ -11,15 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from tests.simulation.plain_twin import Decision
+
 from tidings.faults._bypass import bypass_targets
 from tidings.model.scenario import Network
+from tidings.scheduling import strategy
+from tidings.scheduling._kernels import HOPELESS_QUANTILE
+from tidings.scheduling._strategies import FIFO, RL, TRIAGE
+from tidings.simulation import _layout as at
 from tidings.simulation._laws import draw, uniform, whole_ns
-from tidings.simulation._layout import NEVER_NS, Array
+from tidings.simulation._layout import NANOSECONDS, NEVER_NS, Array
+from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
+from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import chunks
 from tidings.simulation._result import FaultFigures, Result, make_result
-from tidings.simulation.failing import _layout as at
-from tidings.simulation.failing._plan import FailingPlan, plan_failing
 
 __all__ = ["simulate_failing_plainly"]
 
@@ -30,7 +37,6 @@ Happening = Callable[[Any, int], None]
 class _Event:
     published: int
     lifetime: int
-    expires: int
     size_kb: float
     tree: int
     publisher: int
@@ -51,6 +57,9 @@ class _Copy:
     is_stored: bool
     source_epoch: int
     hops_left: int
+    expires: int
+    figures: tuple[Array, ...] = ()
+    delete_at: int = NEVER_NS
     place: str = "flying"
     sent: int = -1
     link_epoch: int = 0
@@ -60,8 +69,8 @@ class _Copy:
 def simulate_failing_plainly(network: Network, options: Options | None = None) -> Result:
     """The result that `simulate` must give, apart from the time it took."""
     chosen = Options() if options is None else options
-    run = _Run(plan_failing(network, chosen))
-    base = run.plan.base
+    run = _Run(plan(network, chosen))
+    base = run.plan
     for chunk in chunks(base, events=chosen.chunk_events, sample=1.0, is_traced=False):
         for row in chunk.events:
             run.advance(int(row["time"]), is_draining=False)
@@ -72,24 +81,27 @@ def simulate_failing_plainly(network: Network, options: Options | None = None) -
 
 
 class _Run:
-    def __init__(self, planned: FailingPlan) -> None:
-        self.plan, base = planned, planned.base
-        self.faults = base.network.policies.faults
-        self.laws, self.subscriptions = planned.laws.copy(), base.subscriptions.copy()
-        self.channels, self.stations = planned.channels.copy(), planned.stations.copy()
-        brokers, links = range(len(self.stations)), range(len(planned.answering))
+    def __init__(self, planned: Plan) -> None:
+        self.plan = planned
+        self.faults, wanted = planned.network.policies.faults, planned.network.policies.scheduling
+        self.strategy = strategy(wanted.name, r=wanted.r)
+        self.laws, self.subscriptions = planned.laws.copy(), planned.subscriptions.copy()
+        self.channels, self.stations = planned.links.copy(), planned.brokers.copy()
+        components = planned.components.records
+        brokers, links = range(len(self.stations)), range(len(planned.components.answering))
         self.links = links
-        self.source = planned.channels["source"].tolist()
-        self.target = planned.channels["target"].tolist()
-        self.back = planned.channels["reverse"].tolist()
-        self.part = planned.channels["component"].tolist()
-        self.up = [bool(each) for each in planned.components["up"]]
+        self.source = planned.links["source"].tolist()
+        self.target = planned.links["target"].tolist()
+        self.back = planned.links["reverse"].tolist()
+        self.part = planned.links["component"].tolist()
+        self.up = [bool(each) for each in components["up"]]
         self.epoch = [0] * len(self.up)
         self.changed = [0] * len(self.up)
         self.leaving = [[link for link in links if self.source[link] == broker] for broker in brokers]
         self.table = {row: int(record["until"]) for row, record in enumerate(planned.rows)}
         self.map = [
-            {link: (bool(planned.answering[link]), 1) if self.up[b] else (False, 0) for link in links} for b in brokers
+            {link: (bool(planned.components.answering[link]), 1) if self.up[b] else (False, 0) for link in links}
+            for b in brokers
         ]
         self.clock = 1
         self.queue: list[list[_Copy]] = [[] for _ in self.source]
@@ -107,7 +119,7 @@ class _Run:
         self.events: list[_Event] = []
         self.calendar: list[tuple[int, int, Happening, Any]] = []
         kinds: dict[int, Happening] = {at.TRANSITION: self.transition, at.REFRESH: self.refresh}
-        for entry in planned.first:
+        for entry in planned.heap:
             self.note(int(entry["time"]), kinds[int(entry["what"]) & at.KINDS], int(entry["what"]) >> at.KIND_BITS)
 
     # -- time --------------------------------------------------------------------------------------------------------
@@ -127,7 +139,7 @@ class _Run:
         return int(whole_ns(factor * draw(self.laws, law, self.plan.law_rows)))
 
     def busy(self, since: int, until: int) -> int:
-        return max(0, min(until, self.plan.base.end_ns) - max(since, self.plan.base.warmup_ns))
+        return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))
 
     def is_usable(self, link: int) -> bool:
         return all(self.up[each] for each in (self.source[link], self.part[link], self.target[link]))
@@ -136,7 +148,7 @@ class _Run:
 
     def copy(self, event: _Event, node: int, link: int, *, is_stored: bool) -> _Copy:
         epoch = self.epoch[self.source[link]] if self.source[link] >= 0 else 0
-        made = _Copy(event, node, link, is_stored, epoch, len(self.stations))
+        made = _Copy(event, node, link, is_stored, epoch, len(self.stations), self.expiry(event, node))
         self.alive[made] = None
         if is_stored:
             self.stored += 1
@@ -152,6 +164,48 @@ class _Run:
         """The homes that want an event at a broker or below it in the tree, in the order of the tree."""
         parent = self.plan.parent[event.tree]
         return [home for home in event.wanted if broker in _upwards(parent, home)]
+
+    def allowed(self, event: _Event, broker: int) -> list[int]:
+        """How long each pair at a broker or below it may take."""
+        numbers = [number for home in self.behind(event, broker) for number in event.wanted[home]]
+        return [min(event.lifetime, int(self.subscriptions[number]["allowed"])) for number in numbers]
+
+    def expiry(self, event: _Event, broker: int) -> int:
+        """When an event is too late for everybody at a broker or below it, if such events are dropped."""
+        longest = max(self.allowed(event, broker), default=NEVER_NS)
+        return event.published + longest if self.plan.is_dropping and longest < NEVER_NS else NEVER_NS
+
+    def assess(self, copy: _Copy) -> None:
+        """What the strategy of its link wants to know of a copy, and when the link gives it up."""
+        link, event = self.channels[copy.link], copy.event
+        code, is_access = int(link["strategy"]), link["source"] < 0
+        homes = [home for home in self.behind(event, copy.node) for _ in event.wanted[home]]
+        if not homes or (link["is_free"] and is_access) or not (self.plan.is_dropping or code != FIFO):
+            return
+        if code in (FIFO, RL):
+            copy.delete_at = copy.expires
+        allowed = np.array(self.allowed(event, copy.node), np.float64)
+        numbers = [number for home in self.behind(event, copy.node) for number in event.wanted[home]]
+        figures = [np.where(allowed < NEVER_NS, allowed / NANOSECONDS, np.inf), self.subscriptions["price"][numbers]]
+        routes, above = self.plan.routes, int(self.plan.parent[event.tree, copy.node])
+        for table in (routes.fixed_s, routes.mean, routes.variance):
+            if above >= 0 and not is_access:
+                before = table[event.tree, above]
+            else:
+                before = 0.0 if table is routes.fixed_s else -table[len(routes.position) + event.publisher, 0]
+            figures.append(table[event.tree, homes] - before)
+        figures[-1] = np.sqrt(np.maximum(0.0, figures[-1]))
+        copy.figures = tuple(figures)
+        if code not in (FIFO, RL) and (self.plan.is_dropping or code == TRIAGE):
+            bold = float(link["quantile"])
+            if self.sending[copy.link] is None:
+                bold = max(bold, HOPELESS_QUANTILE)
+            itself, (allowed_s, _, fixed_s, mean, sd) = np.arange(len(homes), dtype=np.int64), copy.figures
+            copy.delete_at = int(
+                deletion_ns(
+                    code, event.published, event.size_kb, 0, len(homes), itself, allowed_s, fixed_s, mean, sd, bold
+                )
+            )
 
     def discard(self, copy: _Copy) -> None:
         copy.event.discarded.update(self.behind(copy.event, copy.node))
@@ -169,7 +223,7 @@ class _Run:
         if self.faults.queues == "volatile" and copy.source_epoch != self.epoch[self.source[link]]:
             self.end(copy)
             return
-        if now >= copy.event.expires:
+        if now >= copy.expires:
             self.discard(copy)
             return
         copy.place = "blocked"
@@ -178,8 +232,8 @@ class _Run:
             if self.is_usable(link):
                 self.note(self.next_try(self.since[link], now), self.retry, link)
         self.blocked[link].append(copy)
-        if copy.event.expires < NEVER_NS:
-            self.note(copy.event.expires, self.expire, copy)
+        if copy.expires < NEVER_NS:
+            self.note(copy.expires, self.expire, copy)
 
     def fail(self, copy: _Copy, now: int) -> None:
         self.block(copy, now) if copy.is_stored else self.end(copy)
@@ -187,11 +241,15 @@ class _Run:
     def enqueue(self, copy: _Copy, now: int) -> None:
         if copy.is_stored and self.blocked[copy.link]:
             self.block(copy, now)
-        elif self.sending[copy.link] is None:
-            self.depart(copy, now)
-        else:
+            return
+        self.assess(copy)
+        if self.sending[copy.link] is not None:
             copy.place = "queued"
             self.queue[copy.link].append(copy)
+        elif self.plan.is_dropping and copy.delete_at <= now:
+            self.discard(copy)
+        else:
+            self.depart(copy, now)
 
     def depart(self, copy: _Copy, now: int) -> None:
         link = copy.link
@@ -234,11 +292,10 @@ class _Run:
     def publish(self, row: Array, matches: list[int]) -> None:
         self.steps += 1
         now, publisher = int(row["time"]), int(row["publisher"])
-        base = self.plan.base
+        base = self.plan
         tree = int(base.routes.tree_of[publisher])
         is_counted = now >= base.warmup_ns
-        event = _Event(now, int(row["lifetime"]), NEVER_NS, float(row["size_kb"]), tree, publisher, {}, is_counted)
-        allowed = 0
+        event = _Event(now, int(row["lifetime"]), float(row["size_kb"]), tree, publisher, {}, is_counted)
         for number in matches:
             self.subscriptions["matched"][number] += is_counted
             home = int(self.subscriptions[number]["home"])
@@ -246,23 +303,33 @@ class _Run:
                 self.subscriptions["lost"][number] += is_counted
                 continue
             event.wanted.setdefault(home, []).append(number)
-            allowed = max(allowed, min(event.lifetime, int(self.subscriptions[number]["allowed"])))
-        if base.is_dropping and event.wanted and allowed < NEVER_NS:
-            event.expires = now + allowed
         self.published += is_counted
         self.events.append(event)
-        link = int(base.access_link[publisher])
-        self.depart(self.copy(event, self.target[link], link, is_stored=False), now)
+        link = int(base.publishers["link"][publisher])
+        self.enqueue(self.copy(event, self.target[link], link, is_stored=False), now)
 
     def transmitted(self, link: int, now: int) -> None:
         sent = self.sending[link]
         if sent is None or sent[1] != now:
             return
         self.sending[link] = None
+        self.send_next(link, now)
         self.cross(sent[0], now)
-        while self.sending[link] is None and self.queue[link]:
-            following = self.queue[link].pop(0)
-            self.discard(following) if now >= following.event.expires else self.depart(following, now)
+
+    def send_next(self, link: int, now: int) -> None:
+        queue, is_fifo = self.queue[link], self.channels[link]["strategy"] == FIFO
+        for copy in list(queue) if self.plan.is_dropping else ():
+            if copy.delete_at <= now:
+                queue.remove(copy)
+                self.discard(copy)
+            elif is_fifo:
+                break
+        if queue:
+            chosen = 0
+            if not is_fifo and len(queue) > 1:
+                turn_s = float(self.channels[link]["postponed_s"]) / self.strategy.turns
+                chosen = Decision(self.strategy, turn_s=turn_s, processing_s=1.0).choice(queue, now)
+            self.depart(queue.pop(chosen), now)
 
     def arrive(self, copy: _Copy, now: int) -> None:
         link, broker = copy.link, self.target[copy.link]
@@ -339,7 +406,7 @@ class _Run:
             self.messages["retransmission"] -= 1
         self.blocked[link] = []
         for copy in waiting:
-            self.discard(copy) if now >= copy.event.expires else self.enqueue(copy, now)
+            self.discard(copy) if now >= copy.expires else self.enqueue(copy, now)
 
     def expire(self, copy: _Copy, now: int) -> None:
         if copy.place == "blocked":
@@ -355,7 +422,7 @@ class _Run:
 
     def row(self, event: _Event, home: int, broker: int) -> int:
         """The row of the table by which a broker knows a home, found by walking from the home."""
-        rows, row = self.plan.rows, int(self.plan.stations["root"][home])
+        rows, row = self.plan.rows, int(self.plan.brokers["root"][home])
         for above in _upwards(self.plan.parent[event.tree], home)[1:]:
             if rows[row]["broker"] == broker:
                 break
@@ -393,7 +460,7 @@ class _Run:
 
     def send_on(self, event: _Event, broker: int, child: int, now: int) -> None:
         event.sent.add(child)
-        if now >= event.expires:
+        if now >= self.expiry(event, child):
             event.discarded.update(self.behind(event, child))
             return
         link = next(each for each in self.leaving[broker] if self.target[each] == child)
@@ -406,12 +473,13 @@ class _Run:
 
     def hold(self, event: _Event, broker: int, link: int, now: int) -> None:
         is_holding = self.faults.is_buffering and self.faults.ack == "late" and self.epoch[broker] > 0
-        if is_holding and now < min(self.changed[broker] + int(self.plan.settings[at.TIMEOUT_NS]), event.expires):
+        expires = self.expiry(event, broker)
+        if is_holding and now < min(self.changed[broker] + int(self.plan.settings[at.TIMEOUT_NS]), expires):
             copy = self.copy(event, broker, link, is_stored=True)
             copy.place = "held"
             self.held[broker].append(copy)
-            if event.expires < NEVER_NS:
-                self.note(event.expires, self.expire, copy)
+            if expires < NEVER_NS:
+                self.note(expires, self.expire, copy)
 
     def offer(self, copy: _Copy, now: int) -> None:
         if copy.place == "held" and not self.dispatch(copy.event, copy.node, now):
@@ -421,7 +489,7 @@ class _Run:
     def refresh(self, home: int, now: int) -> None:
         self.note(now + int(self.plan.settings[at.REFRESH_NS]), self.refresh, home)
         if self.up[home]:
-            self.refresh_row(int(self.plan.stations["root"][home]), now)
+            self.refresh_row(int(self.plan.brokers["root"][home]), now)
 
     def refresh_row(self, row: int, now: int) -> None:
         broker = int(self.plan.rows[row]["broker"])
@@ -529,7 +597,7 @@ class _Run:
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def transition(self, component: int, now: int) -> None:
-        record = self.plan.components[component]
+        record = self.plan.components.records[component]
         is_up = not self.up[component]
         self.up[component] = is_up
         self.epoch[component] += 1
@@ -588,7 +656,7 @@ class _Run:
                 fate = "in_flight" if home in underway.get(event, ()) else fate
                 self.subscriptions[fate][event.wanted[home]] += 1
         return make_result(
-            self.plan.base,
+            self.plan,
             subscriptions=self.subscriptions,
             links=self.channels,
             brokers=self.stations,

@@ -11,9 +11,7 @@ which a broker in a tree knows a home.
 
 import numpy as np
 
-from tidings.simulation._layout import NOBODY, Array
-from tidings.simulation._plan import Plan
-from tidings.simulation.failing._layout import ROW
+from tidings.simulation._layout import NOBODY, ROW, Array
 
 __all__ = ["Lists", "plan_rows"]
 
@@ -34,11 +32,11 @@ class Lists:
         return np.array(self._numbers, np.int64)
 
 
-def plan_rows(base: Plan, channels: Array, places: Array, parent: Array, stations: Array, lists: Lists) -> Array:
-    """The rows of all homes that have subscriptions; what points to them is written into places and stations."""
+def plan_rows(homes: Array, links: Array, places: Array, parent: Array, brokers: Array, lists: Lists) -> Array:
+    """The rows of all homes that have subscriptions; what points to them is written into places and brokers."""
     link_to = {
         (int(source), int(target)): link
-        for link, (source, target) in enumerate(zip(channels["source"], channels["target"], strict=True))
+        for link, (source, target) in enumerate(zip(links["source"], links["target"], strict=True))
         if source >= 0
     }
     found: list[tuple[int, int]] = []
@@ -49,11 +47,11 @@ def plan_rows(base: Plan, channels: Array, places: Array, parent: Array, station
         children.append([])
         return len(found) - 1
 
-    stations["root"] = NOBODY
+    brokers["root"] = NOBODY
     places["first_row"] = NOBODY
-    for home in np.unique(base.subscriptions["home"]).tolist():
+    for home in np.unique(homes).tolist():
         root = new_row(home, NOBODY)
-        stations["root"][home] = root
+        brokers["root"][home] = root
         known: dict[tuple[int, int], int] = {}
         for tree, above in enumerate(parent):
             if places["position"][tree, home] < 0:
@@ -71,7 +69,7 @@ def plan_rows(base: Plan, channels: Array, places: Array, parent: Array, station
     for number, ((broker, link), below) in enumerate(zip(found, children, strict=True)):
         first, last = lists.add(below)
         rows[number] = (0, broker, link, first, last)
-    for broker in range(len(stations)):
+    for broker in range(len(brokers)):
         table = np.flatnonzero(rows["broker"] == broker).tolist()
-        stations["first_row"][broker], stations["last_row"][broker] = lists.add(table)
+        brokers["first_row"][broker], brokers["last_row"][broker] = lists.add(table)
     return rows

@@ -10,20 +10,22 @@
   back before the event expires. With *early* acknowledgement, and without buffering, they miss it.
 """
 
-from tidings.compiled import borrowing_inner, borrowing_step
+from tidings.compiled import borrowing_inner
+from tidings.simulation._brokers import deliver
+from tidings.simulation._copies import copy_for, discard, end_copy, mark, span
 from tidings.simulation._heap import push
-from tidings.simulation._layout import DELIVERIES_OUT, NEVER_NS
-from tidings.simulation.failing._copies import block, discard, end_copy, enqueue, mark, new_copy
-from tidings.simulation.failing._layout import (
+from tidings.simulation._layout import (
     BROKERS,
     DELIVERED,
     DISCARDED,
     EXPIRY,
+    GROUP,
     HELD,
     IS_BUFFERING,
     IS_BYPASSING,
     IS_EARLY,
     KIND_BITS,
+    NEVER_NS,
     OFFERED,
     REFRESH,
     REFRESH_NS,
@@ -32,75 +34,63 @@ from tidings.simulation.failing._layout import (
     SENT,
     TIMEOUT_NS,
 )
-from tidings.simulation.failing._lists import appended, removed
-from tidings.simulation.failing._maps import detour, row_of, way
-from tidings.simulation.failing._world import World
+from tidings.simulation._links import enqueue
+from tidings.simulation._lists import appended, removed
+from tidings.simulation._maps import detour, row_of, way
+from tidings.simulation._stores import block
+from tidings.simulation._world import World
 
 
-@borrowing_step
-def deliver(w: World, event: int, group: int, now: int) -> None:
-    """Hand an event to the subscribers of its `group`-th home; on time is strictly before the deadline."""
-    start = w.events[event].start
-    place = start + w.settings[BROKERS] + 3 * group
-    w.words[start + w.words[place]] |= DELIVERED
-    delay, lifetime = now - w.events[event].published, w.events[event].lifetime
-    is_counted, is_sampled = w.events[event].is_counted, w.events[event].is_sampled
-    for entry in range(w.words[place + 1], w.words[place + 2]):
-        wanted = w.words[start + entry]
-        if is_counted != 0:
-            if delay < min(lifetime, w.subscriptions[wanted].allowed):
-                w.subscriptions[wanted].on_time += 1
-            else:
-                w.subscriptions[wanted].late += 1
-        if is_sampled != 0:
-            row = w.control[DELIVERIES_OUT]
-            w.control[DELIVERIES_OUT] = row + 1
-            w.deliveries[row].publisher = w.events[event].publisher
-            w.deliveries[row].sequence = w.events[event].sequence
-            w.deliveries[row].subscription = wanted
-            w.deliveries[row].arrived = now
+@borrowing_inner
+def deliver_group(w: World, event: int, group: int, now: int) -> None:
+    """Hand an event to the subscribers of its `group`-th home."""
+    place = w.events[event].words + w.settings[BROKERS] + GROUP * group
+    deliver(w, event, w.words[place + 1], w.words[place + 2], now)
 
 
 @borrowing_inner
 def send_on(w: World, event: int, broker: int, child: int, link: int, now: int) -> None:
     """Send an event to a child in its tree, or around it if it is known not to answer."""
-    w.words[w.events[event].start + child] |= SENT
-    if now >= w.events[event].expires:
-        mark(w, event, child, DISCARDED)
+    w.words[w.events[event].words + child] |= SENT
+    served = span(w, event, child)
+    start, stop, expires = served
+    if now >= expires:
+        mark(w, start, stop, DISCARDED)
         return
     is_stored = w.settings[IS_BUFFERING]
     if w.settings[IS_BYPASSING] == 0 or w.views[broker, link].up != 0:
-        enqueue(w, new_copy(w, event, child, link, now, is_stored, 0), now)
+        enqueue(w, copy_for(w, event, child, link, now, is_stored, served), now)
         return
     if is_stored != 0:
-        block(w, new_copy(w, event, child, link, now, 1, 0), now)
+        block(w, copy_for(w, event, child, link, now, 1, served), now)
     detour(w, event, broker, child, now)
 
 
 @borrowing_inner
 def serve_groups(w: World, event: int, broker: int, now: int, is_sending: bool) -> int:
     """Give an event to everybody the table knows, unless that is done; how many homes are not served after that."""
-    start, tree = w.events[event].start, w.events[event].tree
+    words, tree = w.events[event].words, w.events[event].tree
     first, last = w.places[tree, broker].position, w.places[tree, broker].end
     slot = w.places[tree, broker].first_child
     missing = 0
     for group in range(w.events[event].groups):
-        home = w.words[start + w.settings[BROKERS] + 3 * group]
+        record = words + w.settings[BROKERS] + GROUP * group
+        home = w.words[record]
         place = w.places[tree, home].position
         if not first <= place < last:
             continue
         is_known = w.rows[row_of(w, tree, home, broker)].until > now
         if home == broker:
-            if w.words[start + home] & DELIVERED == 0:
+            if w.entries[w.words[record + 1]].state & DELIVERED == 0:
                 if is_known and is_sending:
-                    deliver(w, event, group, now)
+                    deliver_group(w, event, group, now)
                 else:
                     missing += 1
             continue
         while w.places[tree, w.branches[tree, slot].broker].end <= place:
             slot += 1
         child = w.branches[tree, slot].broker
-        if w.words[start + child] & SENT == 0:
+        if w.words[words + child] & SENT == 0:
             if is_known and is_sending:
                 send_on(w, event, broker, child, w.branches[tree, slot].link, now)
             else:
@@ -122,22 +112,24 @@ def hold(w: World, event: int, broker: int, link: int, now: int) -> None:
     """Keep an event for subscriptions that may come back, if any may."""
     if w.settings[IS_BUFFERING] == 0 or w.settings[IS_EARLY] != 0 or w.components[broker].epoch == 0:
         return
-    if now >= w.components[broker].changed + w.settings[TIMEOUT_NS] or now >= w.events[event].expires:
+    served = span(w, event, broker)
+    _, _, expires = served
+    if now >= w.components[broker].changed + w.settings[TIMEOUT_NS] or now >= expires:
         return
-    copy = new_copy(w, event, broker, link, now, 1, 0)
+    copy = copy_for(w, event, broker, link, now, 1, served)
     w.copies[copy].place = HELD
-    head, tail = appended(w.copies, copy, w.stations[broker].held_head, w.stations[broker].held_tail)
-    w.stations[broker].held_head, w.stations[broker].held_tail = head, tail
-    if w.events[event].expires < NEVER_NS:
-        push(w.heap, w.control, w.events[event].expires, copy << KIND_BITS | EXPIRY)
+    head, tail = appended(w.copies, copy, w.brokers[broker].held_head, w.brokers[broker].held_tail)
+    w.brokers[broker].held_head, w.brokers[broker].held_tail = head, tail
+    if expires < NEVER_NS:
+        push(w.heap, w.control, expires, copy << KIND_BITS | EXPIRY)
 
 
 @borrowing_inner
 def release(w: World, copy: int) -> None:
     """Take a copy out of its broker's list of held ones."""
     broker = w.copies[copy].node
-    head, tail = removed(w.copies, copy, w.stations[broker].held_head, w.stations[broker].held_tail)
-    w.stations[broker].held_head, w.stations[broker].held_tail = head, tail
+    head, tail = removed(w.copies, copy, w.brokers[broker].held_head, w.brokers[broker].held_tail)
+    w.brokers[broker].held_head, w.brokers[broker].held_tail = head, tail
 
 
 @borrowing_inner
@@ -151,21 +143,21 @@ def offered(w: World, copy: int, now: int) -> None:
 
 
 @borrowing_inner
-def expire_held(w: World, copy: int) -> None:
+def expire_held(w: World, copy: int, now: int) -> None:
     release(w, copy)
-    discard(w, copy)
+    discard(w, copy, now)
 
 
 @borrowing_inner
 def _offer(w: World, row: int, broker: int, now: int) -> None:
     """Offer the held events of a broker to the subscriptions of a row that has come in."""
-    copy = w.stations[broker].held_head
+    copy = w.brokers[broker].held_head
     while copy >= 0:
         event = w.copies[copy].event
-        start, tree = w.events[event].start, w.events[event].tree
+        words, tree = w.events[event].words, w.events[event].tree
         first, last = w.places[tree, broker].position, w.places[tree, broker].end
         for group in range(w.events[event].groups):
-            home = w.words[start + w.settings[BROKERS] + 3 * group]
+            home = w.words[words + w.settings[BROKERS] + GROUP * group]
             if first <= w.places[tree, home].position < last and row_of(w, tree, home, broker) == row:
                 push(w.heap, w.control, now, copy << KIND_BITS | OFFERED)
                 break
@@ -188,9 +180,9 @@ def _around(w: World, row: int, broker: int, now: int) -> None:
             is_open, walked = True, target
             while walked != broker:
                 link = w.ways[broker, walked].back
-                if w.components[w.channels[link].component].up == 0 or w.components[walked].up == 0:
+                if w.components[w.links[link].component].up == 0 or w.components[walked].up == 0:
                     is_open = False
-                walked = w.channels[link].source
+                walked = w.links[link].source
             if is_open:
                 push(w.heap, w.control, now + w.ways[broker, target].ns, (2 * here + 1) << KIND_BITS | ROW_ARRIVED)
         else:
@@ -204,7 +196,7 @@ def refresh_row(w: World, row: int, now: int) -> None:
     """Subscriptions of one home reach a broker, which notes them and sends them on."""
     broker = w.rows[row].broker
     w.rows[row].until = now + w.settings[TIMEOUT_NS]
-    if w.stations[broker].held_head >= 0:
+    if w.brokers[broker].held_head >= 0:
         _offer(w, row, broker, now)
     for place in range(w.rows[row].first_child, w.rows[row].last_child):
         following = w.lists[place]
@@ -213,8 +205,8 @@ def refresh_row(w: World, row: int, now: int) -> None:
             _around(w, following, broker, now)
         else:
             w.control[REFRESHES] += 1
-            if w.components[w.channels[link].component].up != 0:
-                push(w.heap, w.control, now + w.channels[link].control_ns, (2 * following) << KIND_BITS | ROW_ARRIVED)
+            if w.components[w.links[link].component].up != 0:
+                push(w.heap, w.control, now + w.links[link].control_ns, (2 * following) << KIND_BITS | ROW_ARRIVED)
 
 
 @borrowing_inner
@@ -223,7 +215,7 @@ def row_arrived(w: World, message: int, now: int) -> None:
     row = message >> 1
     if w.components[w.rows[row].broker].up == 0:
         return
-    if message & 1 != 0 or w.components[w.channels[w.rows[row].link].component].up != 0:
+    if message & 1 != 0 or w.components[w.links[w.rows[row].link].component].up != 0:
         refresh_row(w, row, now)
 
 
@@ -232,11 +224,11 @@ def refresh(w: World, home: int, now: int) -> None:
     """The subscribers of a broker issue their subscriptions anew."""
     push(w.heap, w.control, now + w.settings[REFRESH_NS], home << KIND_BITS | REFRESH)
     if w.components[home].up != 0:
-        refresh_row(w, w.stations[home].root, now)
+        refresh_row(w, w.brokers[home].root, now)
 
 
 @borrowing_inner
 def forget_rows(w: World, broker: int) -> None:
     """A crash empties a broker's table."""
-    for place in range(w.stations[broker].first_row, w.stations[broker].last_row):
+    for place in range(w.brokers[broker].first_row, w.brokers[broker].last_row):
         w.rows[w.lists[place]].until = 0

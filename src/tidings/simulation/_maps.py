@@ -11,10 +11,9 @@
 
 from tidings.compiled import borrowing_inner, borrowing_step
 from tidings.faults._bypass import topmost_reachable
+from tidings.simulation._copies import copy_for, span
 from tidings.simulation._heap import push
-from tidings.simulation._layout import NOBODY
-from tidings.simulation.failing._copies import enqueue, new_copy
-from tidings.simulation.failing._layout import (
+from tidings.simulation._layout import (
     BLOCKED,
     BROKERS,
     CLOCK,
@@ -22,14 +21,17 @@ from tidings.simulation.failing._layout import (
     DETECTION_NS,
     DETOUR,
     DETOURED,
+    GROUP,
     IS_BUFFERING,
     KIND_BITS,
     LINK_STATE,
     LINK_STATES,
     LINKS,
+    NOBODY,
     REROUTED,
 )
-from tidings.simulation.failing._world import World
+from tidings.simulation._links import enqueue
+from tidings.simulation._world import World
 
 
 @borrowing_step
@@ -41,7 +43,7 @@ def row_of(w: World, tree: int, home: int, broker: int) -> int:
 @borrowing_inner
 def find_ways(w: World, broker: int) -> None:
     """Ways of fewest hops from a broker to all that its map leads to."""
-    w.stations[broker].is_dirty = 0
+    w.brokers[broker].is_dirty = 0
     for other in range(w.settings[BROKERS]):
         w.first_link[broker, other] = NOBODY
         w.ways[broker, other].back = NOBODY
@@ -52,16 +54,16 @@ def find_ways(w: World, broker: int) -> None:
     while first < last:
         here = w.walk[first]
         first += 1
-        for place in range(w.stations[here].first_out, w.stations[here].last_out):
+        for place in range(w.brokers[here].first_out, w.brokers[here].last_out):
             link = w.lists[place]
-            there, back = w.channels[link].target, w.channels[link].reverse
+            there, back = w.links[link].target, w.links[link].reverse
             if there == broker or w.first_link[broker, there] >= 0 or back < 0:
                 continue
             if w.views[broker, link].up != 0 and w.views[broker, back].up != 0:
                 w.first_link[broker, there] = link if here == broker else w.first_link[broker, here]
                 w.ways[broker, there].back = link
                 w.ways[broker, there].hops = w.ways[broker, here].hops + 1
-                w.ways[broker, there].ns = w.ways[broker, here].ns + w.channels[link].control_ns
+                w.ways[broker, there].ns = w.ways[broker, here].ns + w.links[link].control_ns
                 w.walk[last] = there
                 last += 1
 
@@ -69,7 +71,7 @@ def find_ways(w: World, broker: int) -> None:
 @borrowing_step
 def way(w: World, broker: int, target: int) -> int:
     """The first link of a broker's way to another, -1 if its map has none."""
-    if w.stations[broker].is_dirty != 0:
+    if w.brokers[broker].is_dirty != 0:
         find_ways(w, broker)
     return int(w.first_link[broker, target])
 
@@ -77,18 +79,18 @@ def way(w: World, broker: int, target: int) -> int:
 @borrowing_inner
 def detour(w: World, event: int, broker: int, child: int, now: int) -> None:
     """Send an event around a child that does not answer, to the first that can be reached on the way to each home."""
-    if w.stations[broker].is_dirty != 0:
+    if w.brokers[broker].is_dirty != 0:
         find_ways(w, broker)
-    start, tree = w.events[event].start, w.events[event].tree
+    words, tree = w.events[event].words, w.events[event].tree
     first, last = w.places[tree, child].position, w.places[tree, child].end
     for group in range(w.events[event].groups):
-        home = w.words[start + w.settings[BROKERS] + 3 * group]
+        home = w.words[words + w.settings[BROKERS] + GROUP * group]
         if not first <= w.places[tree, home].position < last or w.rows[row_of(w, tree, home, broker)].until <= now:
             continue
         target = topmost_reachable(w.parent[tree], home, child, w.first_link[broker])
-        if target >= 0 and w.words[start + target] & DETOUR == 0:
-            w.words[start + target] |= DETOUR
-            enqueue(w, new_copy(w, event, target, w.first_link[broker, target], now, 0, 1), now)
+        if target >= 0 and w.words[words + target] & DETOUR == 0:
+            w.words[words + target] |= DETOUR
+            enqueue(w, copy_for(w, event, target, w.first_link[broker, target], now, 0, span(w, event, target)), now)
 
 
 @borrowing_inner
@@ -97,7 +99,7 @@ def detoured(w: World, copy: int, now: int) -> None:
     if w.copies[copy].event < 0 or w.copies[copy].place != BLOCKED:
         return
     link = w.copies[copy].link
-    broker = w.channels[link].source
+    broker = w.links[link].source
     if w.components[broker].up != 0 and w.views[broker, link].up == 0:
         detour(w, w.copies[copy].event, broker, w.copies[copy].node, now)
 
@@ -105,9 +107,9 @@ def detoured(w: World, copy: int, now: int) -> None:
 @borrowing_inner
 def rerouted(w: World, broker: int, now: int) -> None:
     """A broker's map has changed: everything that waits there may find a detour."""
-    w.stations[broker].is_waiting = 0
-    for place in range(w.stations[broker].first_out, w.stations[broker].last_out):
-        copy = w.channels[w.lists[place]].blocked_head
+    w.brokers[broker].is_waiting = 0
+    for place in range(w.brokers[broker].first_out, w.brokers[broker].last_out):
+        copy = w.links[w.lists[place]].blocked_head
         while copy >= 0:
             push(w.heap, w.control, now, copy << KIND_BITS | DETOURED)
             copy = w.copies[copy].next
@@ -115,9 +117,9 @@ def rerouted(w: World, broker: int, now: int) -> None:
 
 @borrowing_inner
 def changed_map(w: World, broker: int, now: int) -> None:
-    w.stations[broker].is_dirty = 1
-    if w.settings[IS_BUFFERING] != 0 and w.stations[broker].is_waiting == 0:
-        w.stations[broker].is_waiting = 1
+    w.brokers[broker].is_dirty = 1
+    if w.settings[IS_BUFFERING] != 0 and w.brokers[broker].is_waiting == 0:
+        w.brokers[broker].is_waiting = 1
         push(w.heap, w.control, now, broker << KIND_BITS | REROUTED)
 
 
@@ -125,30 +127,30 @@ def changed_map(w: World, broker: int, now: int) -> None:
 def tell(w: World, link: int, reported: int, now: int) -> None:
     """Send what a broker knows of one link, or of all (as many as there are), over one of its links."""
     w.control[LINK_STATES] += 1
-    if w.components[w.channels[link].component].up != 0:
+    if w.components[w.links[link].component].up != 0:
         message = link * (w.settings[LINKS] + 1) + reported
-        push(w.heap, w.control, now + w.channels[link].control_ns, message << KIND_BITS | LINK_STATE)
+        push(w.heap, w.control, now + w.links[link].control_ns, message << KIND_BITS | LINK_STATE)
 
 
 @borrowing_inner
 def tell_others(w: World, broker: int, reported: int, but: int, now: int) -> None:
     """Tell all neighbours that answer, but one, of a change."""
-    for place in range(w.stations[broker].first_out, w.stations[broker].last_out):
+    for place in range(w.brokers[broker].first_out, w.brokers[broker].last_out):
         link = w.lists[place]
-        if w.views[broker, link].up != 0 and w.channels[link].target != but:
+        if w.views[broker, link].up != 0 and w.links[link].target != but:
             tell(w, link, reported, now)
 
 
 @borrowing_inner
 def detected(w: World, link: int, now: int) -> None:
     """The sending end of a link looks whether the other end answers."""
-    broker, back = w.channels[link].source, w.channels[link].reverse
+    broker, back = w.links[link].source, w.links[link].reverse
     if w.components[broker].up == 0 or back < 0:
         return
     answers = (
-        w.components[w.channels[link].component].up
-        * w.components[w.channels[back].component].up
-        * w.components[w.channels[link].target].up
+        w.components[w.links[link].component].up
+        * w.components[w.links[back].component].up
+        * w.components[w.links[link].target].up
     )
     if w.views[broker, link].up == answers:
         return
@@ -156,7 +158,7 @@ def detected(w: World, link: int, now: int) -> None:
     w.views[broker, link].up = answers
     w.views[broker, link].seq = w.control[CLOCK]
     changed_map(w, broker, now)
-    tell_others(w, broker, link, w.channels[link].target, now)
+    tell_others(w, broker, link, w.links[link].target, now)
     if answers != 0:
         tell(w, link, w.settings[LINKS], now)
 
@@ -164,7 +166,7 @@ def detected(w: World, link: int, now: int) -> None:
 @borrowing_inner
 def learn(w: World, broker: int, teacher: int, reported: int, now: int) -> None:
     """Take over what a neighbour knows of a link, if it is news; a broker knows its own links best."""
-    if w.channels[reported].source == broker or w.views[teacher, reported].seq <= w.views[broker, reported].seq:
+    if w.links[reported].source == broker or w.views[teacher, reported].seq <= w.views[broker, reported].seq:
         return
     w.views[broker, reported].up = w.views[teacher, reported].up
     w.views[broker, reported].seq = w.views[teacher, reported].seq
@@ -177,8 +179,8 @@ def told(w: World, message: int, now: int) -> None:
     """A report of one link, or of all, gets to the other end of a link."""
     links = w.settings[LINKS]
     link, reported = message // (links + 1), message % (links + 1)
-    teacher, broker = w.channels[link].source, w.channels[link].target
-    if w.components[broker].up == 0 or w.components[w.channels[link].component].up == 0:
+    teacher, broker = w.links[link].source, w.links[link].target
+    if w.components[broker].up == 0 or w.components[w.links[link].component].up == 0:
         return
     if reported < links:
         learn(w, broker, teacher, reported, now)
@@ -194,8 +196,8 @@ def look(w: World, component: int, now: int) -> None:
     for place in range(w.components[component].first_link, w.components[component].last_link):
         link = w.lists[place]
         push(w.heap, w.control, later, link << KIND_BITS | DETECTED)
-        if component >= w.settings[BROKERS] and w.channels[link].reverse >= 0:
-            push(w.heap, w.control, later, w.channels[link].reverse << KIND_BITS | DETECTED)
+        if component >= w.settings[BROKERS] and w.links[link].reverse >= 0:
+            push(w.heap, w.control, later, w.links[link].reverse << KIND_BITS | DETECTED)
 
 
 @borrowing_inner
@@ -204,4 +206,4 @@ def forget_map(w: World, broker: int) -> None:
     for link in range(w.settings[LINKS]):
         w.views[broker, link].up = 0
         w.views[broker, link].seq = 0
-    w.stations[broker].is_dirty = 1
+    w.brokers[broker].is_dirty = 1

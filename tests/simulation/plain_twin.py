@@ -1,26 +1,26 @@
 """The same model once more, in plain Python: what the compiled event loop is compared with.
 
-It shares with the loop what is not in question: the plan, the publications with their matches, the random streams
-(`draw`) and the values of the scheduling strategies. Everything else is written again, for reading: a copy holds a list
-of pairs, a queue is a list, the calendar is `heapq`, the way on is looked up in the trees or the reachability figures,
-and a link evaluates its whole queue at every decision.
+It shares with the loop what is not in question: the plan, the publications with their matches and the random streams
+(`draw`). Everything else is written again, for reading: a copy holds a list of pairs, a queue is a list, the calendar
+is `heapq`, the way on is looked up in the trees or the reachability figures, and a link evaluates its whole queue at
+every decision, as the plain twin of the live queues does.
 """
 
 import heapq
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from tests.scheduling.twins import PlainQueue
 
 from tidings.model.scenario import Network
+from tidings.scheduling import Waiting, strategy
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
-from tidings.simulation._choosing import TIE, deletion_ns, value
+from tidings.scheduling._strategies import FIFO, RL, TRIAGE
 from tidings.simulation._laws import draw, uniform, whole_ns
 from tidings.simulation._layout import (
     ARRIVED,
-    EB,
-    EBPC,
-    FIFO,
     NANOSECONDS,
     NEVER_NS,
     PROCESSED,
@@ -28,12 +28,13 @@ from tidings.simulation._layout import (
     TRANSMITTED,
     Array,
 )
+from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import chunks
 from tidings.simulation._result import Result, make_result
 
-__all__ = ["simulate_plainly"]
+__all__ = ["Decision", "simulate_plainly"]
 
 
 @dataclass(eq=False)
@@ -67,6 +68,24 @@ def simulate_plainly(network: Network, options: Options | None = None) -> Result
             run.publish(row, chunk.matches[row["first"] : row["first"] + row["count"]].tolist())
     run.advance(run.plan.drained_ns)
     return run.finish()
+
+
+class Decision(PlainQueue[Any]):
+    """One decision of a link among copies, at time 0 of its own; when a copy is deleted is known."""
+
+    def choice(self, queue: list[Any], now: int) -> int:
+        self._now = now
+        self._queue = [
+            Waiting(
+                copy, (copy.event.published - now) * (1.0 / NANOSECONDS), copy.event.size_kb, np.array(copy.figures)
+            )
+            for copy in queue
+        ]
+        return self._choose(0.0)
+
+    def _deletion_time_s(self, waiting: Waiting[Any]) -> float:
+        delete_at = waiting.event.delete_at
+        return (delete_at - self._now) * (1.0 / NANOSECONDS) if delete_at < NEVER_NS else math.inf
 
 
 class _Run:
@@ -119,7 +138,7 @@ class _Run:
         if event.is_counted:
             self.published += 1
             self.subscriptions["matched"][matches] += 1
-        link = int(self.plan.access_link[event.publisher])
+        link = int(self.plan.publishers["link"][event.publisher])
         self.enqueue(event, link, [wanted for wanted in matches if self.leads_to(event, link, wanted)], now)
 
     def transmitted(self, link: int, now: int) -> None:
@@ -173,20 +192,21 @@ class _Run:
         self.alive.add(copy)
         self.give_figures(copy)
         is_free, is_access = bool(self.links[link]["is_free"]), self.links[link]["source"] < 0
-        if self.plan.is_dropping and wanted and not (is_free and is_access):
-            strategy, itself = int(self.links[link]["strategy"]), np.arange(len(wanted), dtype=np.int64)
+        code = int(self.links[link]["strategy"])
+        if (self.plan.is_dropping or code == TRIAGE) and wanted and not (is_free and is_access):
+            itself = np.arange(len(wanted), dtype=np.int64)
             allowed_s, _, fixed_s, mean, sd = copy.figures
             bold = float(self.links[link]["quantile"])
             if self.sending[link] is None:
                 bold = max(bold, HOPELESS_QUANTILE)
             copy.delete_at = int(
                 deletion_ns(
-                    strategy, event.published, event.size_kb, 0, len(wanted), itself, allowed_s, fixed_s, mean, sd, bold
+                    code, event.published, event.size_kb, 0, len(wanted), itself, allowed_s, fixed_s, mean, sd, bold
                 )
             )
         if not is_free and self.sending[link] is not None:
             self.queues[link].append(copy)
-        elif copy.delete_at <= now:
+        elif self.plan.is_dropping and copy.delete_at <= now:
             self.drop(copy)
         elif not is_free:
             self.send(link, copy, now)
@@ -237,18 +257,13 @@ class _Run:
 
     def choice(self, link: int, now: int) -> int:
         """The place in the queue of what is sent next."""
-        record, queue = self.links[link], self.queues[link]
-        best, greatest = 0, -math.inf
-        if record["strategy"] == FIFO or len(queue) == 1:
+        queue = self.queues[link]
+        if self.links[link]["strategy"] == FIFO or len(queue) == 1:
             return 0
-        for place, copy in enumerate(queue):
-            elapsed_s = (now - copy.event.published) * (1.0 / NANOSECONDS)
-            itself = np.arange(len(copy.wanted), dtype=np.int64)
-            terms = (int(record["strategy"]), float(record["weight"]), float(record["postponed_s"]), elapsed_s)
-            worth, _ = value(*terms, copy.event.size_kb, 0, len(copy.wanted), itself, *copy.figures)
-            if worth > greatest + TIE:
-                best, greatest = place, worth
-        return best
+        wanted = self.plan.network.policies.scheduling
+        chosen = strategy(wanted.name, r=wanted.r)
+        turn_s = float(self.links[link]["postponed_s"]) / chosen.turns
+        return Decision(chosen, turn_s=turn_s, processing_s=1.0).choice(queue, now)
 
     def drop(self, copy: _Copy) -> None:
         copy.event.dropped.update(copy.wanted)
@@ -305,7 +320,7 @@ class _Run:
         allowed_s = np.where(allowed < NEVER_NS, allowed / NANOSECONDS, math.inf)
         price = self.subscriptions["price"][copy.wanted]
         fixed_s, mean, variance = (np.zeros(len(copy.wanted)) for _ in range(3))
-        if self.links[link]["strategy"] not in (EB, EBPC):
+        if self.links[link]["strategy"] in (FIFO, RL):
             pass
         elif routes.is_multi:
             fixed_s, mean, variance = (table[link, homes] for table in (routes.fixed_s, routes.mean, routes.variance))

@@ -1,0 +1,204 @@
+"""The table of policies: what can be chosen, what it does, who has it, and the one default of each kind.
+
+Data, no algorithms. The command line, scenarios, network files, storms, the planner and docs/reference/policies.md read
+this table, so that a policy has one name, one meaning and one default wherever it is written.
+
+A driver is whoever runs a network: live brokers, storms (the same brokers in virtual time), the simulator, the
+predictor, the planner. It has every policy of the table unless `missing` says why it has not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+__all__ = [
+    "DEFAULT_RELOCATION",
+    "DEFAULT_ROUTING",
+    "DEFAULT_SCHEME",
+    "DEFAULT_STRATEGY",
+    "DRIVERS",
+    "KINDS",
+    "POLICIES",
+    "Driver",
+    "Kind",
+    "Policy",
+    "Relocation",
+    "Routing",
+    "Scheme",
+    "StrategyName",
+    "default_of",
+    "having",
+    "listed",
+    "policies",
+    "policy",
+    "strategies",
+]
+
+Kind = Literal["strategy", "scheme", "ordering", "routing", "relocation"]
+Driver = Literal["live", "storm", "simulator", "predictor", "planner"]
+StrategyName = Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead", "plan", "triage"]
+Scheme = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
+Routing = Literal["single-path", "balanced", "multi-path", "literal-table"]
+Relocation = Literal["off", "pop", "grape", "on-time"]
+
+KINDS: Final[Mapping[Kind, str]] = {
+    "strategy": "what a link sends next",
+    "scheme": "what brokers do about failures",
+    "ordering": "how receivers put a publisher's events in order",
+    "routing": "which paths events take",
+    "relocation": "whether publishers are moved to where their subscribers are",
+}
+DRIVERS: Final[tuple[Driver, ...]] = get_args(Driver)
+
+DEFAULT_STRATEGY: Final[StrategyName] = "lookahead"
+DEFAULT_SCHEME: Final[Scheme] = "bypass+buffer"
+DEFAULT_ROUTING: Final[Routing] = "single-path"
+DEFAULT_RELOCATION: Final[Relocation] = "off"
+NO_ORDERING: Final = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One row: `parameters` says what each of its parameters means, `missing` why a driver does not have it."""
+
+    kind: Kind
+    name: str
+    does: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[Driver, str] = field(default_factory=dict)
+    is_default: bool = False
+
+    def has(self, driver: Driver) -> bool:
+        return driver not in self.missing
+
+
+_FIFO_MODEL: Final = "its queues are first in, first out: such a network is simulated"
+_NOT_PREDICTED: Final = "not in the model: such a network is simulated"
+_ONE_PATH: Final = "brokers keep one path for each publisher and subscriber"
+_MEASURED_FIRST: Final = "needs the rates and a sample of the events beforehand"
+_STAYS: Final = "publishers stay where the scenario puts them; `tidings place` finds better places"
+
+
+def _strategy(name: StrategyName, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
+    missing: dict[Driver, str] = {} if name == "fifo" else {"predictor": _FIFO_MODEL}
+    if name == "ebpc":
+        missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its two ends"
+        missing["planner"] = "`r` would have to be searched for too; `lookahead` is the same with a good one"
+    return Policy(
+        kind="strategy",
+        name=name,
+        does=does,
+        parameters=parameters or {},
+        missing=missing,
+        is_default=name == DEFAULT_STRATEGY,
+    )
+
+
+def _scheme(name: Scheme, does: str) -> Policy:
+    return Policy(kind="scheme", name=name, does=does, is_default=name == DEFAULT_SCHEME)
+
+
+def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
+    missing: dict[Driver, str] = {} if name == NO_ORDERING else {"predictor": _NOT_PREDICTED}
+    if name not in (NO_ORDERING, "ours-record"):
+        missing["planner"] = "it looks at the one that holds back least"
+    return Policy(
+        kind="ordering",
+        name=name,
+        does=does,
+        parameters=parameters or {},
+        missing=missing,
+        is_default=name == NO_ORDERING,
+    )
+
+
+def _routing(name: Routing, does: str) -> Policy:
+    missing: dict[Driver, str] = {}
+    if name == "balanced":
+        missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST}
+    elif name in ("multi-path", "literal-table"):
+        missing = {"live": _ONE_PATH, "storm": _ONE_PATH, "predictor": _NOT_PREDICTED}
+    return Policy(kind="routing", name=name, does=does, missing=missing, is_default=name == DEFAULT_ROUTING)
+
+
+def _relocation(name: Relocation, does: str) -> Policy:
+    missing: dict[Driver, str] = {}
+    if name != "off":
+        missing = {"simulator": _STAYS, "predictor": _STAYS, "planner": "it looks for the places itself"}
+    return Policy(kind="relocation", name=name, does=does, missing=missing, is_default=name == DEFAULT_RELOCATION)
+
+
+POLICIES: Final[tuple[Policy, ...]] = (
+    _strategy("fifo", "sends what was enqueued first and deletes what is expired"),
+    _strategy("rl", "sends what has the least mean lifetime left and deletes what is expired"),
+    _strategy("eb", "sends the greatest expected benefit EB and deletes what is expired or hopeless (paper C)"),
+    _strategy("pc", "sends what one more turn of waiting would cost most: PC = EB − EB one transmission later"),
+    _strategy("ebpc", "sends the greatest mix r·EB + (1 − r)·PC", {"r": "the weight of EB, from 0 to 1; required"}),
+    _strategy("lookahead", "sends the greatest EB − .4·EB two transmissions later; hopeless is a chance below 20 %"),
+    _strategy("plan", "sends the first of the best plan of four transmissions; hopeless is a chance below 20 %"),
+    _strategy("triage", "sends the most urgent while there is time for all, and otherwise the greatest EB"),
+    _scheme("static", "routes by tables that were made once: what meets a failure is lost"),
+    _scheme("periodic", "refreshes the tables; what meets a failure is lost"),
+    _scheme("buffer", "stores an event until the next broker has it, and sends it again"),
+    _scheme("bypass", "leads events around what is down"),
+    _scheme("bypass+buffer", "stores events until the next broker has them, and leads them around what is down"),
+    _ordering(NO_ORDERING, "delivers events as they come"),
+    _ordering(
+        "P-<p>-<n>",
+        "holds an event until the chance that one before it is still to come is p (paper A)",
+        {"p": "the chance of a violation, such as 0.05", "n": "how many events before it an event names, 0 for none"},
+    ),
+    _ordering("CST-<ms>", "holds every event behind a gap equally long", {"ms": "for how many milliseconds"}),
+    _ordering(
+        "Q-<share>",
+        "holds for the quantile of observed overtaking that repairs a share of what comes out of order",
+        {"share": "the share to repair, such as 0.995"},
+    ),
+    _ordering("ours-record", "waits for what an event's record names, which is rarely longer than it takes to come"),
+    _ordering("ours-quantile", "as Q-0.99: no record needed"),
+    _routing("single-path", "takes the path of least mean slowness from each publisher to each subscriber"),
+    _routing("balanced", "gives each publisher a tree that spreads the load once a link would be busy half the time"),
+    _routing("multi-path", "sends a copy over every link that leads to a match; the first to arrive counts"),
+    _routing(
+        "literal-table", "sends a copy to the best neighbour of every match that can be reached (paper C's table)"
+    ),
+    _relocation("off", "leaves publishers where they are"),
+    _relocation("pop", "moves a publisher towards the neighbour behind which most of its events go (paper E)"),
+    _relocation("grape", "moves a publisher to the broker that is best by load and delay together (paper E)"),
+    _relocation("on-time", "moves a publisher to where most of its deliveries, by price, are on time (ours)"),
+)
+
+
+def policies(kind: Kind) -> tuple[Policy, ...]:
+    """The policies of a kind, in the order of the table."""
+    return tuple(each for each in POLICIES if each.kind == kind)
+
+
+def policy(kind: Kind, name: str) -> Policy:
+    """The row of this name; KeyError if there is none."""
+    for each in policies(kind):
+        if each.name == name:
+            return each
+    raise KeyError(f"there is no {kind} {name!r}: there are {listed(kind)}")
+
+
+def default_of(kind: Kind) -> Policy:
+    """The one default of a kind."""
+    return next(each for each in policies(kind) if each.is_default)
+
+
+def strategies(driver: Driver) -> tuple[StrategyName, ...]:
+    """The strategies that a driver has."""
+    names: tuple[StrategyName, ...] = get_args(StrategyName)
+    return tuple(name for name in names if policy("strategy", name).has(driver))
+
+
+def having(kind: Kind, driver: Driver) -> tuple[str, ...]:
+    """The names of a kind that a driver has."""
+    return tuple(each.name for each in policies(kind) if each.has(driver))
+
+
+def listed(kind: Kind, driver: Driver | None = None) -> str:
+    """The names of a kind, or those of them that a driver has, as one reads them."""
+    *most, last = having(kind, driver) if driver is not None else (each.name for each in policies(kind))
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,71 @@
+"""All arrays of one run under one roof: a step of the event loop takes the world and a few numbers.
+
+The loop and its steps allocate nothing (see `tidings.compiled`), so passing the world counts no references; the steps
+that every event takes are put in the place of their calls.
+"""
+
+from typing import Literal, NamedTuple
+
+from tidings.scheduling._layout import Pairs, Paths, Room, Slots
+from tidings.simulation._layout import Array
+
+__all__ = ["Deciding", "Failing", "World"]
+
+Failing = Literal[True] | None
+"""Whether anything fails, as a type: steps that are compiled for None leave out all that is about failures, which takes
+longer to compile than the rest together."""
+
+
+class World(NamedTuple):
+    """The state of a run; the records are those of `_layout`.
+
+    - Pools, which grow with the load: `heap`, `copies`, `events`, `entries` with `pairs` and `paths` beside them (what
+      strategies want to know of each entry), `words`; `free` are the lists of free blocks.
+    - The network: `links`, `brokers`, `subscriptions`, `publishers`, random streams (`laws`), trees (`places`,
+      `branches`, `parent`), figures of paths (`routes`), and what each link leads to where there are several paths
+      (`reaches`).
+    - Where things fail: `components`, tables (`rows`), maps (`views`, `first_link`, `ways`); `walk` is room to work in.
+      `first_link` is the first link of the way from each broker to each other by the first one's map, -1 if none.
+    - `lists` holds all lists of numbers one after the other; who has one knows where it begins.
+    - Output: `hops`, `deliveries`, `transitions`.
+    """
+
+    control: Array
+    settings: Array
+    heap: Array
+    copies: Array
+    events: Array
+    entries: Array
+    pairs: Pairs
+    paths: Paths
+    words: Array
+    free: Array
+    links: Array
+    brokers: Array
+    subscriptions: Array
+    publishers: Array
+    laws: Array
+    law_rows: Array
+    places: Array
+    branches: Array
+    parent: Array
+    routes: Array
+    reaches: Array
+    components: Array
+    rows: Array
+    lists: Array
+    views: Array
+    first_link: Array
+    ways: Array
+    walk: Array
+    hops: Array
+    deliveries: Array
+    transitions: Array
+
+
+class Deciding(NamedTuple):
+    """What decisions know of copies that wait, by the copy's number, and room to list them and to decide in."""
+
+    slots: Slots
+    queue: Array
+    room: Room
