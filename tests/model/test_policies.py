@@ -121,7 +121,7 @@ def test_a_driver_refuses_what_it_has_not() -> None:
 
 
 def test_names_are_listed() -> None:
-    assert listed("relocation") == "off, pop or grape"
+    assert listed("relocation") == "off, pop, grape or on-time"
     assert listed("routing", "live") == "single-path"
     with pytest.raises(KeyError, match="there is no scheme 'none': there are static"):
         policy("scheme", "none")
