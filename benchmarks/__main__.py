@@ -20,8 +20,11 @@ NAMES = (
     "live",
     "live_store",
     "live_restart",
+    "live_copies",
     "live_ages",
     "live_overload",
+    "live_lagging",
+    "live_subscribing",
     "live_peers",
     "live_prediction",
 )

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tidings.ordering import Policy
+from tidings.ordering import Policy, Stamper
 from tidings.protocol import Client, ClientSettings, wire
 from tidings.protocol.broker._accounts import Balance
-from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS, _Page
+from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS, UNAUDITED, _Page
 from tidings.protocol.wire import Outcome
 from tidings.scheduling import Strategy
 
@@ -238,6 +238,25 @@ def test_an_event_that_is_published_again_after_a_crash_counts_once(row: Any) ->
     row.do("p", row.machines["p"].connected("a", row.now_ns))
     row.settle()
     row.pass_time(PERIOD_NS + 700 * SECOND)
+    assert len(row.delivered("s")) == 1
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_an_event_that_two_brokers_have_accepted_counts_once(row: Any) -> None:
+    """Its publisher changed homes: the new one took it over as accepted before, and the old one had accepted it after
+    all, and says so. It counted twice, the second time as under way and then as lost."""
+    b, c, now_ns = row.machines["b"], row.machines["c"], row.now_ns
+    stamp = Stamper(record=0).stamp({"x": 7}, now_ns).encode()
+    content = wire.encode_content(wire.Content({"x": 7}, stamp, b""))
+    for number, root, period in ((1_000, "a", UNAUDITED), (1_001, "b", 5)):
+        event = wire.Event("q", 1, 1, root, now_ns, 0, 60 * SECOND, len(content), 1, content, None, 0, period)
+        targets = ({"c": ((60 * SECOND, 1.0),)},)
+        transfer = wire.Transfer(b.epoch, number, number, targets, (event,), now_ns)
+        row.do("c", c.receive("b", wire.encode(transfer), now_ns))
+        row.settle()
+    ledger = wire.Ledger("c", c.epoch, "b", b.epoch, 1, "b", 5, {"s/some": (1, 0)})
+    row.do("c", c.receive("b", wire.encode(ledger), now_ns))
+    row.pass_time(2 * SECOND)
     assert len(row.delivered("s")) == 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 

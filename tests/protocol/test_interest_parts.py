@@ -440,6 +440,26 @@ def test_nobody_is_sent_more_parts_than_there_may_be() -> None:
     assert machine.refused == {"malformed": 1}
 
 
+def test_what_is_asked_for_again_over_a_congested_link_leaves_once() -> None:
+    """Before, every repetition was answered at once: on a slow link with large tables that broke it, without end."""
+    net = Wire()
+    two(net, 40)
+    machine = net.machines["b"]
+    machine.connected("a", net.now_ns)
+    machine.receive("a", encode(wire.Hello(wire.VERSION, "a", "broker", 10**15, 10)), net.now_ns)
+
+    def parts(effects: list[Any]) -> list[str]:
+        sent = [decode(effect.frame) for effect in effects if isinstance(effect, Send)]
+        return [message.after for message in sent if isinstance(message, InterestPart)]
+
+    machine.congested("a", True, net.now_ns)
+    for _ in range(10):
+        assert parts(machine.receive("a", encode(Ask("b", "", 4)), net.now_ns)) == []
+    after = parts(machine.congested("a", False, net.now_ns))
+    assert len(after) == len(set(after)) == 4
+    assert parts(machine.wake(net.now_ns + SECOND // 10)) == []
+
+
 def test_what_the_network_has_room_for_is_refused_at_home_and_the_client_told(wire: Wire) -> None:
     wire.chain("a", "b", max_entries=10)
     wire.client("s", "a")
