@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.protocol.conftest import Wire
 from tests.protocol.test_moving import came
 
 from tidings.protocol import Failed
@@ -40,3 +41,26 @@ def test_what_must_reach_everybody_is_refused_meanwhile(row: Any) -> None:
     row.connect("b", "c")
     row.pass_time(20 * SECOND)
     assert came(row) == [0, 3]
+
+
+def test_what_waits_is_bounded_and_publishers_are_told() -> None:
+    net = Wire()
+    net.chain("a", "b", max_parked_bytes=1_000)
+    net.client("p", "a")
+    net.client("s", "b")
+    net.call("p", "advertise", "all", "x > 0")
+    net.call("s", "subscribe", "some", "x > 5")
+    net.settle()
+    net.disconnect("a", "b")
+    net.pass_time(SECOND)
+    for x in range(6, 16):
+        net.call("p", "publish", {"x": x}, payload=bytes(300))
+    net.call("p", "publish", {"x": 1}, payload=bytes(300))  # for nobody
+    failed = [effect for name, effect in net.effects if name == "p" and isinstance(effect, Failed)]
+    assert {effect.code for effect in failed} == {"parked"}
+    assert "for broker 'b', which is out of reach, and 1,000 may" in failed[0].message
+    assert net.machines["a"].parked()["b"].events == 10 - len(failed) == 2
+    net.connect("a", "b")
+    net.pass_time(20 * SECOND)
+    net.call("p", "publish", {"x": 9}, payload=bytes(300))
+    assert len(net.delivered("s")) == 3

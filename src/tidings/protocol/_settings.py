@@ -5,6 +5,7 @@
 | `max_frame_bytes` | a longer frame is refused |
 | `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
 | `max_stored` | no event is taken on: not acknowledged, credit 0, the sender tries again |
+| `max_parked_bytes` | an event that would wait for a broker out of reach is refused, the client is told |
 | `max_queued`, `max_queued_client` | the waiting event with the least expected benefit is dropped, counted and traced |
 | `max_seen` | the entry that expires first is forgotten, counted |
 | `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
@@ -98,6 +99,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_frame_bytes: int = MAX_FRAME_BYTES
     interest_bytes: int = 65_536
     max_stored: int = 200_000
+    max_parked_bytes: int = 500_000_000
     max_queued: int = 65_536
     max_queued_client: int = 10_000
     max_seen: int = 1_000_000

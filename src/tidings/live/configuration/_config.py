@@ -104,6 +104,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             window=limits.window,
             max_frame_bytes=round(limits.frame_kb * 1000),
             max_stored=limits.stored,
+            max_parked_bytes=round(limits.parked_kb * 1000),
             max_queued=limits.queued,
             max_queued_client=limits.queued_client,
             max_seen=limits.seen,

@@ -125,6 +125,7 @@ class Limits(_Written, frozen=True, kw_only=True):
     advertisements: Count = 1_000
     window: Annotated[int, Meta(ge=1, le=65_536)] = 256
     stored: Count = 200_000
+    parked_kb: Kilobytes = field(name="parked", default=500_000.0)
     queued: Count = 65_536
     queued_client: Count = 10_000
     seen: Count = 1_000_000

@@ -109,7 +109,7 @@ class Entrance:
         find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
         left_ns, sure = source.meter.left_ns(said.sent_ns, now_ns), carrier.room
         period = UNAUDITED if said.is_again else carrier.accounts.period()
-        error_ns = self._link_error_ns(source, now_ns)
+        error_ns, is_whole = self._link_error_ns(source, now_ns), carrier.router.is_whole
         taken: list[int] = []
         for number in self._news(source, said):
             if len(taken) >= sure and not carrier.room:
@@ -126,6 +126,8 @@ class Entrance:
                 course = find(attributes, lifetime_ns)
                 if event.must_reach:
                     self._require_reach(course)
+                if not is_whole:
+                    carrier.router.require_room(course, len(event.content), now_ns)
             except (EventError, PeerError) as error:
                 self._refuse(source, event, number, error)
                 continue

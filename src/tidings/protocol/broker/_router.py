@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
@@ -22,6 +22,9 @@ from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Parcel
 
 __all__ = ["Parked", "Router"]
+
+
+_COUNT_NS: Final = 1_000_000_000
 
 
 class Parked(NamedTuple):
@@ -51,6 +54,9 @@ class Router:
         self._name = settings.name
         self._buffers = settings.buffers
         self._max_hops = settings.max_hops
+        self._max_parked_bytes = settings.max_parked_bytes
+        self._parked_bytes: dict[str, int] = {}  # by broker out of reach, as counted last, and what has come since
+        self._parked_ns = -_COUNT_NS
         self._holdings = holdings
         self._courses = courses
         self._dispatch = dispatch
@@ -102,6 +108,26 @@ class Router:
                 row[1] += held.size_bytes
                 row[2] = min(row[2], held.since_ns)
         return {home: Parked(many, size, now_ns - since_ns) for home, (many, size, since_ns) in sorted(found.items())}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all brokers are within reach."""
+        return self._links.is_whole()
+
+    def require_room(self, course: Course, size_bytes: int, now_ns: int) -> None:
+        """PeerError if as much waits for a broker out of reach as may; what waits is counted once a second."""
+        if now_ns - self._parked_ns >= _COUNT_NS:
+            self._parked_ns = now_ns
+            self._parked_bytes = {home: parked.size_bytes for home, parked in self.parked(now_ns).items()}
+        for home in {broker_of(target) for target in course.targets if not self.reaches(target)}:
+            waiting_bytes = self._parked_bytes.get(home, 0) + size_bytes
+            if waiting_bytes > self._max_parked_bytes:
+                raise PeerError(
+                    "parked",
+                    f"{waiting_bytes:,} bytes would wait here for broker {home!r}, which is out of reach, and "
+                    f"{self._max_parked_bytes:,} may: publish later, or have the limit `parked` of the network raised",
+                )
+            self._parked_bytes[home] = waiting_bytes
 
     def reroute(self, now_ns: int) -> None:
         """The overlay has changed: whatever waits finds its way anew."""
