@@ -14,6 +14,7 @@ from tests.live.conftest import Place, all_up, run, until
 
 from tidings.errors import ConfigurationError
 from tidings.live import Network, connect
+from tidings.live.operations._asking import ask_network
 
 RING = ("a-b", "b-c", "a-c")
 
@@ -29,6 +30,15 @@ async def lose(
     again = place.start("broker", str(network.path), "--name", name)
     await all_up(network)
     return again
+
+
+async def all_know(network: Network, subscriptions: int) -> None:
+    """Wait until every broker knows of so many subscriptions, at home and elsewhere."""
+    while any(
+        broker["subscriptions"] + broker["subscriptions_elsewhere"] < subscriptions
+        for broker in await ask_network(network)
+    ):
+        await asyncio.sleep(0.05)
 
 
 async def disks_lost_under_load(place: Place, times: int, seed: int) -> None:
@@ -49,7 +59,7 @@ async def disks_lost_under_load(place: Place, times: int, seed: int) -> None:
         for subscriber, name in ((sa, "a"), (sb, "b"), (sc, "c")):
             counts = got[name]
             await subscriber.subscribe("n >= 0", callback=lambda event, c=counts: c.update([event.attributes["n"]]))
-        await asyncio.sleep(1.0)
+        await all_know(network, 3)
 
         async def publish() -> None:
             n = 0

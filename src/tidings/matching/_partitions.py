@@ -71,7 +71,7 @@ class Part:
         self.live = 0
         self.sorted_slots = 0
         self.block_capacity = 0
-        self.capacity = 0  # slots that there is room for
+        self.capacity = 0  # how many slots it can hold
         self.split_at = SPLIT_AT[depth] if depth < KEYS else 0  # 0: never
 
 

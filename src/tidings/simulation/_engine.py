@@ -16,7 +16,6 @@ Theory of operation:
 from tidings.compiled import borrowing, borrowing_step
 from tidings.simulation._brokers import arrive, served
 from tidings.simulation._copies import mark, settle
-from tidings.simulation._failing import accept, happen
 from tidings.simulation._forwarding import forward, publish
 from tidings.simulation._heap import pop
 from tidings.simulation._layout import (
@@ -57,6 +56,7 @@ from tidings.simulation._layout import (
     Array,
 )
 from tidings.simulation._links import transmitted
+from tidings.simulation._outages import accept, happen
 from tidings.simulation._stores import acked
 from tidings.simulation._world import Deciding, Failing, World
 

@@ -40,12 +40,12 @@ from tidings.simulation._layout import (
     WIDEST,
     Array,
 )
-from tidings.simulation._making import give_room, make_deciding, make_world
 from tidings.simulation._options import Options
 from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import Chunk, chunks
 from tidings.simulation._result import FaultFigures, Result, make_result
+from tidings.simulation._room import give_room, make_deciding, make_world
 from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
 
 __all__ = ["Run", "simulate"]

@@ -223,7 +223,7 @@ class Broker(Doorway):
             self._lost_until_ns = int(self._kept.get(_LOST, b"0"))
         self.is_ready = _READY in self._kept or not self.settings.neighbours
         self._must_be_told = _UNTOLD in self._kept and not self.is_ready
-        self.gossip.is_recovering = _LOST in self._kept and not self.is_ready
+        self.gossip.is_recovering = self.settings.copies > 1 and _LOST in self._kept and not self.is_ready
         self._restore(self._kept)
         self._kept.clear()
         self.carrier.dispatch.epoch = self.epoch
@@ -413,7 +413,7 @@ class Broker(Doorway):
         self.carrier.courses.forget()
         for owner in self.copies.owners():
             if self.settings.graph and owner not in self.settings.graph:
-                self.copies.recover(owner, wire.LATEST_NS, self._now_ns)
+                self.copies.recover(owner, self._now_ns)
         self._reroute()
 
     def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
@@ -761,7 +761,7 @@ class Broker(Doorway):
         self.copies.drop(source.name, said.events)
 
     def _on_recover(self, source: Peer, said: wire.Recover) -> None:
-        self.copies.recover(source.name, min(said.life, source.epoch), self._now_ns)
+        self.copies.recover(source.name, self._now_ns, before=min(said.life, source.epoch))
 
     def _on_rehomed(self, source: Peer, said: wire.Rehomed) -> None:  # noqa: ARG002
         if said.target != self.name:

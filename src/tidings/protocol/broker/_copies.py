@@ -252,7 +252,7 @@ class Copies:
                 self.put(held)
 
     def _choose(self, now_ns: int) -> None:
-        """See to it that there is a keeper, if there can be one."""
+        """Choose a keeper if there is none, or the present one cannot keep copies any more."""
         if (
             self.keeper is None
             or not _is_able(self.keeper)
@@ -323,7 +323,7 @@ class Copies:
     # -- the keeper ----------------------------------------------------------------------------------------------
 
     def keep(self, source: Peer, said: Copy, left_ns: int, error_ns: int | None, now_ns: int) -> None:
-        """Keep copies for a neighbour, and say so when they are durable; not those that there is no room for."""
+        """Keep copies for a neighbour, and confirm them when they are durable; at most `max_stored` in all."""
         if said.session != source.epoch:
             return
         mine = self._stored.setdefault(source.name, {})
@@ -370,11 +370,11 @@ class Copies:
             if mine.pop(id, None) is not None:
                 self._erase(_key(owner, id))
 
-    def recover(self, owner: str, life: int, now_ns: int) -> None:
-        """A neighbour has lost what it held before this life, or has left for good: that is taken on here."""
+    def recover(self, owner: str, now_ns: int, *, before: int | None = None) -> None:
+        """A neighbour has lost what it held in its lives before this one, or (None) has left for good: take it on."""
         for id, stored in list(self._stored.get(owner, {}).items()):
             copy = _COPY.decode(stored.record)
-            if copy.life >= life:
+            if before is not None and copy.life >= before:
                 continue
             if copy.ends_ns > now_ns:
                 self._count("recovered")

@@ -90,7 +90,7 @@ class Relocating:
             case "grape":
                 return self._surveying.tag(held.id, now_ns)
             case "on-time":
-                self._on_time.note(held, now_ns)  # here is all that there is to know
+                self._on_time.note(held, now_ns)  # the home knows enough: no event has to be traced
         return None
 
     def taken(self, held: Held, trace: wire.Trace, upstream: str, local: int, now_ns: int) -> None:
