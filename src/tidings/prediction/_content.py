@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from tidings.errors import InputError
 from tidings.matching import MatchingIndex
-from tidings.model.attributes import AttributeValue
 from tidings.model.filters import Filter, OneOf, Within
-from tidings.model.scenario import Choice, Constant, Content
+from tidings.model.scenario import AttributeValue, Choice, Constant, Content
 from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures, exact_shares
 
 __all__ = [

@@ -4,7 +4,7 @@
 `Network` that simulations, predictions and live runs start from.
 """
 
-from tidings.model.scenario._content import Choice, Constant, Content, Numeric
+from tidings.model.scenario._content import AttributeValue, Choice, Constant, Content, Numeric
 from tidings.model.scenario._faults import Faults, Scheme
 from tidings.model.scenario._network import Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
@@ -13,6 +13,7 @@ from tidings.model.scenario._schema import Document, Policies, Scheduling
 from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary, Summary, summarise
 
 __all__ = [
+    "AttributeValue",
     "Choice",
     "Constant",
     "Content",

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.model.attributes import AttributeValue
 from tidings.model.scenario._decoding import describe, suggestion
 from tidings.model.scenario._laws import LawTemplate, LawWritten, plain_number
 from tidings.model.scenario._source import Place
@@ -27,7 +26,19 @@ if TYPE_CHECKING:
 
     from tidings.model.distributions import Distribution
 
-__all__ = ["Choice", "Constant", "Content", "ContentWritten", "Numeric", "NumericTemplate", "ParameterReference"]
+__all__ = [
+    "AttributeValue",
+    "Choice",
+    "Constant",
+    "Content",
+    "ContentWritten",
+    "Numeric",
+    "NumericTemplate",
+    "ParameterReference",
+]
+
+AttributeValue = int | float | str | bool
+"""What an attribute of an event may be."""
 
 VALUES_MAX = 1_000_000
 DECIMALS_MAX = 12

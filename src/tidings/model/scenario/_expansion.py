@@ -3,10 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidings.model.attributes import AttributeValue
 from tidings.model.scenario._building import build_topology
 from tidings.model.scenario._components import build_broker_failures, build_link_failures
-from tidings.model.scenario._content import Choice, Constant, Content, NumericTemplate, ParameterReference
+from tidings.model.scenario._content import (
+    AttributeValue,
+    Choice,
+    Constant,
+    Content,
+    NumericTemplate,
+    ParameterReference,
+)
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
 from tidings.model.scenario._network import Network, Publisher, Subscriber

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.attributes import AttributeValue
 from tidings.model.failures import Failures
 from tidings.model.scenario._components import joint_components
-from tidings.model.scenario._content import Content
+from tidings.model.scenario._content import AttributeValue, Content
 from tidings.model.scenario._schema import Policies
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Topology

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidings.errors import FilterError
-from tidings.model.attributes import AttributeValue
+from tidings.model.scenario._content import AttributeValue
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._source import Place
 

@@ -67,6 +67,7 @@ class LinkStateMap:
         self._members = members
         self._neighbours: dict[str, tuple[str, ...]] | None = None
         self._trees: dict[str, dict[str, str]] = {}
+        self._is_whole: bool | None = None
         self._ways: dict[tuple[str, str], tuple[str, ...] | None] = {}  # brokers to pass, whatever their figures
         self._paths: dict[tuple[str, str], Path | None] = {}
 
@@ -142,14 +143,17 @@ class LinkStateMap:
     def replan(self, graph: Mapping[str, frozenset[str]]) -> None:
         """The overlay as planned is another one; routes follow it unless they follow the state."""
         self._members = graph.keys()
+        self._is_whole = None
         if self._plan is not None:
             self._plan = graph
             self._change()
 
     def is_whole(self) -> bool:
         """Whether all brokers of the plan, or all that are known, have been heard of and can be reached."""
-        members = self._members or self._known.keys()
-        return members <= self._known.keys() and members <= self.tree(self._name).keys()
+        if self._is_whole is None:
+            members = self._members or self._known.keys()
+            self._is_whole = members <= self._known.keys() and members <= self.tree(self._name).keys()
+        return self._is_whole
 
     def tree(self, root: str) -> dict[str, str]:
         """The parent of every broker in the tree of this root."""
@@ -208,7 +212,7 @@ class LinkStateMap:
 
     def _change(self) -> bool:
         self.version += 1
-        self._neighbours = None
+        self._neighbours = self._is_whole = None
         self._trees.clear()
         self._ways.clear()
         self._paths.clear()
