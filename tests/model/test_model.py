@@ -14,7 +14,7 @@ def test_every_public_name_is_there():
         _ = tidings.model.Nonsense
 
 
-@pytest.mark.parametrize("package", ["scenario", "topology", "generators", "units", "attributes", "subscription"])
+@pytest.mark.parametrize("package", ["scenario", "topology", "generators", "units", "subscription"])
 def test_all_is_complete(package):
     module = __import__(f"tidings.model.{package}", fromlist=["__all__"])
     assert all(hasattr(module, name) for name in module.__all__)
