@@ -51,12 +51,11 @@ class Paths(NamedTuple):
 
 class Room(NamedTuple):
     """Room to decide in, for loops that must not allocate: one place for each that may wait and one more, and what a
-    plan is made of (`_scan_plan`)."""
+    plan is made of (`_plan`)."""
 
     urgent: IntArray
     top: FloatArray
     holder: IntArray
-    used: IntArray
     without: FloatArray
 
 
@@ -66,8 +65,7 @@ def make_room(waiting: int) -> Room:
     return Room(
         np.zeros(waiting + 1, np.int64),
         np.zeros((TURNS, TURNS)),
-        np.zeros((TURNS, TURNS), np.int64),
-        np.zeros((2, TURNS), np.int64),
+        np.zeros((TURNS + 1, TURNS), np.int64),
         np.zeros(TURNS),
     )
 

@@ -7,7 +7,7 @@ Rules:
 - What is expired or hopeless leaves first (`purge`), by its static key; then the event with the greatest worth is
   chosen. Worths within TIE of the greatest are ties, and the earliest enqueued of them wins.
 - Worth by strategy: FIFO none (the earliest), RL the negative mean of the deadlines still ahead, EB, EBPC(r) (PC is
-  EBPC(0)); for plans see `_scan_plan`.
+  EBPC(0)); for plans see `_plan`.
 - Triage: if there is time for all, the one that is deleted first (of equals the earliest enqueued); otherwise the
   greatest EB, of equals the latest enqueued.
 - EB and RL's worth never rise with time, and EBPC is at most EB. So the last EB computed for a slot bounds its worth
@@ -20,11 +20,15 @@ import math
 from tidings.compiled import compiled, compiled_inline
 from tidings.scheduling._choosing import TIE
 from tidings.scheduling._kernels import FloatArray, IntArray, remaining_lifetime, tabulated_benefit
+from tidings.scheduling._lane import TURNS
 from tidings.scheduling._layout import Pairs, Paths, Room, Slots, make_room
-from tidings.scheduling._scan_plan import choose_plan
+from tidings.scheduling._plan import NOBODY, best_plan
 from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
 
 __all__ = ["choose", "choose_in", "decide", "purge", "take"]
+
+_PLANNED, _SPARE = 0, TURNS
+"""Rows of the holders of a plan beside those of turns 1..3: of the best plan, and of plans without one of them."""
 
 
 @compiled
@@ -127,7 +131,7 @@ def choose_in(
     if code == EBPC:
         return _choose_postponable(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table)
     if code == PLAN:
-        return choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, TIE, room)
+        return _choose_plan(r, now_s, postponed_s, queue, count, slots, pairs, paths, processing_s, table, room)
     if code == TRIAGE and _is_time_for_all(now_s, postponed_s, queue, count, slots, room):
         return _choose_urgent(queue, count, slots)
     return _choose_monotone(code, now_s, queue, count, slots, pairs, paths, processing_s, table)
@@ -236,7 +240,7 @@ def _is_time_for_all(now_s: float, step_s: float, queue: IntArray, count: int, s
     if step_s <= 0.0:
         return True
     # By how many steps there are left: the k-th to leave needs k. More than `count` steps are enough for anyone.
-    urgent, _, _, _, _ = room
+    urgent, _, _, _ = room
     for steps in range(count + 1):
         urgent[steps] = 0
     for position in range(count):
@@ -321,3 +325,92 @@ def _choose_postponable(
         if known[queue[position], 1] >= best - TIE:
             return position
     return 0
+
+
+@compiled
+def _choose_plan(
+    r: float,
+    now_s: float,
+    turn_s: float,
+    queue: IntArray,
+    count: int,
+    slots: Slots,
+    pairs: Pairs,
+    paths: Paths,
+    processing_s: float,
+    table: FloatArray,
+    room: Room,
+) -> int:
+    """The position in the queue (of at least one event) whose plan is worth most (`_plan`); `known` is of discounted
+    worths."""
+    published_s, size_kb, start, stop, _, _, known = slots
+    target, allowed_s = pairs
+    price, nodes, mean_s_per_kb, sd_s_per_kb = paths
+    _, top, holder, without = room
+    top[:] = 0.0
+    holder[:] = NOBODY
+    used = holder[_PLANNED]
+    best = -math.inf
+    planned = 0.0
+    discount = 1.0 - r
+    # Turns 3, 2, 1 first, to know what the rest of the plan is worth; then the turn at hand.
+    for turn in range(TURNS - 1, -1, -1):
+        if turn == 0:
+            planned = best_plan(top, holder, NOBODY, _PLANNED)
+            for place in range(1, TURNS):
+                without[place] = best_plan(top, holder, used[place], _SPARE) if used[place] >= 0 else 0.0
+        for position in range(count):
+            slot = queue[position]
+            rest = planned
+            if turn == 0:
+                for place in range(1, TURNS):
+                    if used[place] == position:
+                        rest = without[place]
+                if known[slot, 0] + rest < best - TIE:
+                    continue
+            elif known[slot, turn] <= top[turn, TURNS - 1]:
+                continue
+            value = tabulated_benefit(
+                now_s,
+                published_s[slot],
+                size_kb[slot],
+                start[slot],
+                stop[slot],
+                target,
+                allowed_s,
+                price,
+                nodes,
+                mean_s_per_kb,
+                sd_s_per_kb,
+                processing_s,
+                turn_s * turn,
+                table,
+            )
+            if turn > 0:
+                value *= discount
+            known[slot, turn] = value
+            if turn == 0:
+                best = max(best, value + rest)
+            else:
+                _enter(top, holder, turn, value, position)
+    for position in range(count):
+        rest = planned
+        for place in range(1, TURNS):
+            if used[place] == position:
+                rest = without[place]
+        if known[queue[position], 0] + rest >= best - TIE:
+            return position
+    return 0
+
+
+@compiled_inline
+def _enter(top: FloatArray, holder: IntArray, turn: int, value: float, position: int) -> None:
+    """Keep the best of a turn in falling order; of equals the earlier enqueued stays ahead."""
+    if value > top[turn, TURNS - 1]:
+        place = TURNS - 1
+        while place > 0 and value > top[turn, place - 1]:
+            top[turn, place] = top[turn, place - 1]
+            holder[turn, place] = holder[turn, place - 1]
+            place -= 1
+        top[turn, place] = value
+        holder[turn, place] = position
