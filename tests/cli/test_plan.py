@@ -27,7 +27,7 @@ def test_the_plan_as_a_document_and_as_a_scenario(tmp_path: Path) -> None:
     assert document["possible"] is True
     assert [change["change"] for change in document["changes"]] == ["scheduling"]
     assert document["verification"]["low_ends_met"] is True
-    assert document["verification"]["intervals"] == {"level": 0.95, "assuming": "independent events"}
+    assert document["verification"]["level"] == 0.95
     assert document["subscribers"]["operator"]["now"] < 0.99 <= document["subscribers"]["operator"]["simulated"]
     assert "looking for changes" in result.stderr
     shown = simulate(Scenario.load(better).expand(4711))

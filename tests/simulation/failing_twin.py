@@ -26,7 +26,7 @@ from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import chunks
-from tidings.simulation._result import FaultFigures, Result, make_result
+from tidings.simulation._result import Batches, FaultFigures, Result, make_result
 
 __all__ = ["simulate_failing_plainly"]
 
@@ -75,14 +75,15 @@ def simulate_failing_plainly(network: Network, options: Options | None = None) -
         for row in chunk.events:
             run.advance(int(row["time"]), is_draining=False)
             run.publish(row, chunk.matches[row["first"] : row["first"] + row["count"]].tolist())
-    run.advance(base.end_ns, is_draining=False)
+        run.advance(chunk.horizon_ns, is_draining=False)
+        run.batches.count(chunk.horizon_ns, run.subscriptions)
     run.advance(base.drained_ns, is_draining=True)
     return run.finish()
 
 
 class _Run:
     def __init__(self, planned: Plan) -> None:
-        self.plan = planned
+        self.plan, self.batches = planned, Batches(planned)
         self.faults, wanted = planned.network.policies.faults, planned.network.policies.scheduling
         self.strategy = strategy(wanted.name, r=wanted.r)
         self.laws, self.subscriptions = planned.laws.copy(), planned.subscriptions.copy()
@@ -655,8 +656,10 @@ class _Run:
                 fate = "discarded" if home in event.discarded else "lost"
                 fate = "in_flight" if home in underway.get(event, ()) else fate
                 self.subscriptions[fate][event.wanted[home]] += 1
+        self.batches.count(self.plan.drained_ns, self.subscriptions)
         return make_result(
             self.plan,
+            batches=self.batches,
             subscriptions=self.subscriptions,
             links=self.channels,
             brokers=self.stations,

@@ -32,7 +32,7 @@ from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import chunks
-from tidings.simulation._result import Result, make_result
+from tidings.simulation._result import Batches, Result, make_result
 
 __all__ = ["Decision", "simulate_plainly"]
 
@@ -66,6 +66,8 @@ def simulate_plainly(network: Network, options: Options | None = None) -> Result
         for row in chunk.events:
             run.advance(int(row["time"]))
             run.publish(row, chunk.matches[row["first"] : row["first"] + row["count"]].tolist())
+        run.advance(chunk.horizon_ns)
+        run.batches.count(chunk.horizon_ns, run.subscriptions)
     run.advance(run.plan.drained_ns)
     return run.finish()
 
@@ -90,7 +92,7 @@ class Decision(PlainQueue[Any]):
 
 class _Run:
     def __init__(self, planned: Plan) -> None:
-        self.plan = planned
+        self.plan, self.batches = planned, Batches(planned)
         self.laws, self.subscriptions = planned.laws.copy(), planned.subscriptions.copy()
         self.links, self.brokers = planned.links.copy(), planned.brokers.copy()
         self.calendar: list[tuple[int, int, int, object]] = []
@@ -284,8 +286,10 @@ class _Run:
     def finish(self) -> Result:
         for event in {copy.event: None for copy in self.alive}:
             self.settle(event, {wanted for copy in self.alive if copy.event is event for wanted in copy.wanted})
+        self.batches.count(self.plan.drained_ns, self.subscriptions)
         return make_result(
             self.plan,
+            batches=self.batches,
             subscriptions=self.subscriptions,
             links=self.links,
             brokers=self.brokers,

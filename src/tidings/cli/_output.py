@@ -5,13 +5,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidings.errors import FilterWarning, TidingsError
 
-__all__ = ["Json", "interval_terms", "print_json", "progress_bar", "reporting"]
+if TYPE_CHECKING:
+    from tidings.statistics import ReliabilityInterval
+
+__all__ = ["ROUGH", "Json", "interval_terms", "print_json", "progress_bar", "reporting", "shown_interval"]
 
 QUIET_S = 5.0  # how long a command may say nothing where there is no terminal
 
@@ -31,6 +34,17 @@ def print_json(document: Any) -> None:
 def interval_terms(level: float) -> dict[str, Any]:
     """What stands in a document beside intervals for R."""
     return {"level": level, "assuming": "independent events"}
+
+
+ROUGH = "~ few independent events: the interval is rough; a longer run makes it sure"
+"""What stands below a table in which `shown_interval` has marked one."""
+
+
+def shown_interval(interval: "ReliabilityInterval | None") -> str:
+    """The interval of an on-time share in a table; a rough one is marked."""
+    if interval is None:
+        return "-"
+    return f"{'~' if interval.is_rough else ''}{interval.low:.2%} to {interval.high:.2%}"
 
 
 @contextmanager

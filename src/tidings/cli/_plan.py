@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import Json, interval_terms, print_json, reporting
+from tidings.cli._output import Json, print_json, reporting
 from tidings.cli._predict_tables import print_unmodelled
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
 
@@ -187,7 +187,7 @@ def _document(source: str, found: "Plan") -> dict[str, Any]:
             "duration_s": shown.duration_s,
             "met": list(shown.met),
             "low_ends_met": shown.is_met_at_low_ends,
-            "intervals": interval_terms(LEVEL),
+            "level": LEVEL,
         }
     rows = {}
     for place, name in enumerate(found.subscribers):
@@ -297,10 +297,9 @@ def _verified(found: "Plan") -> str:
             "predicted, not simulated" if found.means == "predicted" else "not verified: estimated by a simulation only"
         )
     from tidings.planning import LEVEL
-    from tidings.statistics import INDEPENDENCE
 
     runs = f"{sum(shown.met)} of {len(shown.met)} simulations with fresh seeds meet it"
-    ends = f"the lower ends of {LEVEL:.0%} intervals, {INDEPENDENCE}"
+    ends = f"the lower ends of their {LEVEL:.0%} intervals"
     if shown.is_met_at_low_ends:
         return f"{runs}; so do {ends}"
     if not found.has_margin:

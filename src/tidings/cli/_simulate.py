@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting, shown_interval
 from tidings.model.policies import listed
 
 if TYPE_CHECKING:
@@ -101,14 +101,17 @@ def _print(result: "Result", out: Path | None) -> None:
     console.print(facts)
     table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber")
-    for heading in ("matched", "on time", "late", "lost", "reliability"):
+    for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval"):
         table.add_column(heading, justify="right")
     ranked = sorted(result.subscribers.items(), key=lambda item: _reliability(item[1].on_time_reliability))
     for name, row in ranked[:ROWS_MAX]:
         share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
-        table.add_row(Text(name), f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}", share)
+        counts = (f"{count:,}" for count in (row.matched, row.on_time, row.late, row.lost))
+        table.add_row(Text(name), *counts, share, shown_interval(row.interval))
     if ranked:
         console.print(table)
+    if any(row.interval is not None and row.interval.is_rough for _, row in ranked[:ROWS_MAX]):
+        console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
     if out is not None:

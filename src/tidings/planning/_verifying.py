@@ -4,9 +4,8 @@ A plan holds if every run meets the objective as it shows it, and if the next ru
 events come in long bursts, runs differ by more than chance would have it, and how much is seen by comparing them. So
 the lower ends of the interval for a further run, mean - t s sqrt(1 + 1 / runs), s from these runs, have to meet it too.
 
-Besides, it is told whether the lower ends of the subscriptions' intervals over all runs together meet it (Wilson, late
-events taken as pairs). These assume that events are independent otherwise, which they are not under load: they prove
-nothing.
+Besides, it is told whether the lower ends of the subscriptions' intervals over all runs together meet it: intervals in
+which events that are late together count for less than independent ones (`statistics.shares_of_batches`).
 """
 
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from scipy.special import stdtrit
 
 from tidings.model.scenario import Network
 from tidings.planning._estimating import Say
-from tidings.planning._objective import DISPERSION, Objective
+from tidings.planning._objective import Objective
 from tidings.simulation import simulate
-from tidings.statistics import wilson_interval
+from tidings.statistics import pooled_interval
 
 __all__ = ["EVENTS_PER_RUN_MAX", "LEVEL", "RUNS", "Verification", "verify"]
 
@@ -34,9 +33,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verification:
-    """What the runs showed: `reliability` over all of them and its interval, assuming independent events; `met` of each
-    run by itself; `next_low`, what a further run is expected to be above; and whether the lower ends of the intervals
-    meet the objective too."""
+    """What the runs showed: `reliability` over all of them and its interval; `met` of each run by itself; `next_low`,
+    what a further run is expected to be above; and whether the lower ends of the intervals meet the objective too."""
 
     seeds: tuple[int, ...]
     duration_s: float
@@ -61,7 +59,7 @@ def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say
     duration_s = min(network.duration_s, network.warmup_s + EVENTS_PER_RUN_MAX / rate_per_s)
     seeds = tuple(network.seed + 1 + number for number in range(runs))
     count = len(network.subscriptions)
-    matched, on_time, met, each = np.zeros(count), np.zeros(count), [], []
+    matched, on_time, met, each, effective = np.zeros(count), np.zeros(count), [], [], []
     for number, seed in enumerate(seeds):
         if say is not None:
             say(f"verifying by simulation, run {number + 1} of {runs}")
@@ -70,10 +68,10 @@ def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say
         here = np.array([row.matched for row in rows], np.float64)
         good = np.array([row.on_time for row in rows], np.float64)
         each.append(_shares(good, here))
+        effective.append([np.nan if row.interval is None else row.interval.effective_events for row in rows])
         met.append(objective.is_met(each[-1]))
         matched, on_time = matched + here, on_time + good
-    interval = wilson_interval(on_time / DISPERSION, matched / DISPERSION, level=LEVEL)
-    low, high = (np.where(matched > 0.0, ends, np.nan) for ends in interval)
+    low, high = pooled_interval(each, effective, level=LEVEL)
     together, next_low = _shares(on_time, matched), _next_low(np.array(each))
     return Verification(
         seeds=seeds,

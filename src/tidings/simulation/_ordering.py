@@ -20,8 +20,9 @@ from tidings.simulation._layout import DELIVERY, PUBLICATION, Array
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan
 from tidings.simulation._publications import Chunk
-from tidings.simulation._result import OrderingFigures, Result, SubscriberResult
+from tidings.simulation._result import Batches, OrderingFigures, Result, SubscriberResult
 from tidings.simulation._tracing import TraceOutput, TraceWriter
+from tidings.statistics import BATCHES
 
 __all__ = ["OrderedOutput", "ordering_policy"]
 
@@ -51,7 +52,7 @@ class OrderedOutput(TraceOutput):
         self._rows = 0
         self._arrived: list[Array] = []
         self._figures: OrderingFigures | None = None
-        self._on_time = np.zeros(len(plan.subscriptions), np.int64)
+        self._on_time = np.zeros((BATCHES, len(plan.subscriptions)), np.int64)  # by the batch of the publication
         self._late = self._on_time.copy()
 
     def write_publications(self, chunk: Chunk) -> None:
@@ -76,7 +77,7 @@ class OrderedOutput(TraceOutput):
         if self._writer is not None:
             self._writer.write_transitions(rows)
 
-    def order(self) -> None:
+    def order(self, batches: Batches) -> None:
         """Put everything in order, now that the run has ended, and write what was delivered."""
         plan = self._plan
         events = np.concatenate([np.zeros(0, PUBLICATION), *self._events])
@@ -107,8 +108,9 @@ class OrderedOutput(TraceOutput):
         delivered_ns = np.empty(len(arrived), np.int64)
         delivered_ns[recorded.row] = replayed.delivered_ns
         is_counted = since_ns >= self._plan.warmup_ns
+        row = batches.numbers(since_ns) * len(plan.subscriptions) + arrived["subscription"]
         for counts, wanted in ((self._on_time, delivered_ns < deadline_ns), (self._late, delivered_ns >= deadline_ns)):
-            counts += np.bincount(arrived["subscription"][is_counted & wanted], minlength=len(counts))
+            counts += np.bincount(row[is_counted & wanted], minlength=counts.size).reshape(counts.shape)
         held_ns = delivered_ns - arrived["arrived"]
         total = {name: int(replayed.total(name).sum()) for name in ("received", "out_of_order", "violations")}
         p50, p99 = np.quantile(held_ns, (0.5, 0.99)) / 1e6 if held_ns.size else (0.0, 0.0)
@@ -133,19 +135,20 @@ class OrderedOutput(TraceOutput):
         # Who has no deadline is allowed more than a sum can hold.
         return event["time"], event["time"] + np.minimum(allowed_ns, NEVER_NS - event["time"])
 
-    def counted(self, result: Result) -> Result:
+    def counted(self, result: Result, batches: Batches) -> Result:
         """The result with what is on time, late and lost as the applications see it."""
-        subscribers = {}
+        subscribers, intervals = {}, batches.intervals(self._on_time)
         for number, (name, row) in enumerate(result.subscribers.items()):
-            on_time = int(self._on_time[number])
+            on_time = int(self._on_time[:, number].sum())
             subscribers[name] = SubscriberResult(
                 matched=row.matched,
                 on_time=on_time,
-                late=int(self._late[number]),
+                late=int(self._late[:, number].sum()),
                 lost=row.lost,
                 dropped=row.dropped,
                 in_flight=row.in_flight,
                 on_time_reliability=on_time / row.matched if row.matched else None,
+                interval=intervals[number],
             )
         on_time = int(self._on_time.sum())
         return msgspec.structs.replace(
@@ -153,7 +156,7 @@ class OrderedOutput(TraceOutput):
             on_time=on_time,
             late=int(self._late.sum()),
             delivery_rate=on_time / result.matched if result.matched else None,
-            earnings=float(np.dot(self._plan.subscriptions["price"], self._on_time.astype(np.float64))),
+            earnings=float(np.dot(self._plan.subscriptions["price"], self._on_time.sum(axis=0).astype(np.float64))),
             subscribers=subscribers,
             ordering=self._figures,
         )

@@ -5,6 +5,7 @@ nanoseconds here, once. Where something fails, `_components` adds what is up and
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from tidings.simulation._layout import (
 from tidings.simulation._options import Options
 from tidings.simulation._routes import Routes, plan_routes
 from tidings.simulation._rows import Lists, plan_rows
+from tidings.statistics import BATCHES
 
 __all__ = ["Plan", "plan"]
 
@@ -66,6 +68,12 @@ class Plan:
     warmup_ns: int
     end_ns: int
     drained_ns: int
+
+    @cached_property
+    def batch_ends_ns(self) -> Array:
+        """When the batches end into which the counted part of the run is cut (`statistics.shares_of_batches`)."""
+        counted_ns = self.end_ns - self.warmup_ns
+        return np.array([self.warmup_ns + counted_ns * number // BATCHES for number in range(1, BATCHES + 1)])
 
     @property
     def is_dropping(self) -> bool:

@@ -61,7 +61,7 @@ def attribute_kinds(network: Network) -> dict[str, AttributeKind]:
 
 
 def chunks(plan: Plan, *, events: int, sample: float, is_traced: bool) -> Iterator[Chunk]:
-    """The publications of a run, about `events` at a time; the last chunk ends with the run."""
+    """The publications of a run, about `events` at a time; a chunk ends with each batch, and the last with the run."""
     network = plan.network
     matcher = _Matcher(plan)
     kinds = attribute_kinds(network) if is_traced else None
@@ -69,10 +69,11 @@ def chunks(plan: Plan, *, events: int, sample: float, is_traced: bool) -> Iterat
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
     window_ns = max(1, int(min(NANOSECONDS * events / rate_per_s, plan.end_ns))) if sources else plan.end_ns
     horizon_ns = 0
-    while horizon_ns < plan.end_ns:
-        horizon_ns = min(horizon_ns + window_ns, plan.end_ns)
-        parts = [source.before(horizon_ns) for source in sources]
-        yield _merged(horizon_ns, [part for part in parts if len(part)], matcher, kinds)
+    for end_ns in plan.batch_ends_ns.tolist():
+        while horizon_ns < end_ns:
+            horizon_ns = min(horizon_ns + window_ns, end_ns)
+            parts = [source.before(horizon_ns) for source in sources]
+            yield _merged(horizon_ns, [part for part in parts if len(part)], matcher, kinds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

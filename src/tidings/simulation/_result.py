@@ -5,8 +5,9 @@ import numpy as np
 
 from tidings.simulation._layout import Array
 from tidings.simulation._plan import Plan
+from tidings.statistics import BATCHES, ReliabilityInterval, reliability_intervals
 
-__all__ = ["FaultFigures", "OrderingFigures", "Result", "SubscriberResult", "make_result"]
+__all__ = ["Batches", "FaultFigures", "OrderingFigures", "Result", "SubscriberResult", "make_result"]
 
 
 class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +15,8 @@ class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
 
     matched = on_time + late + lost + in_flight. `lost` events never arrived; `dropped` says how many of those were
     deleted in a queue because they were expired or hopeless. `on_time_reliability` is on_time / matched, None for a
-    subscription that no event matched.
+    subscription that no event matched; `interval` is its interval of 95 %, in which events that are late together count
+    for less than independent ones.
     """
 
     matched: int
@@ -24,6 +26,7 @@ class SubscriberResult(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     in_flight: int
     on_time_reliability: float | None
+    interval: ReliabilityInterval | None
 
 
 class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +98,32 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ordering: OrderingFigures | None = None
 
 
+class Batches:
+    """The counted part of a run, cut into batches of equal time, to tell how sure its figures are."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._ends_ns = plan.batch_ends_ns
+        self._counts = np.zeros((BATCHES, 2, len(plan.subscriptions)), np.int64)
+
+    def count(self, now_ns: int, subscriptions: Array) -> None:
+        """What was matched and on time up to now; what comes after the last batch was published in it."""
+        going_on = int(np.searchsorted(self._ends_ns, now_ns))
+        self._counts[min(going_on, BATCHES - 1) :] = subscriptions["matched"], subscriptions["on_time"]
+
+    def numbers(self, published_ns: Array) -> Array:
+        """In which batch events were published, those of the warm-up aside."""
+        return np.searchsorted(self._ends_ns[:-1], published_ns, side="right")
+
+    def intervals(self, on_time: Array | None = None) -> list[ReliabilityInterval | None]:
+        """By subscription, with what was on time by [batch, subscription] if that is not what was counted."""
+        matched, counted = np.diff(self._counts, axis=0, prepend=0).transpose(1, 0, 2)
+        return reliability_intervals(counted if on_time is None else on_time, matched)
+
+
 def make_result(
     plan: Plan,
     *,
+    batches: Batches,
     subscriptions: Array,
     links: Array,
     brokers: Array,
@@ -110,7 +136,7 @@ def make_result(
     """The result from the counters of a run that has ended."""
     network = plan.network
     lost = subscriptions["lost"] + subscriptions["discarded"]
-    subscribers = {}
+    subscribers, intervals = {}, batches.intervals()
     for number, subscription in enumerate(network.subscriptions):
         row = subscriptions[number]
         matched, on_time = int(row["matched"]), int(row["on_time"])
@@ -122,6 +148,7 @@ def make_result(
             dropped=int(row["discarded"]),
             in_flight=int(row["in_flight"]),
             on_time_reliability=on_time / matched if matched else None,
+            interval=intervals[number],
         )
     total = {name: int(subscriptions[name].sum()) for name in ("matched", "on_time", "late", "discarded", "in_flight")}
     counted_ns = plan.end_ns - plan.warmup_ns

@@ -44,7 +44,7 @@ from tidings.simulation._options import Options
 from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import Chunk, chunks
-from tidings.simulation._result import FaultFigures, Result, make_result
+from tidings.simulation._result import Batches, FaultFigures, Result, make_result
 from tidings.simulation._room import give_room, make_deciding, make_world
 from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
 
@@ -77,12 +77,12 @@ def simulate(
     try:
         run.go()
         if ordered is not None:
-            ordered.order()
+            ordered.order(run.batches)
     finally:
         if writer is not None:
             writer.close()
     result = run.result(time.perf_counter() - began_s)
-    return result if ordered is None else ordered.counted(result)
+    return result if ordered is None else ordered.counted(result, run.batches)
 
 
 class Run:
@@ -92,6 +92,7 @@ class Run:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
         self._world = make_world(planned, output_rows=0 if writer is None else OUTPUT_ROWS)
         self._deciding = make_deciding(len(self._world.copies))
+        self.batches = Batches(planned)
 
     def go(self) -> None:
         """Publish, drain until nothing is on its way, and count what is left."""
@@ -104,17 +105,20 @@ class Run:
             if self._writer is not None:
                 self._writer.write_publications(chunk)
             self._advance(chunk, is_draining=False)
+            self.batches.count(chunk.horizon_ns, self._world.subscriptions)
         nothing = np.zeros(0, PUBLICATION)
         drained = Chunk(horizon_ns=planned.drained_ns, events=nothing, matches=np.zeros(0, np.int64), attributes=None)
         self._advance(drained, is_draining=True)
         if self._writer is not None:
             self._writer.write_hops(self._unfinished())
         finish(self._world)
+        self.batches.count(planned.drained_ns, self._world.subscriptions)
 
     def result(self, wall_s: float) -> Result:
         world, control = self._world, self._world.control
         return make_result(
             self._plan,
+            batches=self.batches,
             subscriptions=world.subscriptions,
             links=world.links,
             brokers=world.brokers,

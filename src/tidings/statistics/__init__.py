@@ -4,6 +4,14 @@ Pure functions over arrays, one entry per thing estimated. What cannot be estima
 """
 
 from tidings.statistics._arrays import ratio
+from tidings.statistics._batches import (
+    BATCHES,
+    ReliabilityInterval,
+    Shares,
+    pooled_interval,
+    reliability_intervals,
+    shares_of_batches,
+)
 from tidings.statistics._checked import DurationFit, fit_durations
 from tidings.statistics._components import (
     FEWEST_EVENTS,
@@ -29,6 +37,7 @@ from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_f
 from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
 __all__ = [
+    "BATCHES",
     "FEWEST_EVENTS",
     "INDEPENDENCE",
     "MOST_PHASES",
@@ -39,6 +48,8 @@ __all__ = [
     "Moments",
     "Periods",
     "Rates",
+    "ReliabilityInterval",
+    "Shares",
     "Stages",
     "censored_rates",
     "distance_from_quantiles",
@@ -49,8 +60,11 @@ __all__ = [
     "moments",
     "periods",
     "poisson_interval",
+    "pooled_interval",
     "ratio",
+    "reliability_intervals",
     "scv_interval",
+    "shares_of_batches",
     "stages_cdf",
     "stages_from_moments",
     "standard_normal_quantile",

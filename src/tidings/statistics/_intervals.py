@@ -26,6 +26,7 @@ __all__ = [
     "poisson_interval",
     "scv_interval",
     "standard_normal_quantile",
+    "wilson_bounds",
     "wilson_interval",
 ]
 
@@ -49,10 +50,15 @@ def standard_normal_quantile(level: float) -> float:
 
 def wilson_interval(successes: Numbers, trials: Numbers, *, level: float) -> Interval:
     """Wilson's interval for a share: successes out of so many trials, assuming that these are independent."""
-    z = standard_normal_quantile(level)
-    hits, n = floats(successes), floats(trials)
-    centre = (hits + z * z / 2.0) / (n + z * z)
-    half = z * np.sqrt(ratio(hits * (n - hits), n) + z * z / 4.0) / (n + z * z)
+    n = floats(trials)
+    return wilson_bounds(ratio(floats(successes), n), n, standard_normal_quantile(level))
+
+
+def wilson_bounds(share: Numbers, trials: Numbers, z: float) -> Interval:
+    """Wilson's interval for a share seen in so many trials, whole or not, z standard errors wide."""
+    p, n = floats(share), floats(trials)
+    centre = (n * p + z * z / 2.0) / (n + z * z)
+    half = z * np.sqrt(n * p * (1.0 - p) + z * z / 4.0) / (n + z * z)
     return Interval(np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0))
 
 
