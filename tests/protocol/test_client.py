@@ -6,6 +6,7 @@ import pytest
 
 from tidings.ordering import Policy
 from tidings.protocol import Client, ClientSettings, Confirmed, Failed, PeerError, RequestError
+from tidings.protocol.client._requests import MOST_ENDED
 from tidings.protocol.wire import MAX_FILTER
 
 SECOND = 10**9
@@ -29,6 +30,35 @@ def test_everything_is_asked_again_of_a_broker_that_has_started_again(row: Any) 
     row.call("p", "publish", {"x": 7})
     assert [effect.event for effect in row.delivered("s")] == [("p", 1, 0)]
     assert row.effects.count(("s", Confirmed("subscribe", "some"))) == 1
+
+
+def test_a_broker_that_has_forgotten_the_end_of_a_subscription_is_told_again(row: Any) -> None:
+    """As one does that has lost its store, and learns what its clients want from others that have not heard of it."""
+    before = dict(row.disks["c"])
+    assert row.machines["a"].view().interests["c"]
+    row.call("s", "unsubscribe", "some")
+    row.pass_time(1 * SECOND)
+    row.crash("c")
+    row.pass_time(1 * SECOND)
+    row.add(row.broker("c", "b", kept=before))
+    row.pass_time(15 * SECOND)
+    assert not row.machines["c"].view().interests.get("c")
+    assert not row.machines["a"].view().interests.get("c")
+    assert row.effects.count(("s", Confirmed("unsubscribe", "some"))) == 1
+
+
+def test_no_more_than_the_last_ends_of_subscriptions_are_kept(row: Any) -> None:
+    for number in range(MOST_ENDED + 9):
+        row.call("s", "subscribe", f"s{number}", "x > 5")
+        row.pass_time(SECOND // 10)
+        row.call("s", "unsubscribe", f"s{number}")
+        row.pass_time(SECOND // 10)
+    row.machines["s"].sent.clear()
+    row.crash("c")
+    row.pass_time(1 * SECOND)
+    row.add(row.broker("c", "b"))
+    row.pass_time(15 * SECOND)
+    assert row.machines["s"].sent["Unsubscribe"] == MOST_ENDED
 
 
 def test_a_wrong_filter_is_refused_before_it_is_sent() -> None:

@@ -2,8 +2,10 @@
 
 Every sending has a number of its own, so a confirmation of an older request of the same name is known for what it is.
 A request is repeated after a round trip or so, then each time after twice as long. What was confirmed by an earlier
-life of the broker is asked of the next one too. While a client moves there are two
-brokers to ask, each confirms for itself, and the application is told when its home broker has.
+life of the broker is asked of the next one too. That goes for what was taken back as well: a broker that has lost its
+store learns from others what its clients want, and these may not have heard of the end of a subscription; so the last
+MOST_ENDED of them are kept. While a client moves there are two brokers to ask, each confirms for itself, and the
+application is told when its home broker has.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,9 @@ from tidings.protocol import wire
 from tidings.protocol._effects import Confirmed, Effect, Failed
 from tidings.protocol.links._peers import Peer
 
-__all__ = ["Requests"]
+__all__ = ["MOST_ENDED", "Requests"]
+
+MOST_ENDED: Final = 32
 
 _OPPOSITES: Final = {
     "subscribe": "unsubscribe",
@@ -61,6 +65,7 @@ class Requests:
         self._emit = emit
         self._ask_at = ask_at
         self._open: dict[tuple[str, str], _Request] = {}
+        self._ended: dict[tuple[str, str], None] = {}  # of these, what was taken back everywhere, the oldest first
         self._number = 0
 
     def patience_ns(self, place: Peer, tries: int) -> int:
@@ -75,7 +80,9 @@ class Requests:
 
     def make(self, kind: str, name: str, what: Any, now_ns: int) -> None:
         """Ask for something, instead of what was asked for under this name before."""
-        self._open.pop((_OPPOSITES[kind], name), None)
+        for former in (kind, _OPPOSITES[kind]):
+            self._open.pop((former, name), None)
+            self._ended.pop((former, name), None)
         request = self._open[kind, name] = _Request(kind, name, what, self._number)
         for place in self._places():
             self._ask(request, place, now_ns)
@@ -119,18 +126,23 @@ class Requests:
             self._settle(request, places)
 
     def _settle(self, request: _Request, places: list[str]) -> None:
-        """Tell the application what its home broker has confirmed, and forget what is over."""
+        """Tell the application what its home broker has confirmed, and forget what has been over for long."""
         if not request.is_told and request.confirmed.intersection(places[:1]):
             request.is_told = True
             self._emit(Confirmed(request.kind, request.name))
         if request.kind in _TAKEN_BACK and places and request.confirmed.issuperset(places):
-            del self._open[request.kind, request.name]
+            self._ended.setdefault((request.kind, request.name))
+            if len(self._ended) > MOST_ENDED:
+                oldest = next(iter(self._ended))
+                del self._ended[oldest], self._open[oldest]
 
     def on_error(self, said: wire.Error) -> bool:
         """The home broker refuses something; whether it was a request that stands."""
         request = self._open.get((said.kind, said.request))
         if request is None or said.number < request.first:
             return False
+        if (said.kind, said.request) in self._ended:
+            return True  # the application was told long ago that it is over
         del self._open[said.kind, said.request]
         self._emit(Failed(said.kind, said.request, said.code, said.text))
         return True
