@@ -200,6 +200,8 @@ class History:
         self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
         self.unconnected: list[str] = []
         self.still_full: list[str] = []
+        self.tables: dict[str, int] = {}
+        """By broker: how many subscriptions it tells the others of at the end."""
         self.dropped: set[tuple[EventId, str]] = set()  # because the queue to this peer was full
         self.drops: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()

@@ -31,6 +31,11 @@ __all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
 
 SECOND: Final = 10**9
 _MOST_TOLD: Final = 5
+_LARGE_TABLE: Final = 1_000
+_ENTRY_BYTES: Final = 90
+"""What a subscription of a large state takes in a frame between brokers."""
+_LINKS_IN_A_ROW: Final = 2
+"""Over how many links one after the other a large table may have to be told before somebody knows it."""
 _ESTIMATE_NS: Final = SECOND
 """By so much an event's age may be overestimated along its way, before all links on it have been measured."""
 _ROUNDING_NS: Final = 1_000
@@ -141,8 +146,17 @@ def converges(evidence: Evidence) -> Iterator[str]:
         return  # what was lost is not told again
     if history.converged_ns is None:
         yield "not at the end: " + "; ".join(history.differences[:_MOST_TOLD])
-    elif history.converged_ns - _calms(evidence)[-1][0] > settings.converge_s * SECOND:
+    elif history.converged_ns - _calms(evidence)[-1][0] > settings.converge_s * SECOND + _telling_ns(evidence):
         yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was mended"
+
+
+def _telling_ns(evidence: Evidence) -> float:
+    """How long the slowest link between brokers takes for all large tables: a client with many subscriptions may begin
+    to move when faults are over, and who missed a change asks for the table whole, over one link after the other."""
+    plan, tables = evidence.plan, evidence.history.tables.values()
+    entries = sum(size for size in tables if size >= _LARGE_TABLE)
+    slowest = max(link.ns_per_byte for link in plan.links if link.other in plan.brokers and link.one in plan.brokers)
+    return _LINKS_IN_A_ROW * entries * _ENTRY_BYTES * slowest if entries else 0.0
 
 
 def reconnects(evidence: Evidence) -> Iterator[str]:

@@ -147,6 +147,8 @@ class Storm:
         history = self.history
         history.unconnected = self._unconnected()
         history.still_full = stores_still_full(self._brokers())
+        brokers = ((name, self._broker(name)) for name in self.plan.brokers)
+        history.tables = {name: len(broker.gossip.local) for name, broker in brokers if broker is not None}
         for name, process in self._clients().items():
             if process.node is not None and isinstance(process.node.machine, Client):
                 history.held |= {(event, name, subscription) for subscription, event in process.node.machine.end()}
