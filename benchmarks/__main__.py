@@ -11,6 +11,7 @@ NAMES = (
     "interest",
     "pipeline",
     "prediction",
+    "prediction_samples",
     "faults",
     "ordering",
     "placement",

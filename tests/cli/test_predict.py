@@ -182,14 +182,27 @@ LEFT_OUT = 'links that send by "eb" (1 link): R is predicted as if links sent fi
 
 def test_what_is_not_modelled_is_named(by_deadline, scenario, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert f"not modelled  {LEFT_OUT}" in run(by_deadline).stdout
+    assert f"not modelled  {LEFT_OUT}" in run(by_deadline, "--alpha", "0.9").stdout
     assert f"not modelled: {LEFT_OUT}" in run(by_deadline, "--explain", "all").stdout
     assert "not modelled" not in run(scenario).stdout
-    document = json.loads(run(by_deadline, "--json").stdout)
+    document = json.loads(run(by_deadline, "--alpha", "0.9", "--json").stdout)
     (found,) = document["unmodelled"]
     assert (found["kind"], found["links"]) == ("scheduling", ["left -> right"])
     assert document["subscribers"]["all"]["unmodelled"] == ["scheduling"]
     assert json.loads(run(scenario, "--json").stdout)["unmodelled"] == []
+
+
+def test_where_laws_are_not_good_there_is_a_sample(by_deadline, scenario, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run(by_deadline).stdout
+    assert "not modelled" not in shown
+    assert "since links do not send first in, first out" in shown
+    document = json.loads(run(by_deadline, "--json").stdout)
+    assert document["unmodelled"] == []
+    assert document["sampled"]["because"] == ["scheduling"]
+    row = document["subscribers"]["all"]
+    assert row["interval"]["low"] <= row["on_time_reliability"] <= row["interval"]["high"]
+    assert json.loads(run(scenario, "--json").stdout)["sampled"] is None
 
 
 def test_advice_on_a_newcomer_names_what_is_not_modelled(by_deadline, tmp_path) -> None:

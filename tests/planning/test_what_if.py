@@ -39,7 +39,7 @@ def test_how_the_figures_were_found_is_said(mixed: Network) -> None:
     regular = msgspec.structs.replace(mixed, publishers=tuple(in_step))
     found = what_if(regular, events_max=500)
     assert (found.means, found.unpredicted) == ("predicted", None)
-    assert [each.kind for each in found.unmodelled] == ["regularity"]
+    assert "regularity" in [each.kind for each in found.unmodelled]
 
 
 def test_buffering_and_bypassing_helps_where_brokers_crash(crashes: Network) -> None:

@@ -44,7 +44,7 @@ def shown_interval(interval: "ReliabilityInterval | None") -> str:
     """The interval of an on-time share in a table; a rough one is marked."""
     if interval is None:
         return "-"
-    return f"{'~' if interval.is_rough else ''}{interval.low:.2%} to {interval.high:.2%}"
+    return f"{'~' if interval.is_rough else ''}{100.0 * interval.low:.1f} to {interval.high:.1%}"
 
 
 @contextmanager

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tidings.cli import _predict_spark
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 from tidings.model.policies import Scheme
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
-    from tidings.prediction import Admission, Explanation, Prediction
+    from tidings.prediction import Admission, Explanation, Prediction, Sample
 
 __all__ = ["EPILOG", "predict"]
 
@@ -143,11 +143,13 @@ def predict(
             return
         if network is None:
             knowledge = room.from_profiles(room.read_profiles(scenario))
+            if expired is not None:
+                knowledge = replace(knowledge, drops_expired=expired == "drop")
+            answer = room.predict(knowledge, model=model)
         else:
-            knowledge = room.from_network(network, alpha=alpha)
-        if expired is not None:
-            knowledge = replace(knowledge, drops_expired=expired == "drop")
-        answer = room.predict(knowledge, model=model)
+            if expired is not None:
+                network = _with_expired(network, expired)
+            answer = room.predict_network(network, model=model, alpha=alpha)
         explanation = None if explain is None else room.explain(answer, explain)
         admission = None
         if network is not None and admit is not None:
@@ -173,6 +175,12 @@ def predict(
             _print(str(scenario) if network is None else network.title, answer, error)
         if plot is not None:
             typer.echo(f"drew {plot}", err=True)
+
+
+def _with_expired(network: "Network", expired: Literal["drop", "forward"]) -> "Network":
+    import msgspec
+
+    return msgspec.structs.replace(network, policies=msgspec.structs.replace(network.policies, expired=expired))
 
 
 def _warn_about(text: str, network: "Network") -> None:
@@ -234,9 +242,23 @@ def _document(source: str, answer: "Prediction", alpha: float) -> dict[str, Any]
         "bottleneck": answer.bottleneck,
         "overloaded": answer.overloaded,
         "unmodelled": answer.unmodelled,
+        "sampled": None if answer.sample is None else _sampled(answer, answer.sample),
         "subscribers": answer.subscribers,
         "brokers": answer.brokers,
         "links": answer.links,
+    }
+
+
+def _sampled(answer: "Prediction", sample: "Sample") -> dict[str, Any]:
+    """Why there is a sample, and how large it is; each subscriber has its interval."""
+    from tidings.statistics import LEVEL
+
+    return {
+        "because": list(answer.left_out_by_laws),
+        "events": sample.events,
+        "duration_s": sample.duration_s,
+        "level": LEVEL,
+        "mean_half_width": sample.mean_half_width,
     }
 
 
@@ -282,8 +304,13 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     console.print(table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
     if ranked:
-        shown = ((name, row.matched_per_s, row.mean_delay_s, row.on_time_reliability, row.path) for name, row in ranked)
-        console.print(least_reliable(Row(*each) for each in islice(shown, ROWS_MAX)))
+        columns = ("matched_per_s", "mean_delay_s", "on_time_reliability", "path", "interval")
+        shown = (Row(name, *(getattr(row, column) for column in columns)) for name, row in islice(ranked, ROWS_MAX))
+        console.print(least_reliable(shown, is_sampled=answer.sample is not None))
+    if answer.sample is not None and any(
+        row.interval is not None and row.interval.is_rough for _, row in ranked[:ROWS_MAX]
+    ):
+        console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
 

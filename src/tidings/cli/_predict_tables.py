@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from tidings.cli._output import shown_interval
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidings.prediction import Prediction, Unmodelled
+    from tidings.prediction import Prediction, Sample, Unmodelled
+    from tidings.statistics import ReliabilityInterval
 
-__all__ = ["Row", "facts", "least_reliable", "print_unmodelled", "unmodelled_words"]
+__all__ = ["Row", "facts", "least_reliable", "print_unmodelled", "sampled_words", "unmodelled_words"]
 
 OVERLOADED_MAX = 8
 
@@ -23,6 +26,7 @@ class Row(NamedTuple):
     mean_delay_s: float | None
     on_time_reliability: float | None
     path: Iterable[str]
+    interval: "ReliabilityInterval | None" = None
 
 
 def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Table":
@@ -40,9 +44,29 @@ def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Ta
     table.add_row("busiest", "none" if busiest is None else f"{busiest} ({answer.utilisation.max():.1%})")
     if answer.overloaded:
         table.add_row("overloaded", Text(", ".join(answer.overloaded[:OVERLOADED_MAX]), style="red"))
+    if answer.sample is not None:
+        table.add_row("sampled", Text(sampled_words(answer, answer.sample)))
     for each in answer.unmodelled:
         table.add_row("not modelled", Text(unmodelled_words(each), style="yellow"))
     return table
+
+
+REASONS = {
+    "scheduling": "links do not send first in, first out",
+    "ordering": "receivers put events in order",
+    "failures": "brokers or links fail",
+    "bursts": "publishers send in bursts",
+    "regularity": "publishers send at regular intervals",
+    "dropping": "links drop what is expired",
+}
+
+
+def sampled_words(answer: "Prediction", sample: "Sample") -> str:
+    """How large a sample is, how sure, and why there is one."""
+    width = sample.mean_half_width
+    sure = "" if width is None else f", within {width:.3f} on average (95 %)"
+    reasons = " and ".join(REASONS[kind] for kind in answer.left_out_by_laws)
+    return f"by the event loop with {sample.events:,} events{sure}, since {reasons}"
 
 
 def unmodelled_words(left_out: "Unmodelled") -> str:
@@ -66,18 +90,21 @@ def print_unmodelled(unmodelled: "Iterable[Unmodelled]") -> None:
         typer.echo(f"not modelled: {unmodelled_words(each)}")
 
 
-def least_reliable(rows: Iterable[Row]) -> "Table":
-    """The rows as they come."""
+def least_reliable(rows: Iterable[Row], *, is_sampled: bool = False) -> "Table":
+    """The rows as they come; a sample has intervals, and no delays."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber")
-    for heading in ("events/s", "mean delay", "reliability"):
+    for heading in (
+        ("events/s", "reliability", "95 % interval") if is_sampled else ("events/s", "mean delay", "reliability")
+    ):
         table.add_column(heading, justify="right")
     table.add_column("path", overflow="ellipsis", no_wrap=True)
     for row in rows:
         share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
         delay = "-" if row.mean_delay_s is None else f"{row.mean_delay_s:.4g} s"
-        table.add_row(Text(row.name), f"{row.matched_per_s:.4g}", delay, share, Text(" ".join(row.path)))
+        shown = (share, shown_interval(row.interval)) if is_sampled else (delay, share)
+        table.add_row(Text(row.name), f"{row.matched_per_s:.4g}", *shown, Text(" ".join(row.path)))
     return table

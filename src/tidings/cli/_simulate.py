@@ -102,7 +102,7 @@ def _print(result: "Result", out: Path | None) -> None:
     table = Table(title="subscribers, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber")
     for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     ranked = sorted(result.subscribers.items(), key=lambda item: _reliability(item[1].on_time_reliability))
     for name, row in ranked[:ROWS_MAX]:
         share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"

@@ -24,9 +24,11 @@ from tidings.prediction._prediction import (
     LinkPrediction,
     Model,
     Prediction,
+    Sample,
     SubscriberPrediction,
 )
 from tidings.prediction._profiles import PROFILE_TABLES, from_profiles, law_of_duration, read_profiles
+from tidings.prediction._sample import predict_network
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelled
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Prediction",
     "PublisherKnowledge",
     "Remedy",
+    "Sample",
     "SchemePrediction",
     "Signatures",
     "SubscriberPrediction",
@@ -67,6 +70,7 @@ __all__ = [
     "load_newcomer",
     "predict",
     "predict_intervals",
+    "predict_network",
     "predict_schemes",
     "read_components",
     "read_profiles",

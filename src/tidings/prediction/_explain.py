@@ -71,7 +71,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(prediction: Prediction, subscription: str) -> Explanation:
-    """Why a subscription gets what it gets; an InputError if there is none of this name."""
+    """Why a subscription gets what it gets, by laws, since a sample knows no reasons; an InputError if there is none of
+    this name."""
+    if prediction.sample is not None:
+        prediction = predict(prediction.knowledge, model=prediction.model)
     knowledge = prediction.knowledge
     number = knowledge.number_of(subscription)
     journeys = tuple(_journeys(prediction, number))

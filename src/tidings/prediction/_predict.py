@@ -41,19 +41,20 @@ _SIGMA_MAX = 1.0 - 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Settled:
-    """Load and delays that fit each other; `wait_s` is the mean wait by [publisher, station]."""
+    """Load and delays that fit each other, if that was found; `wait_s` is the mean wait by [publisher, station]."""
 
     stations: Stations
     waits: Waits
     wait_s: FloatArray
     delays: PathDelays
+    has_converged: bool
 
 
-def predict(knowledge: Knowledge, *, model: Model = "ours") -> Prediction:
-    """Who gets what share of its events on time, and where the time goes."""
+def predict(knowledge: Knowledge, *, model: Model = "ours", rounds: int = ROUNDS_MAX) -> Prediction:
+    """Who gets what share of its events on time, and where the time goes; by laws."""
     layout = layout_of(knowledge)
     latest_s = latest_deadlines(knowledge, layout) if knowledge.drops_expired else None
-    settled = settle(knowledge, layout, latest_s, model=model)
+    settled = settle(knowledge, layout, latest_s, model=model, rounds=rounds)
     reliability, matched_per_s = _reliability(knowledge, layout, settled.delays)
     return Prediction(
         model=model,
@@ -63,18 +64,22 @@ def predict(knowledge: Knowledge, *, model: Model = "ours") -> Prediction:
         waits=settled.waits,
         wait_s=settled.wait_s,
         delays=settled.delays,
-        reliability=reliability,
+        by_law=reliability,
         matched_per_s=matched_per_s,
+        has_converged=settled.has_converged,
     )
 
 
-def settle(knowledge: Knowledge, layout: Layout, latest_s: FloatArray | None, *, model: Model) -> Settled:
+def settle(
+    knowledge: Knowledge, layout: Layout, latest_s: FloatArray | None, *, model: Model, rounds: int = ROUNDS_MAX
+) -> Settled:
     """The stations' load and the delays; `latest_s` by [publisher, broker] is the last moment at which an event is
     still worth sending to the broker, None where expired events are forwarded."""
     passed = np.ones(layout.service.shape[1])
     # The paper's methods know no dropping.
     shedding = Shedding(knowledge, layout, latest_s) if latest_s is not None and model == "ours" else None
-    for turn in range(ROUNDS_MAX):
+    has_converged = False
+    for turn in range(rounds):
         stations = load(layout, np.ones(layout.mass.shape) if shedding is None else shedding.alive, passed)
         is_stuck = (stations.utilisation >= 1.0) & (stations.total_per_s > 0.0)
         if shedding is not None:
@@ -92,8 +97,9 @@ def settle(knowledge: Knowledge, layout: Layout, latest_s: FloatArray | None, *,
                 shedding = None
                 continue
         if moved < SETTLED:
+            has_converged = True
             break
-    return Settled(stations=stations, waits=waits, wait_s=wait_s, delays=delays)
+    return Settled(stations=stations, waits=waits, wait_s=wait_s, delays=delays, has_converged=has_converged)
 
 
 def _waits(

@@ -12,10 +12,16 @@ from tidings.prediction._flows import Layout, Stations
 from tidings.prediction._knowledge import FloatArray, Knowledge, LongArray
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind
+from tidings.statistics import ReliabilityInterval
 
-__all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "SubscriberPrediction"]
+__all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "Sample", "SubscriberPrediction"]
 
 Model = Literal["ours", "gg1", "mm1"]
+
+SAMPLED: Final = frozenset[UnmodelledKind](
+    {"scheduling", "ordering", "failures", "bursts", "regularity", "convergence"}
+)
+"""What laws leave out, and a sample has."""
 
 IDLE: Final = 0.01
 """How busy a link may be for its strategy not to matter: no more than this share of the events finds others waiting."""
@@ -24,8 +30,9 @@ IDLE: Final = 0.01
 class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription: R', the rate of the events that match it, their mean delay and the way most of them come.
 
-    `on_time_reliability` is None if no publisher can match it, `mean_delay_s` also if all of it is behind an overload.
-    `unmodelled` are the kinds of what is left out and would make a difference here.
+    `on_time_reliability` is None if no publisher can match it, `mean_delay_s` also if all of it is behind an overload,
+    or where a sample was taken, which has no delays. `interval` is that of the sample. `unmodelled` are the kinds of
+    what is left out and would make a difference here.
     """
 
     on_time_reliability: float | None
@@ -34,6 +41,7 @@ class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
     path: tuple[str, ...]
     overloaded_at: str | None
     unmodelled: tuple[UnmodelledKind, ...] = ()
+    interval: ReliabilityInterval | None = None
 
 
 class BrokerPrediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +61,28 @@ class LinkPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prediction:
-    """All answers, by number as in the knowledge; `reliability` is NaN where no publisher can match a subscription.
+class Sample:
+    """What a short run of the event loop says of R by subscription, and of how busy stations are (`_sample`)."""
 
-    `wait_s` is the mean wait by [publisher, station].
+    events: int
+    duration_s: float
+    reliability: FloatArray
+    intervals: tuple[ReliabilityInterval | None, ...]
+    utilisation: FloatArray
+
+    @property
+    def mean_half_width(self) -> float | None:
+        """By how much R' may be off with the confidence of the intervals, on average over the subscriptions."""
+        widths = [each.high - each.low for each in self.intervals if each is not None]
+        return float(np.mean(widths)) / 2.0 if widths else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """All answers, by number as in the knowledge; R' is NaN where no publisher can match a subscription.
+
+    `by_law` is what laws say of it; where these leave out what makes a difference, there is a `sample`. `wait_s` is the
+    mean wait by [publisher, station], by laws.
     """
 
     model: Model
@@ -66,8 +92,20 @@ class Prediction:
     waits: Waits
     wait_s: FloatArray
     delays: PathDelays
-    reliability: FloatArray
+    by_law: FloatArray
     matched_per_s: FloatArray
+    has_converged: bool
+    sample: Sample | None = None
+
+    @property
+    def reliability(self) -> FloatArray:
+        """R' of each subscription."""
+        return self.by_law if self.sample is None else self.sample.reliability
+
+    @property
+    def needs_sample(self) -> bool:
+        """Whether laws leave out what a sample has, and there is something that lasts to be sampled."""
+        return bool(self.left_out_by_laws) and (not self.overloaded or self.knowledge.drops_expired)
 
     @cached_property
     def station_wait_s(self) -> FloatArray:
@@ -81,6 +119,8 @@ class Prediction:
     @cached_property
     def utilisation(self) -> FloatArray:
         """By station; more than 1 only where events pile up without end: a link that sheds is busy at most always."""
+        if self.sample is not None:
+            return self.sample.utilisation
         found = self.stations.utilisation
         return np.where(self.waits.is_stuck, found, np.minimum(found, 1.0))
 
@@ -92,13 +132,24 @@ class Prediction:
 
     @property
     def overloaded(self) -> tuple[str, ...]:
-        """The stations that cannot keep up, the worst first."""
+        """The stations that cannot keep up, the worst first; by laws, since a sample sees no more than its own time."""
         stuck = np.flatnonzero(self.waits.is_stuck)
         return tuple(self.station_name(int(k)) for k in stuck[np.argsort(-self.utilisation[stuck], kind="stable")])
 
     @cached_property
+    def left_out_by_laws(self) -> tuple[UnmodelledKind, ...]:
+        """What a sample has, and laws leave out; or have, as that links drop what is expired, by an estimate only."""
+        sheds: tuple[UnmodelledKind, ...] = () if self.delays.is_whole else ("dropping",)
+        left_out = (each.kind for each in self._left_out if each.kind in SAMPLED - {"convergence"})
+        return (*sheds, *left_out)
+
+    @cached_property
     def unmodelled(self) -> tuple[Unmodelled, ...]:
-        """What is left out of what the knowledge was made from, and of the knowledge itself by this model."""
+        """What is left out of R': of what the knowledge was made from, and of the knowledge itself by this model."""
+        return tuple(each for each in self._left_out if self.sample is None or each.kind not in SAMPLED)
+
+    @cached_property
+    def _left_out(self) -> tuple[Unmodelled, ...]:
         found = []
         for each in self.knowledge.unmodelled:
             if each.kind == "scheduling":
@@ -115,6 +166,15 @@ class Prediction:
                     remedy='the model "ours" has it',
                 )
             )
+        if not self.has_converged:
+            found.append(
+                Unmodelled(
+                    kind="convergence",
+                    what="what load and delays do to each other",
+                    effect="by a load that had not settled when the search for it was given up",
+                    remedy="`tidings simulate` needs no search",
+                )
+            )
         if self.overloaded:
             brokers = {broker.name for broker in self.knowledge.brokers}
             found.append(
@@ -128,6 +188,9 @@ class Prediction:
                 )
             )
         return tuple(found)
+
+    def _wait_s(self, station: int) -> float | None:
+        return None if self.sample is not None else _finite(self.station_wait_s[station])
 
     def _is_busy(self, link: str) -> bool:
         return self.links[link].utilisation >= IDLE
@@ -161,7 +224,7 @@ class Prediction:
             broker.name: BrokerPrediction(
                 arrival_rate_per_s=float(self.stations.total_per_s[number]),
                 utilisation=float(self.utilisation[number]),
-                wait_s=_finite(self.station_wait_s[number]),
+                wait_s=self._wait_s(number),
             )
             for number, broker in enumerate(self.knowledge.brokers)
         }
@@ -173,7 +236,7 @@ class Prediction:
             self.knowledge.link_name(number): LinkPrediction(
                 rate_per_s=float(self.stations.total_per_s[n + number] * self._passed[n + number] * (1.0 - link.loss)),
                 utilisation=float(self.utilisation[n + number]),
-                wait_s=_finite(self.station_wait_s[n + number]),
+                wait_s=self._wait_s(n + number),
             )
             for number, link in enumerate(self.knowledge.links)
         }
@@ -187,6 +250,7 @@ class Prediction:
         """By subscription, in the order of the knowledge."""
         mean_s, main, stuck_at = self._journeys()
         left_out = [(each.kind, self.concerned(each)) for each in self.unmodelled]
+        intervals = (None,) * len(self.knowledge.subscriptions) if self.sample is None else self.sample.intervals
         made = {}
         for number, name in enumerate(self.knowledge.subscriptions):
             known = not np.isnan(self.reliability[number])
@@ -198,10 +262,11 @@ class Prediction:
             made[name] = SubscriberPrediction(
                 on_time_reliability=float(self.reliability[number]) if known else None,
                 matched_per_s=float(self.matched_per_s[number]),
-                mean_delay_s=_finite(mean_s[number]) if known else None,
+                mean_delay_s=_finite(mean_s[number]) if known and self.sample is None else None,
                 path=tuple(self.knowledge.brokers[broker].name for broker in path),
                 overloaded_at=self.station_name(stuck) if stuck >= 0 else None,
                 unmodelled=tuple(kind for kind, concerned in left_out if concerned[number]),
+                interval=intervals[number],
             )
         return made
 

@@ -37,7 +37,7 @@ __all__ = ["Shedding"]
 
 SIGMA_MAX = 1.0 - 1e-6
 OMEGA_ROUNDS = 6
-_LEAST = 1e-12
+_LEAST, _MOST = 1e-12, 1e6
 _SHARES = np.concatenate([[0.001], np.linspace(0.02, 0.98, 25), [0.999]])
 _LAGS = np.concatenate([[0.0], np.geomspace(1e-6, 60.0, 300)])
 
@@ -131,7 +131,10 @@ class Shedding:
             latest_s, above = self._latest_s[p, inner], layout.parent[p, inner]
             through = chance_on_time(delays, p, publisher.lifetime, above, latest_s)
             sent = chance_on_time(delays, p, publisher.lifetime, inner, latest_s, place="sent")
-            self._within[p, inner] = sent / np.maximum(through, 1e-300)
+            arrives = through > _LEAST  # where nothing does in time, nothing is shed
+            shares = np.where(arrives, sent / np.where(arrives, through, 1.0), 1.0)
+            # Far above 1 while the height of the law is yet to be found; beyond bounds if that search fails.
+            self._within[p, inner] = np.minimum(np.nan_to_num(shares), _MOST)
             share = np.ones(layout.mass.shape[1])
             for broker, up, came, went in zip(inner.tolist(), above.tolist(), through, sent, strict=True):
                 before = share[up]

@@ -47,6 +47,7 @@ UnmodelledKind = Literal[
     "regularity",
     "policies",
     "dropping",
+    "convergence",
     "overload",
     "backlogs",
     "retries",

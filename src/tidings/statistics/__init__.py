@@ -6,6 +6,7 @@ Pure functions over arrays, one entry per thing estimated. What cannot be estima
 from tidings.statistics._arrays import ratio
 from tidings.statistics._batches import (
     BATCHES,
+    LEVEL,
     ReliabilityInterval,
     Shares,
     pooled_interval,
@@ -40,6 +41,7 @@ __all__ = [
     "BATCHES",
     "FEWEST_EVENTS",
     "INDEPENDENCE",
+    "LEVEL",
     "MOST_PHASES",
     "DurationFit",
     "Exponentiality",

@@ -28,6 +28,7 @@ from tidings.statistics._intervals import Interval, standard_normal_quantile, wi
 __all__ = [
     "BATCHES",
     "FEW",
+    "LEVEL",
     "ReliabilityInterval",
     "Shares",
     "pooled_interval",
@@ -37,6 +38,9 @@ __all__ = [
 
 BATCHES: Final = 10
 """How many batches a run is cut into: more of them follow each other too closely under load, fewer know less."""
+
+LEVEL: Final = 0.95
+"""That of the intervals that are shown for an on-time share."""
 
 FEW: Final = 100.0
 
@@ -63,7 +67,7 @@ class ReliabilityInterval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reliability_intervals(
-    on_time: Numbers, matched: Numbers, *, level: float = 0.95
+    on_time: Numbers, matched: Numbers, *, level: float = LEVEL
 ) -> list[ReliabilityInterval | None]:
     """By row of [batch, row] counts; None where nothing matched."""
     found = shares_of_batches(on_time, matched, level=level)

@@ -147,4 +147,5 @@ def _settled(outline: Knowledge, mass: FloatArray, layout: Layout, latest_s: Flo
         stations=settled.stations,
         waits=settled.waits,
         wait_s=np.array(settled.wait_s),
+        has_converged=settled.has_converged,
     )

@@ -40,6 +40,7 @@ class Plan:
     stations: Stations
     waits: Waits
     wait_s: FloatArray
+    has_converged: bool
 
     def packed(self) -> bytes:
         return zlib.compress(pickle.dumps(self, protocol=5), 1)
@@ -60,8 +61,9 @@ class Plan:
             waits=self.waits,
             wait_s=self.wait_s,
             delays=PathDelays(layout, self.stations, self.waits),
-            reliability=np.zeros(0),
+            by_law=np.zeros(0),
             matched_per_s=np.zeros(0),
+            has_converged=self.has_converged,
         )
 
 

@@ -1,0 +1,105 @@
+"""Where no formula is good enough, a sample: the event loop of the simulator, for as long as it takes to be sure.
+
+The laws of this room are for queues that are first in, first out, fed by streams that are all but Poisson, and shed
+nothing. Schedulers, shedding, order at receivers, failures, bursts and regular publishers depend on who waits beside
+whom, and are cheaper to run than to describe: about EVENTS events say what a formula is .01 to .3 off.
+
+- It is a run of the very network and its trees, under a seed of its own, so that no simulation is a part of it; the
+  same network gives the same answer.
+- How sure it is, is told: the intervals are those of a simulation (`statistics.shares_of_batches`).
+- It lasts for EVENTS events, and for DEADLINES of the longest deadlines after a warm-up of WARMUP of them, since what
+  may wait for long decides over what comes meanwhile; where something fails also for CYCLES of the cycles that it takes
+  a component to fail and to be repaired; but for no more than MOST_EVENTS events.
+- Publishers of the same period keep their phases for ever, and a run is one draw of them. Where there are such, it is
+  BATCHES shorter runs, and R is the mean over phases.
+- Where events pile up without end and are forwarded whatever their age, nothing lasts: there is no sample, and the rule
+  of the laws holds, by which nothing behind an overload is on time.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tidings.model.scenario import Network
+from tidings.prediction._content import ContentMatcher
+from tidings.prediction._knowledge import FloatArray
+from tidings.prediction._network import from_network
+from tidings.prediction._predict import predict
+from tidings.prediction._prediction import Model, Prediction, Sample
+from tidings.simulation import Options, simulate
+from tidings.statistics import BATCHES, ratio, reliability_intervals
+
+__all__ = ["predict_network", "sampled_or_lawful", "take_sample"]
+
+EVENTS: Final = 12_000
+MOST_EVENTS: Final = 150_000
+DEADLINES: Final = 20.0
+WARMUP: Final = 3.0
+CYCLES: Final = 30.0
+LEAST_WARMUP: Final = 0.05
+FEW_ROUNDS: Final = 6
+"""Of the search for load and delays that fit each other, where R is not taken from them."""
+_PURPOSE: Final = 0x5A3D1E
+
+
+def predict_network(
+    network: Network, *, model: Model = "ours", alpha: float = 1.0, matcher: ContentMatcher | None = None
+) -> Prediction:
+    """Who gets what share of its events on time: by laws where they are good, by a sample elsewhere.
+
+    `model` may be one of the paper's, which has no samples; nor has content that is known only to a power `alpha`.
+    """
+    knowledge = from_network(network, alpha=alpha, matcher=matcher)
+    if model != "ours" or alpha != 1.0:
+        return predict(knowledge, model=model)
+    answer = predict(knowledge, rounds=FEW_ROUNDS)
+    if answer.needs_sample:
+        return replace(answer, sample=take_sample(network, answer))
+    return answer if answer.has_converged else predict(knowledge)
+
+
+def take_sample(network: Network, answer: Prediction) -> Sample:
+    """A run of the network along the trees of a prediction by laws; or several, where publishers are regular."""
+    runs = BATCHES if "regularity" in answer.left_out_by_laws else 1
+    warmup_s, counted_s = _lengths(network, runs)
+    options = Options(trees=[publisher.tree for publisher in answer.knowledge.publishers])
+    results = [
+        simulate(
+            msgspec.structs.replace(network, seed=int(seed), duration_s=warmup_s + counted_s, warmup_s=warmup_s),
+            options,
+        )
+        for seed in np.random.SeedSequence([network.seed, _PURPOSE]).generate_state(runs)
+    ]
+    matched, on_time = (
+        np.array([[getattr(row, name) for row in result.subscribers.values()] for result in results])
+        for name in ("matched", "on_time")
+    )
+    intervals = [row.interval for row in results[0].subscribers.values()]
+    busy = [[*result.brokers.values(), *result.links.values()] for result in results]
+    return Sample(
+        events=sum(result.published for result in results),
+        duration_s=runs * counted_s,
+        reliability=sampled_or_lawful(ratio(on_time.sum(axis=0), matched.sum(axis=0)), answer.by_law),
+        intervals=tuple(intervals if runs == 1 else reliability_intervals(on_time, matched)),
+        utilisation=np.mean(busy, axis=0),
+    )
+
+
+def _lengths(network: Network, runs: int) -> tuple[float, float]:
+    """How long to warm up in each run, and how long to count."""
+    rate_per_s = runs * sum(publisher.rate_per_s for publisher in network.publishers)
+    deadlines_s = [each.lifetime.mean() for each in network.publishers if each.lifetime is not None]
+    deadlines_s += [each.max_delay_s for each in network.subscriptions if each.max_delay_s is not None]
+    longest_s = max(deadlines_s, default=0.0)
+    failing = [each for each in (*network.broker_failures, *network.link_failures) if each is not None]
+    cycles_s = [each.up.mean() + each.down.mean() for each in failing]
+    wanted_s = max(DEADLINES * longest_s, CYCLES * float(np.median(cycles_s)) if cycles_s else 0.0, EVENTS / rate_per_s)
+    counted_s = min(wanted_s, MOST_EVENTS / rate_per_s)
+    return min(max(WARMUP * longest_s, LEAST_WARMUP * counted_s), counted_s), counted_s
+
+
+def sampled_or_lawful(sampled: FloatArray, by_law: FloatArray) -> FloatArray:
+    """What was sampled; a subscription that is so rare that no event of the sample matched it keeps what laws say."""
+    return np.where(np.isnan(sampled), by_law, sampled)

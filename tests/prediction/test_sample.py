@@ -1,0 +1,175 @@
+"""Predictions by a sample: where laws are not good enough, what they say, and how sure they are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tidings.model.scenario import Network, Scenario
+from tidings.prediction import explain, from_network, predict, predict_network
+from tidings.prediction._sample import sampled_or_lawful
+from tidings.simulation import simulate
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def network(*policies: str, load: float = 0.7, departures: str = "", more: str = "") -> Network:
+    """Three links in a row, 100 ms an event, two publishers of the same rate, deadlines of .5 and 1.5 s."""
+    lines = "\n".join(policies)
+    departures = departures or f'rate = "{5.0 * load} /s"'
+    return Scenario.parse(f"""
+        duration = "2000 s"
+        warmup = "20 s"
+        links.slowness = {{ law = "exponential", mean = "100 ms/kB" }}
+        {more}
+
+        [topology]
+        kind = "explicit"
+        brokers = ["a", "b", "c", "d"]
+        links = [["a", "b"], ["b", "c"], ["c", "d"]]
+
+        [[publishers]]
+        name = "p"
+        at = "a"
+        count = 2
+        {departures}
+        size = "1 kB"
+        attributes.x = {{ law = "uniform", low = 0, high = 1 }}
+
+        [[subscribers]]
+        name = "urgent"
+        at = "d"
+        filter = "x < 0.4"
+        max_delay = "500 ms"
+        price = 3
+
+        [[subscribers]]
+        name = "bulk"
+        at = "d"
+        filter = "x >= 0.4"
+        max_delay = "1500 ms"
+
+        [policies]
+        {lines}
+    """).expand()
+
+
+def simulated(of: Network) -> np.ndarray:
+    """R over 25 runs of 40,000 events, under seeds that nothing else has: as many draws of phases."""
+    rate_per_s = sum(publisher.rate_per_s for publisher in of.publishers)
+    runs = [
+        simulate(msgspec.structs.replace(of, seed=seed, duration_s=20.0 + 40_000 / rate_per_s))
+        for seed in range(700, 725)
+    ]
+    return np.mean([[row.on_time_reliability for row in run.subscribers.values()] for run in runs], axis=0)
+
+
+BURSTS = '{ law = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
+FIFO = ('scheduling = "fifo"', 'expired = "forward"')
+CASES = {
+    "lookahead": network('scheduling = "lookahead"', load=0.9),
+    "eb in overload": network('scheduling = "eb"', load=1.2),
+    "triage in overload": network('scheduling = "triage"', load=1.2),
+    "first in first out, dropping in overload": network('scheduling = "fifo"', 'expired = "drop"', load=1.2),
+    "order": network(*FIFO, 'ordering = "P-0.05-25"'),
+    "regular": network(*FIFO, departures='interval = "300 ms"'),
+    "bursts": network(
+        *FIFO, departures='interval = { law = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
+    ),
+    "failures": network(
+        *FIFO, 'faults = "bypass+buffer"', load=0.3, more='links.failures = { availability = 0.9, period = "100 s" }'
+    ),
+}
+
+
+class TestHowGoodItIs:
+    # 12,000 events of two subscriptions; the intervals of 95 % are a few hundredths wide, and have to hold their
+    # truth, which a million events know to about .005. In a fixed sample nothing is left to chance.
+    @pytest.mark.parametrize("name", CASES)
+    def test_a_sample_is_near_a_long_run(self, name: str) -> None:
+        answer, truth = predict_network(CASES[name]), simulated(CASES[name])
+        assert answer.sample is not None
+        assert np.abs(answer.reliability - truth).max() < 0.03
+        for interval, share in zip(answer.sample.intervals, truth, strict=True):
+            assert interval.low - 0.01 <= share <= interval.high + 0.01
+
+    def test_a_publisher_as_regular_as_its_queue_has_no_wait(self) -> None:
+        """100 ms apart and 95 ms long: nothing ever waits, where laws say that .413 are on time."""
+        regular = Scenario.parse("""
+            duration = "1 h"
+            topology = { kind = "explicit", brokers = ["a"], links = [] }
+            brokers.service = "95 ms"
+            publishers = [{ name = "p", at = "a", interval = "100 ms", lifetime = "300 ms", attributes = { x = 1 } }]
+            subscribers = [{ name = "s", at = "a", filter = "x = 1" }]
+        """).expand()
+        assert predict(from_network(regular)).reliability[0] < 0.5
+        assert predict_network(regular).reliability[0] == 1.0
+
+    def test_deadline_scheduling_is_not_taken_for_first_in_first_out(self) -> None:
+        scenario = (EXAMPLES / "shops.toml").read_text().replace('scheduling = "fifo"', 'scheduling = "eb"')
+        shops = Scenario.parse(scenario).expand()
+        answer = predict_network(shops)
+        till = list(answer.knowledge.subscriptions).index("till-10")
+        assert answer.by_law[till] < 0.6  # first in, first out
+        assert answer.reliability[till] > 0.7
+
+
+class TestWhenThereIsOne:
+    def test_not_where_laws_are_good(self) -> None:
+        answer = predict_network(network(*FIFO))
+        assert answer.sample is None
+        assert answer.left_out_by_laws == ()
+        np.testing.assert_array_equal(answer.reliability, predict(from_network(network(*FIFO))).reliability)
+
+    def test_not_behind_an_overload_that_forwards_everything(self) -> None:
+        answer = predict_network(network('scheduling = "eb"', 'expired = "forward"', load=1.2))
+        assert answer.sample is None
+        assert "overload" in {each.kind for each in answer.unmodelled}
+
+    def test_not_for_the_papers_models_or_content_that_is_half_known(self) -> None:
+        busy = network('scheduling = "eb"')
+        assert predict_network(busy, model="gg1").sample is None
+        assert predict_network(busy, alpha=0.5).sample is None
+
+    def test_what_it_has_is_not_left_out(self) -> None:
+        answer = predict_network(network('scheduling = "eb"', load=1.2))
+        assert answer.left_out_by_laws == ("dropping", "scheduling")
+        assert answer.unmodelled == ()
+        row = answer.subscribers["urgent"]
+        assert row.unmodelled == ()
+        assert row.interval is not None
+        assert row.mean_delay_s is None
+        assert answer.links["a -> b"].wait_s is None
+        assert 0.9 < answer.links["a -> b"].utilisation <= 1.0
+
+    def test_the_same_network_gives_the_same_answer(self) -> None:
+        one, other = (predict_network(network('scheduling = "eb"')) for _ in range(2))
+        np.testing.assert_array_equal(one.reliability, other.reliability)
+
+    def test_a_simulation_is_no_part_of_it(self) -> None:
+        busy = network('scheduling = "eb"', load=0.95)
+        run = simulate(msgspec.structs.replace(busy, duration_s=100.0, warmup_s=0.0))
+        sampled = predict_network(busy).sample
+        assert sampled is not None
+        assert sampled.reliability[0] != run.subscribers["urgent"].on_time_reliability
+
+    def test_who_is_too_rare_for_a_sample_has_what_laws_say(self) -> None:
+        np.testing.assert_array_equal(
+            sampled_or_lawful(np.array([np.nan, 0.5, np.nan]), np.array([0.7, 0.9, np.nan])), [0.7, 0.5, np.nan]
+        )
+
+    def test_explanations_are_by_laws(self) -> None:
+        answer = predict_network(network('scheduling = "eb"'))
+        told = explain(answer, "urgent")
+        assert told.on_time_reliability == pytest.approx(answer.by_law[0], abs=1e-3)
+        assert {each.kind for each in told.unmodelled} == {"scheduling"}
+
+
+def test_a_search_that_was_given_up_is_named() -> None:
+    knowledge = from_network(network('scheduling = "fifo"', 'expired = "drop"', load=1.2))
+    given_up = predict(knowledge, rounds=2)
+    assert not given_up.has_converged
+    assert "convergence" in {each.kind for each in given_up.unmodelled}
+    assert "convergence" not in {each.kind for each in predict(replace(knowledge, drops_expired=False)).unmodelled}
