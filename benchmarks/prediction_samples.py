@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from tidings.model.distributions import Exponential
+from tidings.model.policies import StrategyName
 from tidings.model.scenario import Network, Scenario, Scheduling
 from tidings.prediction import Knowledge, from_network, predict, predict_network
 from tidings.simulation import Options, simulate
@@ -26,7 +27,7 @@ LOADS = (0.7, 0.9, 1.1, 1.5)
 TRUTH_EVENTS, TRUTH_RUNS, SAMPLES = 400_000, 3, 3
 
 
-def example(name: str, strategy: str | None = None, load: float | None = None) -> Network:
+def example(name: str, strategy: StrategyName | None = None, load: float | None = None) -> Network:
     """An example as it is, or by another strategy, or with a busiest link of this load."""
     network = Scenario.load(EXAMPLES / f"{name}.toml").expand()
     if strategy is not None:

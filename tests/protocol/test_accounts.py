@@ -242,21 +242,61 @@ def test_an_event_that_is_published_again_after_a_crash_counts_once(row: Any) ->
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 
 
+def content_of(attributes: dict[str, Any], now_ns: int) -> bytes:
+    return wire.encode_content(wire.Content(attributes, Stamper(record=0).stamp(attributes, now_ns).encode(), b""))
+
+
+def transfer(row: Any, source: str, target: str, number: int, root: str, period: int) -> None:
+    """An event of q for the home c, as a broker hands it to the next one."""
+    now_ns, machine = row.now_ns, row.machines[target]
+    content = content_of({"x": 7}, now_ns)
+    event = wire.Event("q", 1, 1, root, now_ns, 0, 60 * SECOND, len(content), 1, content, None, 0, period)
+    said = wire.Transfer(row.machines[source].epoch, number, number, ({"c": ((60 * SECOND, 1.0),)},), (event,), now_ns)
+    row.do(target, machine.receive(source, wire.encode(said), now_ns))
+    row.settle()
+
+
+def tell(row: Any, root: str, period: int) -> None:
+    """The home of subscriber s learns that this broker has accepted one event for it in this period."""
+    life = row.machines["c"].epoch
+    said = wire.Ledger("c", life, root, row.machines[root].epoch, 1, root, period, {"s/some": (1, 0)})
+    row.do("c", row.machines["c"].receive("b", wire.encode(said), row.now_ns))
+    row.pass_time(2 * SECOND)
+
+
 def test_an_event_that_two_brokers_have_accepted_counts_once(row: Any) -> None:
     """Its publisher changed homes: the new one took it over as accepted before, and the old one had accepted it after
     all, and says so. It counted twice, the second time as under way and then as lost."""
-    b, c, now_ns = row.machines["b"], row.machines["c"], row.now_ns
-    stamp = Stamper(record=0).stamp({"x": 7}, now_ns).encode()
-    content = wire.encode_content(wire.Content({"x": 7}, stamp, b""))
-    for number, root, period in ((1_000, "a", UNAUDITED), (1_001, "b", 5)):
-        event = wire.Event("q", 1, 1, root, now_ns, 0, 60 * SECOND, len(content), 1, content, None, 0, period)
-        targets = ({"c": ((60 * SECOND, 1.0),)},)
-        transfer = wire.Transfer(b.epoch, number, number, targets, (event,), now_ns)
-        row.do("c", c.receive("b", wire.encode(transfer), now_ns))
-        row.settle()
-    ledger = wire.Ledger("c", c.epoch, "b", b.epoch, 1, "b", 5, {"s/some": (1, 0)})
-    row.do("c", c.receive("b", wire.encode(ledger), now_ns))
-    row.pass_time(2 * SECOND)
+    transfer(row, "b", "c", 1_000, "a", UNAUDITED)
+    transfer(row, "b", "c", 1_001, "b", 5)
+    tell(row, "b", 5)
+    assert len(row.delivered("s")) == 1
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_copies_of_two_brokers_that_meet_on_the_way_count_once(row: Any) -> None:
+    """The broker where they meet passes on one of them, and says of it what the home can hold against the ledger."""
+    row.cut("b", "c")
+    transfer(row, "a", "b", 1_000, "b", UNAUDITED)
+    transfer(row, "a", "b", 1_001, "a", 5)
+    row.mend("b", "c")
+    row.pass_time(10 * SECOND)
+    tell(row, "a", 5)
+    assert len(row.delivered("s")) == 1
+    assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
+
+
+def test_an_event_that_the_home_itself_accepted_as_well_counts_once(row: Any) -> None:
+    row.client("q", "c", epoch=1)
+    row.call("q", "advertise", "all", "x >= 0")
+    content = content_of({"x": 7}, row.now_ns)
+    again = wire.Publication(1, row.now_ns, 0, 60 * SECOND, len(content), content)
+    said = wire.Publish(row.machines["q"].epoch, 0, 0, (again,), row.now_ns, is_again=True)
+    row.do("c", row.machines["c"].receive("q", wire.encode(said), row.now_ns))
+    row.settle()
+    assert len(row.delivered("s")) == 1
+    transfer(row, "b", "c", 1_000, "b", 5)
+    tell(row, "b", 5)
     assert len(row.delivered("s")) == 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 

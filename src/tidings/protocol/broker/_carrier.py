@@ -172,6 +172,8 @@ class Carrier:
             held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period, check=said.check)
             held.is_restored = is_restored
             held.alone()
+        elif held.period == UNAUDITED:
+            held.count_as(said.root, said.period)
         held.hops = max(held.hops, said.hops)
         held.trace = said.trace
         clients = self._take_on(held, targets, course, now_ns)

@@ -147,7 +147,8 @@ class Entrance:
         self._take(source, taken, now_ns)
 
     def _accept(self, held: Held, said: wire.Publication, number: int, now_ns: int) -> None:
-        """A client's event goes straight on if everybody is there and still wants it; otherwise it is held by itself.
+        """A client's event goes straight on if everybody is there and still wants it; otherwise it is held by itself,
+        as is one that another broker may have accepted too, and tell of.
 
         If nobody wants it, it is done, unless it is traced.
         """
@@ -160,10 +161,10 @@ class Entrance:
         if carrier.holdings.unread:
             carrier.read_first(held.id, now_ns)
         is_simple = course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns
-        is_known = held.id in carrier.holdings.held
-        if course.names and held.period != UNAUDITED and not is_known:
+        is_known, is_audited = held.id in carrier.holdings.held, held.period != UNAUDITED
+        if course.names and is_audited and not is_known:
             carrier.accounts.accepted(course, held.period)
-        if is_simple and not is_known:
+        if is_simple and is_audited and not is_known:
             carrier.straight.events.append(held)
             return
         if course.record is not None:

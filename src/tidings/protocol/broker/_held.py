@@ -166,6 +166,11 @@ class Held(msgspec.Struct, eq=False):
         """The home brokers that nothing is on its way to."""
         return [target for target in self.targets if target not in self.parcels]
 
+    def count_as(self, root: str, period: int) -> None:
+        """Another broker has accepted it too, and tells in which period: who gets it from now on counts it there."""
+        self.root, self.period = root, period
+        self.encoded_ns = -1
+
     def encode(self, now_ns: int) -> bytes:
         """The event as transfers say it now: `wire.Event`, field by field."""
         publisher, epoch, sequence = self.id
