@@ -5,6 +5,7 @@
   of a quarter of what may be under way at most: it must not run dry while the one frame under way is acknowledged.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,7 @@ class Outbox:
         processing_s: float,
         window: int,
         max_queued: int,
+        max_queued_bytes: int = sys.maxsize,
         retry_least_ns: int,
         retry_most_ns: int,
         frame_bytes: int = FRAME_BYTES,
@@ -43,7 +45,13 @@ class Outbox:
         first_number: int = 0,
     ) -> None:
         self.meter = LinkMeter()
-        self.queue = Queue(strategy, self.meter, processing_s=processing_s, max_queued=max_queued)
+        self.queue = Queue(
+            strategy,
+            self.meter,
+            processing_s=processing_s,
+            max_queued=max_queued,
+            max_queued_bytes=max_queued_bytes,
+        )
         self.window = Window(
             window,
             self.meter,
@@ -97,10 +105,10 @@ class Outbox:
 
     # -- what waits ----------------------------------------------------------------------------------------------
 
-    def enqueue(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
-        """Let an event wait; what had to go because there are too many."""
+    def enqueue(self, parcels: Sequence[Parcel], now_ns: int) -> list[Parcel]:
+        """Let events wait; what had to go because there are too many."""
         self.window.was_held_up = True
-        return self.queue.push(parcel, now_ns)
+        return self.queue.push(parcels, now_ns)
 
     def next(self, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
         """What the strategy sends next, and what it deletes, with the reason."""

@@ -9,6 +9,7 @@
   and they are acknowledged as they were sent.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -129,6 +130,7 @@ class Window:
         self._frames: deque[_Frame] = deque(maxlen=size + 1)
         self.gone: dict[int, Parcel] = {}
         """By number: what has expired under way. The peer may have it, and yet say so."""
+        self._gone_first: list[int] = []  # a heap of its numbers, and of some that are gone from it
 
     # -- how many ------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,10 @@ class Window:
             return self._landed
         # They went under way in the order of their numbers.
         lowest = min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
-        return min(lowest, *self.gone) if self.gone else lowest
+        first = self._gone_first
+        while first and first[0] not in self.gone:
+            heapq.heappop(first)
+        return min(lowest, first[0]) if first else lowest
 
     @property
     def turn_s(self) -> float | None:
@@ -213,12 +218,14 @@ class Window:
         parcel.step(TransferStep.EXPIRED)
         if has_expired:
             self.gone[parcel.number] = parcel
-            for number in [each for each in self.gone if each < self.next_number - _MOST_GONE]:
-                del self.gone[number]
+            heapq.heappush(self._gone_first, parcel.number)
+            while self._gone_first and self._gone_first[0] < self.next_number - _MOST_GONE:
+                self.gone.pop(heapq.heappop(self._gone_first), None)
 
     def forget_gone(self) -> None:
         """The peer has begun a new life: it will not say what the last one had."""
         self.gone.clear()
+        self._gone_first.clear()
 
     def not_gone(self, numbers: Sequence[tuple[int, int]]) -> list[Parcel]:
         """What has expired under way, and is acknowledged nevertheless: the peer has it, or has had it."""
