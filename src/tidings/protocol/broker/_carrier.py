@@ -115,6 +115,11 @@ class Carrier:
         return max(self._settings.max_stored - len(self.holdings) - len(self.straight), 0)
 
     @property
+    def room_bytes(self) -> int:
+        """How long their contents may be together; less than 0: there is too much already."""
+        return self._settings.max_stored_bytes - self.holdings.size_bytes - self.straight.size_bytes
+
+    @property
     def is_stirred(self) -> bool:
         """Whether something leaves, or has to be stored, at the end of this step."""
         return bool(self.dispatch.leaving or self.memory.unstored or self.straight.events)

@@ -205,6 +205,8 @@ class Straight:
     ) -> None:
         self.events: list[Held] = []
         """Those of this step: their courses have ways, and everybody whom they are for still wants them."""
+        self.size_bytes = 0
+        """How long their contents are together."""
         self._buffers = settings.buffers
         self._holdings = holdings
         self._memory = memory
@@ -217,6 +219,11 @@ class Straight:
     def __len__(self) -> int:
         return len(self.events)
 
+    def add(self, held: Held) -> None:
+        """One more."""
+        self.events.append(held)
+        self.size_bytes += len(held.content)
+
     def flush(self, now_ns: int) -> None:
         """Send them on, and store which events clients here were given in this step."""
         self.send(now_ns)
@@ -225,7 +232,7 @@ class Straight:
 
     def send(self, now_ns: int) -> None:
         """Send them on."""
-        events, self.events = self.events, []
+        events, self.events, self.size_bytes = self.events, [], 0
         groups: dict[int, list[Held]] = {}
         for held in events:
             groups.setdefault(id(held.course), []).append(held)

@@ -402,6 +402,8 @@ class Holdings:
         self.held: dict[EventId, Held] = {}
         self.unread: dict[str, bytes] = {}
         """Events that the store kept and that are not read yet, by their keys."""
+        self.size_bytes = 0
+        """How long the contents of all are together; of those that are not read yet, their records."""
         self._keeps = settings.buffers
         self._store = store
         self._erase = erase
@@ -437,8 +439,14 @@ class Holdings:
 
     def hold(self, held: Held) -> None:
         """Hold an event by itself."""
-        self.held[held.id] = held
+        self._put(held)
         self.note_expiry(held)
+
+    def _put(self, held: Held) -> None:
+        before = self.held.get(held.id)
+        if before is not held:
+            self.size_bytes += len(held.content) - (0 if before is None else len(before.content))
+            self.held[held.id] = held
 
     def hold_part(
         self,
@@ -476,6 +484,7 @@ class Holdings:
             # The same event may have come again since this one was done: that one is not.
             if self.held.get(held.id) is held:
                 del self.held[held.id]
+                self.size_bytes -= len(held.content)
                 if self._keeps:
                     self._erase(event_key(held.id))
                     if self._on_gone is not None:
@@ -484,7 +493,7 @@ class Holdings:
     def hold_together(self, members: list[Held], ways: Sequence[Way], now_ns: int, *, is_split: bool) -> None:
         """Hold, and store, events of one course that have left these ways; if `is_split`, there are others too."""
         for held in members:
-            self.held[held.id] = held
+            self._put(held)
             self._store(event_key(held.id), held.record())
             if self._on_kept is not None:
                 self._on_kept(held)
@@ -493,9 +502,9 @@ class Holdings:
         group = Group(self, members, is_split=is_split)
         for held in members:
             held.group = group
-        most_bytes = max(held.size_bytes for held in members)
+        sizes = (len(members), sum(len(held.content) for held in members), max(held.size_bytes for held in members))
         for peer, outbox, _ in ways:
-            group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
+            group.pending[peer] = outbox.add_lot(peer, group, *sizes, now_ns)
         self.note_expiry(group)
 
     def _single_out(self, held: Held) -> None:
@@ -513,6 +522,7 @@ class Holdings:
         """Events that the durable store kept, by their keys; they are not read yet. They are read in sequence."""
         # Keys of one publisher's life differ in the sequence number alone: a shorter key has a lower one.
         self.unread.update((key, events[key]) for key in sorted(sorted(events), key=len))
+        self.size_bytes += sum(map(len, events.values()))
 
     def read(self, most: int | None, now_ns: int) -> list[Held]:
         """Read the next of them, or all; those that have not expired."""
@@ -528,8 +538,9 @@ class Holdings:
         entered = []
         for data in records:
             held = read_record(data, self._course_of)
+            self.size_bytes -= len(data)
             if held.expires_ns > now_ns:
-                self.held[held.id] = held
+                self._put(held)
                 heapq.heappush(self._expiries, (held.expires_ns, held.id))
                 entered.append(held)
                 if self._on_kept is not None:

@@ -37,7 +37,7 @@ class Outbox:
         processing_s: float,
         window: int,
         max_queued: int,
-        max_queued_bytes: int = sys.maxsize,
+        max_under_way_bytes: int = sys.maxsize,
         retry_least_ns: int,
         retry_most_ns: int,
         frame_bytes: int = FRAME_BYTES,
@@ -45,13 +45,7 @@ class Outbox:
         first_number: int = 0,
     ) -> None:
         self.meter = LinkMeter()
-        self.queue = Queue(
-            strategy,
-            self.meter,
-            processing_s=processing_s,
-            max_queued=max_queued,
-            max_queued_bytes=max_queued_bytes,
-        )
+        self.queue = Queue(strategy, self.meter, processing_s=processing_s, max_queued=max_queued)
         self.window = Window(
             window,
             self.meter,
@@ -59,6 +53,7 @@ class Outbox:
             retry_most_ns=retry_most_ns,
             keeps=keeps,
             first_number=first_number,
+            max_bytes=max_under_way_bytes,
         )
         self.leaving: list[bytes] = []
         """The events that leave with this step, the last of the numbers."""
@@ -74,6 +69,15 @@ class Outbox:
     def queued(self) -> int:
         """How many events wait."""
         return self.queue.size
+
+    @property
+    def max_queued_bytes(self) -> int:
+        """How long the contents of what waits may be together."""
+        return self.queue.max_bytes
+
+    @max_queued_bytes.setter
+    def max_queued_bytes(self, max_bytes: int) -> None:
+        self.queue.max_bytes = max_bytes
 
     @property
     def under_way(self) -> int:
@@ -149,9 +153,15 @@ class Outbox:
         self._leaving_frame_bytes += encoded_bytes + many * len(targets)
         self.window.next_number += many
 
-    def add_lot(self, peer: "Peer", together: Together, size: int, most_bytes: int, now_ns: int) -> Lot:
-        """The last events that leave with this step, the largest so large, are under way together."""
-        lot = self.window.add_lot(peer, together, size, most_bytes, now_ns)
+    def add_lot(
+        self, peer: "Peer", together: Together, size: int, size_bytes: int, most_bytes: int, now_ns: int
+    ) -> Lot:
+        """The last events that leave with this step are under way together: so many, in so many bytes, the largest so
+        large."""
+        window = self.window
+        facts = (window.next_number - size, size, size_bytes)
+        lot = Lot(peer, together, *facts, sent_ns=now_ns, due_ns=now_ns + window.patience_ns(most_bytes))
+        window.add_lot(lot)
         self._note_due(lot.due_ns, size)
         return lot
 

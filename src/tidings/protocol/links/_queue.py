@@ -2,7 +2,7 @@
 
 - The strategy decides what leaves next, and what is not worth sending any more. For that it sees every event as
   columns: what somebody behind the link pays for it, until when, and how long the rest of the path takes.
-- At `max_queued` events, or `max_queued_bytes` of their contents, the one with the least expected benefit is dropped.
+- At `max_queued` events, or `max_bytes` of their contents, the one with the least expected benefit is dropped.
 - A publisher's events leave in sequence as far as somebody behind the link wants order (`scheduling._chains`): an event
   is of its publisher's chain if the terms of one of its targets say so (IN_ORDER). All others are free.
 - When routes change, everything that waits is withdrawn and finds its way anew.
@@ -33,15 +33,7 @@ _SPARE: Final = 64
 class Queue:
     """The parcels that wait for one peer."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        meter: LinkMeter,
-        *,
-        processing_s: float,
-        max_queued: int,
-        max_queued_bytes: int = sys.maxsize,
-    ) -> None:
+    def __init__(self, strategy: Strategy, meter: LinkMeter, *, processing_s: float, max_queued: int) -> None:
         self.size = 0
         """How many wait."""
         self.size_bytes = 0
@@ -52,7 +44,8 @@ class Queue:
         self._meter = meter
         self._processing_s = processing_s
         self._max_queued = max_queued
-        self._max_queued_bytes = max_queued_bytes
+        self.max_bytes = sys.maxsize
+        """How long their contents may be together; less than now, and some go with the next that comes."""
         self._queue: DeferredQueue[Parcel] | None = None
         self._waiting: dict[Parcel, int] = {}  # since when
         self._turn_s = 0.0
@@ -75,7 +68,7 @@ class Queue:
             arrivals.append(Arrival(parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         self.size += len(parcels)
         dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
-        while self.size_bytes > self._max_queued_bytes:
+        while self.size_bytes > self.max_bytes:
             dropped += self._dropped(self._queue.drop(1, now_ns * 1e-9))
         return dropped
 
