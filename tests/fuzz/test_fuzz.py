@@ -67,6 +67,7 @@ def test_what_fails_is_told_with_the_input(monkeypatch: pytest.MonkeyPatch) -> N
         feed("frames", [b"x"])
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None, reason="atheris is not there: pip install 'tidings[fuzz]'"
 )
