@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.scheduling.test_queues import ALL, LINK, named
 from tests.scheduling.twins import PlainQueue
 
-from tidings.scheduling import Arrival, DeferredQueue, OutputQueue, Strategy, Waiting, queue_for
+from tidings.scheduling import DeferredQueue, OutputQueue, Strategy, Waiting, queue_for
 
 PUSH = st.fixed_dictionaries(
     {
@@ -119,5 +119,5 @@ def test_a_deferred_queue_knows_chains() -> None:
     queue: DeferredQueue[str] = DeferredQueue(Strategy.triage(), **LINK, max_queued=8)
     for event, place, allowed_s in (("late", 1, 9.0), ("first", 0, 900.0)):
         columns = ((allowed_s, 1.0, 1.0, 0.075, 0.02),)
-        queue.push_all([Arrival(event, 0.0, 50.0, columns, "p", place)], 0.0)
+        queue.push_all([(event, 0.0, 50.0, columns, "p", place)], 0.0)
     assert [each.event for each, _ in (queue.pop(0.0), queue.pop(0.0)) if each is not None] == ["first", "late"]

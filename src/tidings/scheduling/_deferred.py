@@ -6,7 +6,7 @@ and time does not matter to that, so every choice is the one that a queue made a
 """
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidings.scheduling._strategies import Strategy
 from tidings.scheduling._waiting import Deleted, Waiting
@@ -26,15 +26,8 @@ MOST_DEFERRED: Final = 1_024
 """So many wait at most before the queue is made: they are entered at once then, which must not take long."""
 
 
-class Arrival(NamedTuple, Generic[T]):
-    """An event that has come, as `Waiting` says it, but for its rows."""
-
-    event: T
-    published_s: float
-    size_kb: float
-    columns: Columns
-    chain: Hashable = None
-    place: int = 0
+Arrival = tuple[T, float, float, Columns, Hashable, int]
+"""An event that has come, with the facts of `Waiting`: published_s, size_kb, columns in place of rows, chain, place."""
 
 
 class DeferredQueue(Generic[T]):

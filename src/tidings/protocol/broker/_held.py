@@ -10,7 +10,7 @@ it is `Held`, in one of three ways:
   event as soon as something happens to it alone.
 - *In a group*: together with others of its course that have left for everybody who was open. They are stored one by
   one, so that each can be erased by itself; but who still has to acknowledge them is one account for all. What waits
-  for those who were shut is each event's own account meanwhile (`Held.apart`). When the group's account is empty, the
+  for those who were shut is each event's own account meanwhile (`hold_part`). When the group's account is empty, the
   events that nothing else is owed of are done, and the others are held by themselves. A group is undone when its first
   event expires, when somebody has acknowledged only a part of it, or when routes or clients change. Each event then has
   a parcel for every peer that has not acknowledged.
@@ -94,10 +94,6 @@ class Held(msgspec.Struct, eq=False):
     def alone(self) -> Self:
         """Held by itself from now on, and owed to nobody yet."""
         self.course, self.group = NO_COURSE, None
-        return self.apart()
-
-    def apart(self) -> Self:
-        """From now on there is an account of its own, empty yet, besides the one of its group."""
         self.expires_ns, self.wakes_ns = self.since_ns, LONGEST_NS
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
@@ -460,9 +456,7 @@ class Holdings:
         for held in events:
             if held.group is None:
                 held.course = NO_COURSE
-            held.apart()
-            held.targets.update(targets)
-            held.local.update(local)
+            held.targets, held.local, held.parcels, held.handed, held.addressed = {**targets}, {**local}, {}, {}, {}
             held.wakes_ns, held.expires_ns = held.since_ns + soonest_ns, held.since_ns + last_ns
             self.hold(held)
 

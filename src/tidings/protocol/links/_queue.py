@@ -58,14 +58,14 @@ class Queue:
             self._queue = DeferredQueue(
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
-        arrivals = []
+        arrivals: list[Arrival[Parcel]] = []
         for parcel in parcels:
             held = parcel.held
             self._waiting[parcel] = now_ns
             self.size_bytes += len(held.content)
             columns, is_ordered = self._columns(parcel)
             chain = held.id[:2] if is_ordered else None
-            arrivals.append(Arrival(parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
+            arrivals.append((parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         self.size += len(parcels)
         dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
         while self.size_bytes > self.max_bytes:
@@ -141,12 +141,17 @@ class Queue:
         whether somebody there wants order."""
         meter = self._meter
         # Events of one course share their targets, so what they pay is often what the one before paid.
-        known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
-        if known[0] is not self._known_columns[0] or known[1:] != self._known_columns[1:4]:
+        targets, paths, mean, variance, columns, is_ordered = self._known_columns
+        if (
+            parcel.targets is not targets
+            or parcel.paths != paths
+            or (meter.mean_s_per_kb, meter.variance_s2_per_kb2) != (mean, variance)
+        ):
             columns = tuple(_columns(parcel.targets.items(), parcel.paths, meter))
             is_ordered = any(IN_ORDER in terms for terms in parcel.targets.values())
+            known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
             self._known_columns = (*known, columns, is_ordered)
-        return self._known_columns[4], self._known_columns[5]
+        return columns, is_ordered
 
 
 def _columns(
