@@ -2,8 +2,8 @@
 
 A star of BROKERS broker machines without I/O. Each has an equal share of the subscriptions, all different, at its own
 clients. The hub is measured: it starts from its disk with its own share, then each other broker greets it and tells it
-of all that its clients want. One of them at a time is in memory; what it has told stays. For three sizes of the whole
-network:
+of all that its clients want, and is told nothing in turn. One of them at a time is in memory; what it has told stays.
+For three sizes of the whole network:
 
 - `own us`, `told us`: processor time of the hub for each subscription of its own when it starts, and for each that it
   is told of;
@@ -84,9 +84,14 @@ class _Talk:
         for effect in effects:
             if isinstance(effect, Sync):
                 self._waiting.append((name, self._brokers[name].synced, (effect.token,)))
-            elif isinstance(effect, Send) and effect.connection in self._brokers:
+            elif isinstance(effect, Send) and effect.connection in self._brokers and not _asks_hub(effect):
                 receiver = self._brokers[effect.connection]
                 self._waiting.append((receiver.name, receiver.receive, (name, effect.frame)))
+
+
+def _asks_hub(effect: Send) -> bool:
+    """Whether another broker wants to be told in turn: it is gone soon, and needs not."""
+    return effect.connection == HUB and isinstance(wire.decode(effect.frame), wire.Ask)
 
 
 def measure(size: int) -> Row:

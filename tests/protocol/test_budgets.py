@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidings.matching import matching_us
 from tidings.model.filters import Filter
-from tidings.protocol import Broker, BrokerSettings, Budget, Purse, Send, Sync, parsed, wire
+from tidings.protocol import Broker, BrokerSettings, Budget, Purse, Send, Store, Sync, parsed, wire
 from tidings.protocol.broker import _courses
 from tidings.protocol.node import Admission, ConnectionLimits, Node, Preamble, Read, Write, prefixed
 
@@ -296,3 +296,20 @@ def test_no_more_than_the_rate_and_one_seconds_worth_gets_through(steps: list[tu
         now_ns += purse.spend(many, 0, 0.0, now_ns)
         passed += many
         assert passed <= 10.0 * (1.0 + now_ns / SECOND) + 1e-6
+
+
+def test_what_the_store_kept_counts_too() -> None:
+    broker = living()
+    broker.congested("s", True, NOW)
+    content = wire.encode_content(wire.Content({"x": 1}, b"", bytes(KB)))
+    events = tuple(wire.Publication(n, NOW, 0, 60 * SECOND, 10, content) for n in range(9))
+    effects = broker.receive("p", wire.encode(wire.Publish(1, 0, 0, events)), NOW)
+    kept = {effect.key: effect.value for effect in effects if isinstance(effect, Store)}
+    again = Broker(BrokerSettings(name="b", tracing=False, read_at_once=2), kept)
+    again.start(NOW)
+    holdings = again.carrier.holdings
+    assert holdings.unread
+    assert holdings.size_bytes >= 9 * KB
+    again.carrier.read_on(NOW)
+    assert len(holdings.held) == 9
+    assert holdings.size_bytes == sum(len(held.content) for held in holdings.held.values())
