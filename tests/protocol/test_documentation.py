@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from tidings.protocol import MOVE_STEPS, PEER_STEPS, TRANSFER_STEPS, BrokerSettings, ClientSettings, diagram
+import msgspec
+
+from tidings.protocol import MOVE_STEPS, PEER_STEPS, TRANSFER_STEPS, BrokerSettings, Budget, ClientSettings, diagram
 from tidings.protocol.wire import Message
 from tidings.storm import CHECKS
 
@@ -36,6 +38,15 @@ def test_bounds_are_those_of_the_settings() -> None:
             assert getattr(who, name) == wanted, name
             found += 1
     assert found >= 10
+
+
+def test_budgets_are_those_of_the_code() -> None:
+    rows = PAGE.split("| budget | default |")[1].split("\n\n")[0].splitlines()[2:]
+    told = {name: row.split("|")[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    budget = msgspec.structs.asdict(Budget())
+    assert told.keys() == budget.keys()
+    for name, value in budget.items():
+        assert told[name] == ("no bound" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,}"), name
 
 
 def test_every_check_of_the_storm_is_explained() -> None:

@@ -48,7 +48,7 @@ class OneQueue(RuleBasedStateMachine):
         held = Held((publisher, 1, sequence), "a", 0, self.now_ns, life_ms * MS, 200, 0, b"").alone()
         parcel = Parcel(held, Any, targets, {})  # type: ignore[arg-type]
         self.waiting[parcel] = any(orders)
-        for gone in self.queue.push(parcel, self.now_ns):
+        for gone in self.queue.push([parcel], self.now_ns):
             del self.waiting[gone]
 
     @rule(turn_ms=st.sampled_from([0.1, 5.0, 300.0]))
@@ -82,7 +82,7 @@ class OneQueue(RuleBasedStateMachine):
         taken = self.queue.withdraw()
         assert set(taken) == self.waiting.keys()
         for parcel in reversed(taken):
-            assert not self.queue.push(parcel, self.now_ns)
+            assert not self.queue.push([parcel], self.now_ns)
 
     @rule(wait_ms=st.sampled_from([1, 100, 5_000]))
     def wait(self, wait_ms: int) -> None:
@@ -101,7 +101,7 @@ def test_what_was_given_up_does_not_stay() -> None:
     for sequence in range(1_000):
         held = Held(("p", 1, sequence), "a", 0, 100 * SECOND, 20 * SECOND, 200, 0, b"").alone()
         parcels.append(Parcel(held, Any, {"t": (IN_ORDER, (20 * SECOND, 1.0))}, {}))  # type: ignore[arg-type]
-        assert not queue.push(parcels[-1], 100 * SECOND)
+        assert not queue.push(parcels[-1:], 100 * SECOND)
     for place, parcel in enumerate(parcels):
         if place % 100:
             queue.give_up(parcel)

@@ -246,7 +246,7 @@ def test_the_outbox_sends_what_is_worth_most_and_drops_what_is_worth_least() -> 
         Parcel(event(n), peer, {"t": ((delay_s * SECOND, price),)}, {})
         for n, (delay_s, price) in enumerate([(1, 3.0), (5, 9.0), (9, 1.0), (9, 2.0)])
     ]
-    dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue(parcel, 0)]
+    dropped = [gone for parcel in parcels for gone in peer.outbox.enqueue([parcel], 0)]
     assert dropped == [parcels[2]]
     assert peer.outbox.next(0)[0] is parcels[1]
     sent, deleted = peer.outbox.next(8 * SECOND)

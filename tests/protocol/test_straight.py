@@ -270,3 +270,69 @@ def test_masks_say_so_however_filters_come_and_go(steps: list[tuple[str, bool, d
         found = {text for text, mine in bits.items() if mask & mine}
         assert found == {text for text in bits if Filter.parse(text).matches(event)}
         assert not mask & ~index._everybody
+
+
+def beside(scheme: str = "bypass+buffer", **more: Any) -> Broker:
+    """A broker with a publisher `p`, a subscriber `s` who keeps up, and another, `slow`, who takes nothing for now."""
+    broker = living(scheme, credit=1_000, window=1_000, **more)
+    broker.connected("slow", NOW)
+    broker.receive("slow", wire.encode(wire.Hello(wire.VERSION, "slow", "client", 1, 1_000)), NOW)
+    wanted = wire.Subscribe(broker.epoch, 0, wire.Entry("x", "x >= 0", None, 1.0, 0))
+    confirm(broker, broker.receive("slow", wire.encode(wanted), NOW))
+    broker.congested("slow", True, NOW)
+    return broker
+
+
+@pytest.mark.parametrize("scheme", ["bypass", "bypass+buffer"])
+def test_who_keeps_up_gets_events_together_though_somebody_else_takes_none(scheme: str) -> None:
+    broker = beside(scheme)
+    (transfer,) = publish(broker, 0, 12)
+    assert sent([transfer]) == list(range(12))
+    assert broker.clients["slow"].outbox.queued == 12
+    assert broker.clients["s"].outbox.queued == 0
+
+
+def test_what_waits_for_one_is_held_until_it_has_it_and_stored_once() -> None:
+    broker = beside()
+    frame = wire.encode(wire.Publish(1, 0, 0, tuple(publication(n) for n in range(5))))
+    effects = broker.receive_many([("p", [frame])], NOW)
+    stored = [effect.key for effect in effects if isinstance(effect, Store) and effect.key.startswith("event/")]
+    assert len(stored) == len(set(stored)) == 5
+    confirm(broker, effects)
+    tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+    assert len(broker.carrier.holdings.held) == 5
+    assert all(held.is_alone and held.local.keys() == {"slow"} for held in broker.carrier.holdings.held.values())
+    (transfer,) = said(broker.congested("slow", False, NOW), "slow")
+    assert sorted(sent([transfer])) == list(range(5))
+    effects = broker.receive("slow", wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 1_000)), NOW)
+    erased = [effect.key for effect in effects if isinstance(effect, Erase)]
+    assert sorted(erased) == sorted(stored)
+    assert not broker.carrier.holdings.held
+
+
+@pytest.mark.parametrize("is_acknowledged", [True, False])
+def test_the_part_of_one_ends_without_the_part_of_the_other(is_acknowledged: bool) -> None:
+    """Dropped for one because its queue is full, or acknowledged by the other: what is left is still owed."""
+    broker = beside(max_queued_client=3)
+    confirm(broker, broker.receive_many([("p", [publish_frame(0, 5)])], NOW))
+    assert broker.clients["slow"].outbox.queued == 3
+    if is_acknowledged:
+        tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+    owed = [set(held.local) for held in holding(broker).values()]
+    assert owed.count({"slow"} if is_acknowledged else {"s", "slow"}) == 3
+    assert owed.count({"s"}) == (0 if is_acknowledged else 2)
+    tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+    assert [set(held.local) for held in holding(broker).values()] == [{"slow"}] * 3
+    confirm(broker, broker.wake(NOW + 61 * SECOND))
+    assert not broker.carrier.holdings.held
+    balance = broker.accounts.balances()["slow/x"].known
+    assert (balance.matched, balance.dropped, balance.under_way) == (5, 5, 0)
+
+
+def publish_frame(first: int, count: int) -> bytes:
+    return wire.encode(wire.Publish(1, first, 0, tuple(publication(n) for n in range(first, first + count))))
+
+
+def holding(broker: Broker) -> dict[Any, Any]:
+    """The events that it holds, each by itself."""
+    return {held.id: held for held in broker.carrier.holdings.each(lambda _: True)}

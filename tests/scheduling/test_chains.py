@@ -119,5 +119,5 @@ def test_a_deferred_queue_knows_chains() -> None:
     queue: DeferredQueue[str] = DeferredQueue(Strategy.triage(), **LINK, max_queued=8)
     for event, place, allowed_s in (("late", 1, 9.0), ("first", 0, 900.0)):
         columns = ((allowed_s, 1.0, 1.0, 0.075, 0.02),)
-        queue.push(event, published_s=0.0, size_kb=50.0, columns=columns, now_s=0.0, chain="p", place=place)
+        queue.push_all([(event, 0.0, 50.0, columns, "p", place)], 0.0)
     assert [each.event for each, _ in (queue.pop(0.0), queue.pop(0.0)) if each is not None] == ["first", "late"]

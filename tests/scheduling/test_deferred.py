@@ -32,7 +32,7 @@ def play(queue: Any, steps: list[Any]) -> list[Any]:
             allowed_s, price = more
             column = (allowed_s, price, 1.0, 0.075, 0.02)
             if isinstance(queue, DeferredQueue):
-                gone = queue.push(number, published_s=now_s - 1.0, size_kb=50.0, columns=(column,), now_s=now_s)
+                gone = queue.push_all([(number, now_s - 1.0, 50.0, (column,), None, 0)], now_s)
             else:
                 names = ("allowed_s", "price", "nodes", "mean_s_per_kb", "sd_s_per_kb")
                 figures = dict(zip(names, column, strict=True))
@@ -62,7 +62,7 @@ def test_it_is_made_when_more_wait_than_may_be_entered_at_once() -> None:
     column = (30.0, 1.0, 1.0, 0.075, 0.02)
     for number in range(MOST_DEFERRED + 1):
         assert (queue._queue is None) == (number <= MOST_DEFERRED)
-        assert queue.push(number, published_s=0.0, size_kb=1.0, columns=(column,), now_s=0.0) == ()
+        assert queue.push_all([(number, 0.0, 1.0, (column,), None, 0)], 0.0) == ()
     assert queue._queue is not None
     assert len(queue) == MOST_DEFERRED + 1
     assert {queue.pop(0.0)[0].event for _ in range(MOST_DEFERRED + 1)} == set(range(MOST_DEFERRED + 1))  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def test_it_is_made_when_more_wait_than_may_be_entered_at_once() -> None:
     [
         "from tidings.scheduling import DeferredQueue, Strategy\n"
         "queue = DeferredQueue(Strategy.triage(), turn_s=1.0, processing_s=0.0, max_queued=9)\n"
-        "queue.push('e', published_s=0.0, size_kb=1.0, columns=((1.0, 1.0, 0.0, 0.1, 0.1),), now_s=0.0)",
+        "queue.push_all([('e', 0.0, 1.0, ((1.0, 1.0, 0.0, 0.1, 0.1),), None, 0)], 0.0)",
         "import tidings.live.broker._node, tidings.live.broker._serving",
     ],
 )

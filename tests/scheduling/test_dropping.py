@@ -139,3 +139,44 @@ def test_worths_that_differ_by_rounding_are_ties() -> None:
     queue.push(of_price(1, 1.0 + TIE / 10, allowed_s=20.0), 0.0)
     gone = queue.push(of_price(2, 1.0 + TIE / 10, allowed_s=30.0), 0.0)
     assert [deleted.waiting.event for deleted in gone] == [1]
+
+
+@pytest.mark.parametrize("strategy", ALL, ids=lambda strategy: strategy.name)
+@given(seed=st.integers(0, 2**32 - 1), most=st.integers(1, 2 * SHARE - 1))
+@settings(max_examples=15, deadline=None)
+def test_events_that_come_together_leave_what_they_leave_one_after_the_other(
+    strategy: Strategy, seed: int, most: int
+) -> None:
+    """By what is kept, and by what is sent of it; some of those that come together have equal rows."""
+    generator = np.random.default_rng(seed)
+    together, single = (LinkQueue[int](strategy, turn_s=1.0, max_queued=most) for _ in range(2))
+    now_s, event = 100.0, 0
+    for _ in range(6):
+        batch: list[Waiting[int]] = []
+        for _ in range(int(generator.integers(1, 40))):
+            waiting = anything(generator, event, now_s)
+            if batch and generator.random() < 0.5:
+                waiting = Waiting(event, now_s - 1.0, 50.0, batch[-1].rows)
+            batch.append(waiting)
+            event += 1
+        gone = {each.waiting.event for each in together.push_all(batch, now_s)}
+        assert gone == {each.waiting.event for waiting in batch for each in single.push(waiting, now_s)}
+        assert len(together) == len(single) <= most
+        for _ in range(int(generator.integers(0, 5))):
+            assert _sent(together, now_s) == _sent(single, now_s)
+        now_s += float(generator.exponential(1.0))
+
+
+def _sent(queue: LinkQueue[int], now_s: float) -> tuple[int | None, list[int]]:
+    chosen, deleted = queue.pop(now_s)
+    return chosen and chosen.event, sorted(each.waiting.event for each in deleted)
+
+
+def test_a_queue_gives_up_as_many_as_it_is_told_to() -> None:
+    queue: LinkQueue[int] = LinkQueue(Strategy.eb(), turn_s=1.0)
+    queue.push_all([of_price(event, float(event)) for event in range(300)], 0.0)
+    assert {gone.waiting.event for gone in queue.drop(200, 0.0)} == set(range(200))
+    assert {gone.waiting.event for gone in queue.drop(200, 0.0)} == set(range(200, 300))
+    assert queue.pop(0.0) == (None, ())
+    queue.push(of_price(7, 1.0), 0.0)
+    assert _sent(queue, 0.0) == (7, [])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
+    from tidings.matching._cost import matching_us
     from tidings.matching._index import MatchingIndex
     from tidings.matching._masks import MOST_MASKED, MaskIndex, each_bit
     from tidings.matching._plain import PlainIndex
 
-__all__ = ["MOST_MASKED", "MaskIndex", "MatchingIndex", "PlainIndex", "each_bit"]
+__all__ = ["MOST_MASKED", "MaskIndex", "MatchingIndex", "PlainIndex", "each_bit", "matching_us"]
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -26,5 +27,6 @@ __getattr__, __dir__ = lazily(
         "MatchingIndex": "_index",
         "PlainIndex": "_plain",
         "each_bit": "_masks",
+        "matching_us": "_cost",
     },
 )

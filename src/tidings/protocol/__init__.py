@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address
+from tidings.protocol._budgets import Budget, Purse
 from tidings.protocol._effects import (
     Acknowledged,
     Close,
@@ -75,6 +76,7 @@ __all__ = [
     "Bound",
     "Broker",
     "BrokerSettings",
+    "Budget",
     "Client",
     "ClientSettings",
     "Close",
@@ -102,6 +104,7 @@ __all__ = [
     "PeerError",
     "PeerState",
     "PeerStep",
+    "Purse",
     "Relocation",
     "RequestError",
     "Send",

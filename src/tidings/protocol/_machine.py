@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidings.protocol._agenda import Agenda
+from tidings.protocol._budgets import Budget
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
 from tidings.protocol._errors import PeerError
 from tidings.protocol._rights import Rights
@@ -34,6 +35,8 @@ class Machine(ABC):
         self.refused: Counter[str] = Counter()
         self.events_in = 0
         """How many events have come, in whatever frames."""
+        self.read_us = 0.0
+        """How long it took to read filters, by estimate (`_budgets`)."""
         self.brokers: set[str] = set()
         """The brokers of the network, as a client is told when it is admitted."""
         self._is_noted = sampler(sample)  # whether it is written down what happens to an event
@@ -48,6 +51,7 @@ class Machine(ABC):
         self._is_draining = False
         self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
+        self._budgets: dict[str, Budget] = {}  # by connection of a client
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that take no more for now
 
@@ -66,12 +70,13 @@ class Machine(ABC):
         *,
         identity: tuple[str, str] | None = None,
         rights: Rights | None = None,
+        budget: Budget | None = None,
         version: int = VERSION,
     ) -> list[Effect]:
         """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
 
-        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, and to `rights`. They
-        speak this version of the protocol.
+        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, to `rights`, and to
+        `budget`. They speak this version of the protocol.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -79,6 +84,8 @@ class Machine(ABC):
             self._identities[connection] = identity
         if rights is not None:
             self._rights[connection] = rights
+        if budget is not None:
+            self._budgets[connection] = budget
         self._versions[connection] = version
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
@@ -90,6 +97,7 @@ class Machine(ABC):
         peer = self._by_connection.pop(connection, None)
         self._identities.pop(connection, None)
         self._rights.pop(connection, None)
+        self._budgets.pop(connection, None)
         self._versions.pop(connection, None)
         self._congested.discard(connection)
         if peer is not None and peer.connection == connection:

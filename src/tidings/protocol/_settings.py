@@ -4,15 +4,16 @@
 | --- | --- |
 | `max_frame_bytes` | a longer frame is refused |
 | `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
-| `max_stored` | no event is taken on: not acknowledged, credit 0, the sender tries again |
+| `max_stored`, `max_stored_bytes` | no event is taken on: not acknowledged, credit 0, the sender tries again |
 | `max_parked_bytes` | an event that would wait for a broker out of reach is refused, the client is told |
-| `max_queued`, `max_queued_client` | the waiting event with the least expected benefit is dropped, counted and traced |
+| `max_queued`, `max_queued_bytes` | the waiting event with the least expected benefit is dropped, counted and traced |
+| `max_queued_client`, `budget` | the same for a client; `_budgets` says more |
 | `max_seen` | the entry that expires first is forgotten, counted |
 | `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
 | `max_origins` | what one more broker wants is refused, counted |
 | `max_entries` | one more subscription in the whole network is refused, the client is told (`max_entries_elsewhere`) |
 | `interest_bytes` | a longer table or change of subscriptions is split into several messages |
-| `window`, the peer's credit | more events wait in the queue, where the strategy decides |
+| `window`, `max_under_way_bytes`, the peer's credit | more events wait in the queue, where the strategy decides |
 | `max_traces` | of the publishers that are traced the one heard of longest ago is forgotten |
 | `max_departures` | of the clients that have moved away the first is forgotten, counted |
 | `max_unacknowledged` (client) | publishing is refused: the application has to wait |
@@ -27,6 +28,7 @@ import msgspec
 from tidings.errors import ConfigurationError
 from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
 from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT_WINDOW_NS, Metric
+from tidings.protocol._budgets import Budget
 from tidings.protocol.wire import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
 from tidings.scheduling import Strategy, strategy
 
@@ -99,9 +101,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_frame_bytes: int = MAX_FRAME_BYTES
     interest_bytes: int = 65_536
     max_stored: int = 200_000
+    max_stored_bytes: int = 2_000_000_000
     max_parked_bytes: int = 500_000_000
     max_queued: int = 65_536
+    max_queued_bytes: int = 500_000_000
+    max_under_way_bytes: int = 16_000_000
     max_queued_client: int = 10_000
+    budget: Budget = Budget()
+    """Of each client, unless it is given another when it is admitted."""
     max_seen: int = 1_000_000
     max_clients: int = 10_000
     max_subscriptions: int = 10_000

@@ -14,7 +14,7 @@ from tidings.lazy import lazily
 
 if TYPE_CHECKING:
     from tidings.scheduling._choosing import TIE
-    from tidings.scheduling._deferred import MOST_DEFERRED, Columns, DeferredQueue
+    from tidings.scheduling._deferred import MOST_DEFERRED, Arrival, Columns, DeferredQueue
     from tidings.scheduling._kernels import (
         HOPELESS_QUANTILE,
         NORMAL_TABLE,
@@ -51,6 +51,7 @@ __all__ = [
     "STRATEGIES",
     "TIE",
     "TURNS",
+    "Arrival",
     "Columns",
     "DeferredQueue",
     "Deleted",
@@ -91,6 +92,7 @@ __getattr__, __dir__ = lazily(
         "STRATEGIES": "_strategies",
         "TIE": "_choosing",
         "TURNS": "_lane",
+        "Arrival": "_deferred",
         "Columns": "_deferred",
         "DeferredQueue": "_deferred",
         "Deleted": "_waiting",

@@ -60,7 +60,7 @@ from tidings.scheduling._plan import NOBODY, best_plan
 from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
 from tidings.scheduling._urgency import Urgency, enter, is_time_for_all, leave, most_urgent
 
-__all__ = ["LATER", "RULE", "TIE", "benefit_of", "choose", "forget", "push", "take"]
+__all__ = ["LATER", "RULE", "TIE", "benefit_of", "choose", "forget", "push_all", "take", "take_all"]
 
 TIE: Final = 1e-9
 """Worths that differ by no more than this are equal: success saturates at 1, so rounding must not decide."""
@@ -84,7 +84,34 @@ _PLANNED, _SPARE = 0, TURNS
 
 
 @borrowing
-def push(
+def push_all(
+    rule: FloatArray,
+    lane: Lane,
+    urgency: Urgency,
+    table: FloatArray,
+    position: int,
+    start: int,
+    new_rows: FloatArray,
+    arrivals: FloatArray,
+    count: int,
+    number: int,
+    now_s: float,
+) -> None:
+    """Enter events with equal rows at the next positions, their rows from `start` on.
+
+    A column of `arrivals` is one of them: when it was published, its size, and how much it is worth now, which is
+    written there.
+    """
+    for place in range(count):
+        at = start + place * new_rows.shape[1]
+        _push(
+            rule, lane, urgency, position + place, at, new_rows, arrivals[0, place], arrivals[1, place], number + place
+        )
+        arrivals[2, place] = benefit_of(rule, lane, table, position + place, now_s, 0.0)
+
+
+@borrowing_inner
+def _push(
     rule: FloatArray,
     lane: Lane,
     urgency: Urgency,
@@ -166,6 +193,14 @@ def forget(rule: FloatArray, lane: Lane, tail: int) -> None:
 def take(rule: FloatArray, lane: Lane, urgency: Urgency, tail: int, number: int) -> None:
     """The event with this number leaves."""
     _take(rule, lane, urgency, position_of(lane[1], tail, number))
+
+
+@borrowing
+def take_all(rule: FloatArray, lane: Lane, urgency: Urgency, tail: int, count: int) -> None:
+    """The events whose numbers are the first so many in `scratch` leave."""
+    spans, scratch = lane[1], lane[5]
+    for place in range(count):
+        _take(rule, lane, urgency, position_of(spans, tail, scratch[place]))
 
 
 @borrowing_inner

@@ -5,8 +5,8 @@ more waits than MOST_DEFERRED or than the queue holds. A queue that is not full 
 and time does not matter to that, so every choice is the one that a queue made at once would have made.
 """
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidings.scheduling._strategies import Strategy
 from tidings.scheduling._waiting import Deleted, Waiting
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidings.scheduling._kernels import FloatArray
     from tidings.scheduling._queues import LinkQueue
 
-__all__ = ["MOST_DEFERRED", "Columns", "DeferredQueue"]
+__all__ = ["MOST_DEFERRED", "Arrival", "Columns", "DeferredQueue"]
 
 T = TypeVar("T")
 
@@ -26,16 +26,8 @@ MOST_DEFERRED: Final = 1_024
 """So many wait at most before the queue is made: they are entered at once then, which must not take long."""
 
 
-class _Arrival(NamedTuple, Generic[T]):
-    """An event that has come, and when."""
-
-    event: T
-    published_s: float
-    size_kb: float
-    columns: Columns
-    at_s: float
-    chain: Hashable
-    place: int
+Arrival = tuple[T, float, float, Columns, Hashable, int]
+"""An event that has come, with the facts of `Waiting`: published_s, size_kb, columns in place of rows, chain, place."""
 
 
 class DeferredQueue(Generic[T]):
@@ -47,30 +39,23 @@ class DeferredQueue(Generic[T]):
         self._processing_s = processing_s
         self._max_queued = max_queued
         self._most = min(max_queued, MOST_DEFERRED)
-        self._arrived: list[_Arrival[T]] = []
+        self._arrived: list[tuple[Arrival[T], float]] = []
         self._known: tuple[Columns, FloatArray] | None = None
         self._queue: LinkQueue[T] | None = None
 
     def __len__(self) -> int:
         return len(self._arrived) if self._queue is None else len(self._queue)
 
-    def push(
-        self,
-        event: T,
-        *,
-        published_s: float,
-        size_kb: float,
-        columns: Columns,
-        now_s: float,
-        chain: Hashable = None,
-        place: int = 0,
-    ) -> tuple[Deleted[T], ...]:
-        """Enqueue; returns what had to go because the queue was full."""
-        arrival = _Arrival(event, published_s, size_kb, columns, now_s, chain, place)
-        if self._queue is None and len(self._arrived) < self._most:
-            self._arrived.append(arrival)
+    def push_all(self, events: Sequence[Arrival[T]], now_s: float) -> tuple[Deleted[T], ...]:
+        """Enqueue events that have come together; returns what had to go because the queue was full."""
+        if self._queue is None and len(self._arrived) + len(events) <= self._most:
+            self._arrived += [(event, now_s) for event in events]
             return ()
-        return self._made().push(self._waiting(arrival), now_s)
+        return self._made().push_all([self._waiting(event) for event in events], now_s)
+
+    def drop(self, many: int, now_s: float) -> tuple[Deleted[T], ...]:
+        """Give up so many, those with the least expected benefit."""
+        return self._made().drop(many, now_s)
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         """What to send now, if anything, and what was deleted at this moment, in the order it was enqueued."""
@@ -90,20 +75,19 @@ class DeferredQueue(Generic[T]):
         queue: LinkQueue[T] = LinkQueue(
             self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
         )
-        for arrival in self._arrived:
-            gone = queue.push(self._waiting(arrival), arrival.at_s)
+        for arrival, at_s in self._arrived:
+            gone = queue.push(self._waiting(arrival), at_s)
             assert not gone, "a queue with room has let an event go"
         self._arrived.clear()
         self._queue = queue
         return queue
 
-    def _waiting(self, arrival: _Arrival[T]) -> Waiting[T]:
-        import numpy as np
-
+    def _waiting(self, arrival: Arrival[T]) -> Waiting[T]:
+        event, published_s, size_kb, columns, chain, place = arrival
         # Events of one course share their columns, so they are often those of the event before.
-        columns = arrival.columns
         if self._known is None or self._known[0] is not columns:
+            import numpy as np
+
             rows = np.array(columns, np.float64).reshape(len(columns), 5).T
             self._known = (columns, np.ascontiguousarray(rows))
-        facts = (arrival.event, arrival.published_s, arrival.size_kb, self._known[1])
-        return Waiting(*facts, arrival.chain, arrival.place)
+        return Waiting(event, published_s, size_kb, self._known[1], chain, place)

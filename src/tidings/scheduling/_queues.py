@@ -6,13 +6,14 @@ the tests). A queue holds at most `max_queued` events (`OutputQueue` says what g
 """
 
 import math
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.scheduling._chains import Chains
-from tidings.scheduling._choosing import LATER, RULE, benefit_of, choose, forget, push, take
+from tidings.scheduling._choosing import LATER, RULE, choose, forget, push_all, take, take_all
 from tidings.scheduling._dropping import SHARE, Dropping, Entry, assess, entry_of
 from tidings.scheduling._kernels import NORMAL_TABLE
 from tidings.scheduling._lane import DELETE, NUMBER, TURNS, WORTHS, Lane, compact, empty_lane
@@ -28,6 +29,8 @@ T = TypeVar("T")
 DEFAULT_MAX_QUEUED = 65_536
 _FIRST_WIDTH = 16
 _FIRST_COLUMNS = 64
+_MOST_AT_ONCE = 64
+"""So many are entered by one compiled call."""
 
 
 def queue_for(
@@ -79,43 +82,75 @@ class LinkQueue(Generic[T]):
         self._waiting: dict[int, Waiting[T]] = {}
         self._chains = Chains(self._waiting.__contains__)
         self._dropping = Dropping()
+        self._arrivals = np.empty((3, _MOST_AT_ONCE))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:
         """Enqueue; returns what had to go because the queue was full."""
-        rows = waiting.rows
-        count = rows.shape[1]
-        if self._tail == self._width or self._end + count > self._columns:
-            self._make_room(count)
-        number, position = self._pushed, self._tail
-        push(
-            self._rule,
-            self._lane,
-            self._urgency,
-            position,
-            self._end,
-            rows,
-            float(waiting.published_s),
-            float(waiting.size_kb),
-            number,
-        )
-        self._pushed = number + 1
-        self._tail = position + 1
-        self._end += count
-        self._live += count
-        self._waiting[number] = waiting
-        if waiting.chain is not None:
-            self._chains.add(waiting.chain, waiting.place, number)
-        if self._dropping.is_watching:
-            worth = benefit_of(self._rule, self._lane, NORMAL_TABLE, position, now_s, 0.0)
-            self._dropping.note(entry_of(worth, float(self._lane[0][position, DELETE]), number))
-        if len(self._waiting) <= self._max_queued:
+        return self.push_all((waiting,), now_s)
+
+    def push_all(self, events: Sequence[Waiting[T]], now_s: float) -> tuple[Deleted[T], ...]:
+        """Enqueue events that have come together, in this order; returns what had to go because the queue was full.
+
+        What is kept is what pushing one after the other would have kept: those that are worth most of all.
+        """
+        begin = 0
+        for place in range(1, len(events) + 1):
+            is_run = place < len(events) and events[place].rows is events[begin].rows
+            if not is_run or place - begin == _MOST_AT_ONCE:
+                self._enter(events[begin:place], now_s)
+                begin = place
+        return self.drop(len(self._waiting) - self._max_queued, now_s)
+
+    def drop(self, many: int, now_s: float) -> tuple[Deleted[T], ...]:
+        """Give up so many, those with the least expected benefit; none if `many` is not positive."""
+        if many <= 0:
             return ()
-        number = self._dropping.choose(now_s, lambda: self._least(now_s), self._waiting.__contains__)
-        take(self._rule, self._lane, self._urgency, self._tail, number)
-        return (Deleted(waiting=self._left(number), reason="full"),)
+        scratch, tail = self._lane[5], self._tail
+        gone: list[Deleted[T]] = []
+        numbers: list[int] = []
+
+        def clear() -> None:
+            scratch[: len(numbers)] = numbers
+            take_all(self._rule, self._lane, self._urgency, tail, len(numbers))
+            numbers.clear()
+
+        def assess_least() -> list[Entry]:
+            clear()
+            return self._least(now_s)
+
+        for _ in range(min(many, len(self._waiting))):
+            number = self._dropping.choose(now_s, assess_least, self._waiting.__contains__)
+            numbers.append(number)
+            gone.append(Deleted(waiting=self._left(number), reason="full"))
+        clear()
+        return tuple(gone)
+
+    def _enter(self, events: Sequence[Waiting[T]], now_s: float) -> None:
+        """Enqueue events of equal rows."""
+        rows, many = events[0].rows, len(events)
+        count = rows.shape[1]
+        if self._tail + many > self._width or self._end + many * count > self._columns:
+            self._make_room(many, many * count)
+        first, position, arrivals = self._pushed, self._tail, self._arrivals
+        for place, waiting in enumerate(events):
+            arrivals[0, place] = waiting.published_s
+            arrivals[1, place] = waiting.size_kb
+            self._waiting[first + place] = waiting
+            if waiting.chain is not None:
+                self._chains.add(waiting.chain, waiting.place, first + place)
+        facts = (position, self._end, rows, arrivals, many, first, now_s)
+        push_all(self._rule, self._lane, self._urgency, NORMAL_TABLE, *facts)
+        self._pushed = first + many
+        self._tail = position + many
+        self._end += many * count
+        self._live += many * count
+        if self._dropping.is_watching:
+            due_s = self._lane[0][position : position + many, DELETE].tolist()
+            for number, (worth, delete_s) in enumerate(zip(arrivals[2, :many].tolist(), due_s, strict=True), first):
+                self._dropping.note(entry_of(worth, delete_s, number))
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         """What to send now, if anything, and what was deleted at this moment, in the order it was enqueued."""
@@ -162,10 +197,10 @@ class LinkQueue(Generic[T]):
         columns = (worths[least], facts[least, DELETE], -spans[least, NUMBER])
         return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
-    def _make_room(self, count: int) -> None:
-        """Move what waits together, in wider arrays if it fills more than half of them."""
+    def _make_room(self, many: int, count: int) -> None:
+        """Move what waits together, in wider arrays if it and so many more fill more than half of them."""
         width, columns = self._width, self._columns
-        while width < 2 * len(self._waiting):
+        while width < 2 * len(self._waiting) or width < len(self._waiting) + many:
             width *= 2
         while columns < 2 * (self._live + count):
             columns *= 2

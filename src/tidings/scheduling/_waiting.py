@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from tidings.errors import InputError
 
@@ -21,8 +22,7 @@ Reason = Literal["expired", "hopeless", "full"]
 _ROWS = ("allowed_s", "price", "nodes", "mean_s_per_kb", "sd_s_per_kb")
 
 
-@dataclass(frozen=True, eq=False)
-class Waiting(Generic[T]):
+class Waiting(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """An event that waits for a link, with the subscriptions behind that link; make it with `Waiting.of`.
 
     `rows` has a column per subscription: the tighter deadline (counted from publication, infinite: none), the price of
@@ -88,8 +88,7 @@ def _what_is_wrong(rows: "FloatArray") -> str:
     raise AssertionError("nothing is wrong with these rows")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Deleted(Generic[T]):
+class Deleted(msgspec.Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """An event that will not be sent: every deadline has passed, no chance is left, or the queue was full."""
 
     waiting: Waiting[T]

@@ -106,6 +106,7 @@ class Network(World):
             neighbours=neighbours,
             broker_token=BROKER_TOKEN,
             tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN)),
+            budget=broker.settings.budget,
         )
         preamble = Preamble("broker", name, BROKER_TOKEN)
         node = self._node(process, broker, preamble, admission=admission, found=found)

@@ -13,6 +13,7 @@ from tidings.protocol import (
     OLDEST_VERSION,
     Broker,
     BrokerSettings,
+    Budget,
     Client,
     ClientSettings,
     Confirmed,
@@ -68,6 +69,9 @@ _COVERED: Final = (
 """What the storm has to try, counted; a test sees to it that it does."""
 _TIGHT_BYTES: Final = 150
 _TIGHT_LARGE_BYTES: Final = 8_192
+_TIGHT_STORED_BYTES: Final = 30_000
+_TIGHT_UNDER_WAY_BYTES: Final = 1_000
+_TIGHT_BUDGET: Final = Budget(queued_bytes=2_000, rate_per_s=100.0, bytes_per_s=10_000.0)
 _LARGE_FILTERS: Final = tuple(f"level > {1_000 + step}" for step in range(100))
 """What a large state wants: nothing that is ever published."""
 _LARGE_PORTIONS: Final = 20
@@ -290,6 +294,9 @@ class Storm:
             max_stored=150 if tight else 20_000,
             max_queued=12 if tight else 5_000,
             max_queued_client=6 if tight else 2_000,
+            max_stored_bytes=_TIGHT_STORED_BYTES if tight else 100_000_000,
+            max_under_way_bytes=_TIGHT_UNDER_WAY_BYTES if tight else 16_000_000,
+            budget=_TIGHT_BUDGET if tight else Budget(),
             max_subscriptions=self.settings.large_subscriptions + len(self.plan.subscriptions),
             relocation=self.plan.relocation,
             relocation_events=_TRACED,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.protocol.node.nodes import SECOND, Wire, broker, client, network
 
-from tidings.protocol import Broker, BrokerSettings, Deliver
+from tidings.protocol import Broker, BrokerSettings, Budget, Deliver
 from tidings.protocol.node import (
     GRACE_NS,
     Admission,
@@ -238,9 +238,9 @@ def test_whoever_sends_faster_than_it_may_is_not_read_from_for_a_while() -> None
     a = Node(
         Broker(BrokerSettings(name="a", max_refused=10_000)),
         preamble=Preamble("broker", "a"),
-        limits=ConnectionLimits(max_frame_bytes=1_000, rate_per_s=10.0),
+        limits=ConnectionLimits(max_frame_bytes=1_000),
         chance=lambda: 1.0,
-        admission=Admission(name="a"),
+        admission=Admission(name="a", budget=Budget(rate_per_s=10.0)),
     )
     wire.add("a", a)
     wire.carry("a", a.opened("c", wire.now_ns))

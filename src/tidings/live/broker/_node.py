@@ -230,7 +230,6 @@ class BrokerNode:
             max_frame_bytes=round(limits.frame_kb * 1000),
             max_unread_bytes=round(limits.unsent_kb * 1000),
             max_connections=limits.connections,
-            rate_per_s=limits.rate_per_s,
         )
 
     def _admission(self) -> Admission:
@@ -243,6 +242,8 @@ class BrokerNode:
             broker_token=network.broker_token,
             tokens=network.tokens,
             rules=network.rules,
+            budgets=network.budgets,
+            budget=network.budget,
             has_certificates=network.document.tls is not None,
             client_certificates=network.document.tls is not None and network.document.tls.client_certificates,
         )

@@ -1,8 +1,9 @@
 """From one version of a network's file to the next, while its brokers run.
 
-Brokers and links may come and go; where brokers are reached, how long they drain, the rate and number of connections,
-tokens, rules and the brokers' token may change. Everything else is settled when a broker starts, and a file that
-changes it is refused as a whole: a network that half follows its file is worse than one that follows the file before.
+Brokers and links may come and go; where brokers are reached, how long they drain, the number of connections, tokens,
+rules, the brokers' token, and what clients may take (for those who come from then on) may change. Everything else is
+settled when a broker starts, and a file that changes it is refused as a whole: a network that half follows its file is
+worse than one that follows the file before.
 """
 
 from itertools import combinations
@@ -15,8 +16,11 @@ from tidings.live.configuration._config import Network
 
 __all__ = ["Change", "change_of"]
 
-_FREE: Final = {"network": {"drain_s", "broker_token_file"}, "limits": {"rate_per_s", "connections"}}
-"""What may change in a section; other sections than brokers, tokens and rules may not change at all."""
+_FREE: Final = {
+    "network": {"drain_s", "broker_token_file"},
+    "limits": {"rate_per_s", "traffic_kb_per_s", "matching_s", "reading", "queued_client_size_kb", "connections"},
+}
+"""What may change in a section; other sections than brokers, tokens, rules and budgets may not change at all."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from tidings.live.configuration._schema import Address
 from tidings.model.filters import Filter
 from tidings.model.scenario._decoding import decode, suggestion
 from tidings.model.scenario._source import Place, Source
-from tidings.protocol import BrokerSettings
+from tidings.protocol import BrokerSettings, Budget
 from tidings.protocol.node import Rule, Token
 from tidings.scheduling import strategy
 
@@ -76,6 +76,17 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             client_certificates=tls.client_certificates,
         )
 
+    @property
+    def budget(self) -> Budget:
+        """What each client may take that has no budget of its own."""
+        return _budget(self.document.limits)
+
+    @property
+    def budgets(self) -> tuple[tuple[str, Budget], ...]:
+        """By identity, what its clients may take."""
+        limits = self.document.limits
+        return tuple((said.identity, _budget(_merged(limits, said))) for said in self.document.budget)
+
     def settings_of(self, name: str) -> BrokerSettings:
         """How a broker's machine is set up."""
         said, limits, moving = self.document.network, self.document.limits, self.document.relocation
@@ -104,14 +115,36 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             window=limits.window,
             max_frame_bytes=round(limits.frame_kb * 1000),
             max_stored=limits.stored,
+            max_stored_bytes=round(limits.stored_size_kb * 1000),
             max_parked_bytes=round(limits.parked_kb * 1000),
             max_queued=limits.queued,
+            max_queued_bytes=round(limits.queued_size_kb * 1000),
             max_queued_client=limits.queued_client,
+            max_under_way_bytes=round(limits.under_way_size_kb * 1000),
+            budget=self.budget,
             max_seen=limits.seen,
             max_clients=limits.clients,
             max_subscriptions=limits.subscriptions,
             max_advertisements=limits.advertisements,
         )
+
+
+def _merged(limits: written.Limits, said: written.BudgetWritten) -> written.Limits:
+    """The limits, with what is said of an identity in their place."""
+    given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+    given.pop("identity")
+    return msgspec.structs.replace(limits, **given)
+
+
+def _budget(limits: written.Limits) -> Budget:
+    per_s = limits.traffic_kb_per_s
+    return Budget(
+        queued_bytes=round(limits.queued_client_size_kb * 1000),
+        matching_us=limits.matching_s * 1e6,
+        rate_per_s=limits.rate_per_s,
+        bytes_per_s=None if per_s is None else per_s * 1000,
+        reading_share=limits.reading,
+    )
 
 
 def read_network(path: Path) -> Network:

@@ -19,6 +19,7 @@ from tidings.protocol.wire import MAX_TRACED
 __all__ = [
     "Address",
     "BrokerWritten",
+    "BudgetWritten",
     "Document",
     "Limits",
     "NetworkWritten",
@@ -119,16 +120,35 @@ class Limits(_Written, frozen=True, kw_only=True):
     send_buffer_kb: Kilobytes = field(name="send_buffer", default=256.0)
     lifetime_s: Seconds = field(name="lifetime", default=600.0)
     rate_per_s: PerSecond | None = field(name="rate", default=None)
+    traffic_kb_per_s: Kilobytes | None = field(name="traffic", default=None)
+    matching_s: Seconds = field(name="matching", default=0.002)
+    reading: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.1
     connections: Count = 20_000
     clients: Count = 10_000
     subscriptions: Count = 10_000
     advertisements: Count = 1_000
     window: Annotated[int, Meta(ge=1, le=65_536)] = 256
     stored: Count = 200_000
+    stored_size_kb: Kilobytes = field(name="stored_size", default=2e6)
     parked_kb: Kilobytes = field(name="parked", default=500_000.0)
     queued: Count = 65_536
+    queued_size_kb: Kilobytes = field(name="queued_size", default=500_000.0)
     queued_client: Count = 10_000
+    queued_client_size_kb: Kilobytes = field(name="queued_client_size", default=64_000.0)
+    under_way_size_kb: Kilobytes = field(name="under_way_size", default=16_000.0)
     seen: Count = 1_000_000
+
+
+class BudgetWritten(_Written, frozen=True, kw_only=True):
+    """What the clients of an identity may take, each; what is not given is as in [limits]."""
+
+    identity: Name
+    rate_per_s: PerSecond | None = field(name="rate", default=None)
+    traffic_kb_per_s: Kilobytes | None = field(name="traffic", default=None)
+    matching_s: Seconds | None = field(name="matching", default=None)
+    reading: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
+    queued_client_size_kb: Kilobytes | None = field(name="queued_client_size", default=None)
+    EXAMPLES: ClassVar = {"identity": 'identity = "desk-*"'}
 
 
 class TlsWritten(_Written, frozen=True, kw_only=True):
@@ -201,4 +221,5 @@ class Document(_Written, frozen=True, kw_only=True):
     trace: TraceWritten | None = None
     token: tuple[TokenWritten, ...] = ()
     rule: tuple[RuleWritten, ...] = ()
+    budget: tuple[BudgetWritten, ...] = ()
     EXAMPLES: ClassVar = {"broker": '[[broker]] with name = "b1" and listen = "127.0.0.1:7001"'}

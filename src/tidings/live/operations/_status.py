@@ -5,6 +5,7 @@ knows that they subscribe there, whether or not those brokers answer.
 """
 
 import asyncio
+import heapq
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from tidings.protocol import NOTHING, quantile_ns, told_name
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
-    from tidings.protocol import Balance, Broker, Histogram, MoveSeen, Peer
+    from tidings.protocol import Balance, Broker, Histogram, MoveSeen, Peer, Purse
 
 __all__ = ["Load", "answer_status", "network_status", "overview", "snapshot", "subscribers_of"]
 
@@ -24,6 +25,10 @@ SUBSCRIBERS_MAX: Final = 1_000
 """So many subscriptions of a broker are shown one by one, those with the least share on time first."""
 MOVES_MAX: Final = 100
 """So many moves under way from a broker are shown one by one, the oldest first."""
+
+
+BUDGETS_MAX: Final = 20
+"""So many clients are shown with what they take."""
 
 
 class Load:
@@ -87,6 +92,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         },
         "copies": _copies(machine),
         "moves": _moves(machine),
+        "budgets": _budgets(node),
         "seen": len(machine.carrier.memory),
         "sent": dict(machine.sent),
         "transfers": sent,
@@ -102,6 +108,41 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
             "full": node.driver.node.is_full,
             "damaged": sum(node.driver.node.damaged.values()),
         },
+    }
+
+
+def _budgets(node: "BrokerNode") -> dict[str, Any]:
+    """What all clients take together, and those that take the largest share of what they may."""
+    machine, purses = node.machine, node.driver.node.purses()
+    rows = [_budget(machine, peer, purses.get(peer.name)) for peer in machine.clients.values()]
+    rows = heapq.nlargest(BUDGETS_MAX, rows, key=lambda row: (row["share"], row["held_back"]))
+    return {
+        "stored_bytes": machine.carrier.holdings.size_bytes,
+        "stored_bytes_most": machine.settings.max_stored_bytes,
+        "held_back": machine.counts["held back"],
+        "refused": machine.refused["budget"],
+        "clients": [row for row in rows if row["share"] or row["held_back"]],
+    }
+
+
+def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str, Any]:
+    """What one client takes, and may take; `share` is the larger share of its bytes and of its filters."""
+    queued_bytes, matching_us = peer.outbox.queue.size_bytes, machine.registry.matching_us(peer.name)
+    budget = peer.budget
+    return {
+        "client": peer.name,
+        "share": round(max(queued_bytes / budget.queued_bytes, matching_us / budget.matching_us), 4),
+        "queued_bytes": queued_bytes,
+        "queued_bytes_most": budget.queued_bytes,
+        "under_way_bytes": peer.outbox.window.size_bytes,
+        "under_way_bytes_most": machine.settings.max_under_way_bytes,
+        "matching_us": round(matching_us, 1),
+        "matching_us_most": budget.matching_us,
+        "rate_per_s_most": budget.rate_per_s,
+        "bytes_per_s_most": budget.bytes_per_s,
+        "reading_share_most": budget.reading_share,
+        "held_back": 0 if purse is None else purse.was_held_back,
+        "held_back_s": 0.0 if purse is None else round(purse.held_back_ns * 1e-9, 3),
     }
 
 

@@ -12,7 +12,7 @@ events are not acknowledged, and publishers send them again.
 """
 
 import contextlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -152,7 +152,12 @@ class Broker(Doorway):
             wake_at=self._survey_at,
         )
         self.registry = Registry(
-            settings, gossip=self.gossip, accounts=self.accounts, journal=self._journal, deny=self._deny
+            settings,
+            gossip=self.gossip,
+            accounts=self.accounts,
+            journal=self._journal,
+            deny=self._deny,
+            spend=self._note_reading,
         )
         self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, tell=self._pass_on)
         self.departures = Departures(
@@ -350,23 +355,21 @@ class Broker(Doorway):
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
         found = self._bounds_of_tables()
-        for peer, waiting, under_way in self._bounds_of_queues():
-            found[f"queue to {peer}"] = waiting
-            found[f"under way to {peer}"] = under_way
+        for peer, bounds in self._bounds_of_queues():
+            found.update((f"{what} to {peer}", bound) for what, bound in bounds.items())
         return found
 
     def is_within_bounds(self) -> bool:
         """Whether nothing has outgrown its bound: as `bounds` says, without naming every queue."""
         if any(size > bound for size, bound in self._bounds_of_tables().values()):
             return False
-        return not any(
-            waiting[0] > waiting[1] or under_way[0] > under_way[1] for _, waiting, under_way in self._bounds_of_queues()
-        )
+        return not any(size > most for _, bounds in self._bounds_of_queues() for size, most in bounds.values())
 
     def _bounds_of_tables(self) -> dict[str, Bound]:
         settings = self.settings
         return {
             "stored": (len(self.carrier.holdings), settings.max_stored),
+            "stored bytes": (self.carrier.holdings.size_bytes, settings.max_stored_bytes + settings.max_frame_bytes),
             "seen": (len(self.carrier.memory), settings.max_seen),
             "clients": (len(self.clients), settings.max_clients),
             "departures": (len(self.departures), settings.max_departures),
@@ -378,15 +381,20 @@ class Broker(Doorway):
             "copies": (self.copies.kept, settings.max_stored),
         }
 
-    def _bounds_of_queues(self) -> list[tuple[str, Bound, Bound]]:
+    def _bounds_of_queues(self) -> Iterator[tuple[str, dict[str, Bound]]]:
         """By peer: what waits for it, and what is under way."""
         settings = self.settings
-        most_under_way = settings.window + 1
-        return [
-            (peer.name, (peer.outbox.queued, most), (peer.outbox.under_way, most_under_way))
-            for peers, most in ((self.neighbours, settings.max_queued), (self.clients, settings.max_queued_client))
-            for peer in peers.values()
-        ]
+        for peers, most in ((self.neighbours, settings.max_queued), (self.clients, settings.max_queued_client)):
+            for peer in peers.values():
+                outbox = peer.outbox
+                yield (
+                    peer.name,
+                    {
+                        "queue": (outbox.queued, most),
+                        "queued bytes": (outbox.queue.size_bytes, outbox.max_queued_bytes),
+                        "under way": (outbox.under_way, settings.window + 1),
+                    },
+                )
 
     def view(self) -> View:
         """What routing goes by: links and interests as this broker knows them."""
@@ -824,6 +832,9 @@ class Broker(Doorway):
     def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
         self.refused[error.code] += 1
         self._send(source, wire.Error(error.code, str(error)[:4096], kind, name, number))
+
+    def _note_reading(self, took_us: float) -> None:
+        self.read_us += took_us
 
     def _count(self, what: str, times: int = 1) -> None:
         self.counts[what] += times

@@ -14,7 +14,7 @@ Rules:
 - Without buffering nothing is stored, kept or sent again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from tidings.protocol._effects import EventId
@@ -34,6 +34,9 @@ __all__ = ["Carrier"]
 
 MAX_UNAUDITED: Final = 10_000
 """So many events are known that another broker may have accepted too; a second copy of an older one counts as lost."""
+
+EXPIRY_PAUSE_NS: Final = 20_000_000
+"""What expires soon after other events is let go together: a queue that lags must not wake the broker for each."""
 
 
 class Carrier:
@@ -102,6 +105,7 @@ class Carrier:
         self._expire_at = expire_at
         self._traced = traced
         self._wakes_ns: int | None = None
+        self._expired_ns = -EXPIRY_PAUSE_NS  # when what has expired was let go last
         # Those that clients here got and that belong to no period, with the broker that accepted them.
         self._unaudited: dict[EventId, str] = {}
 
@@ -109,6 +113,11 @@ class Carrier:
     def room(self) -> int:
         """How many more events can be taken on."""
         return max(self._settings.max_stored - len(self.holdings) - len(self.straight), 0)
+
+    @property
+    def room_bytes(self) -> int:
+        """How long their contents may be together; less than 0: there is too much already."""
+        return self._settings.max_stored_bytes - self.holdings.size_bytes - self.straight.size_bytes
 
     @property
     def is_stirred(self) -> bool:
@@ -126,19 +135,18 @@ class Carrier:
         if trace is not None:
             self._traced(held, trace, "", clients, now_ns)
 
-    def keep_for(self, held: Held, peers: Iterable[Peer], now_ns: int) -> None:
-        """Hold the part of a client's event that these peers are to have; the others have got theirs."""
-        course = held.course
-        held.alone()
+    def keep_for(self, events: Sequence[Held], peers: Iterable[Peer], now_ns: int) -> None:
+        """Hold the part of clients' events, of one course, that these peers are to have; the others have got theirs."""
+        course = events[0].course
         local = {peer.name: course.local[peer.name] for peer in peers if peer.kind == "client"}
-        held.take_on_local(local)
         hops = {peer.name for peer in peers if peer.kind == "broker"}
-        new = held.take_on({home: course.targets[home] for home, hop in course.hops.items() if hop in hops})
-        self.holdings.hold(held)
-        if new:
-            self.router.route(held, new, now_ns)
+        targets = {home: course.targets[home] for home, hop in course.hops.items() if hop in hops}
+        self.holdings.hold_part(events, targets, local)
+        if targets:
+            for held in events:
+                self.router.route(held, targets, now_ns)
         for client in sorted(local):
-            self.router.hand_to_client(held, client, now_ns)
+            self.router.hand_to_client(events, client, now_ns)
 
     def transfer(
         self,
@@ -199,7 +207,7 @@ class Carrier:
         if new:
             self.router.route(held, new, now_ns)
         for client in clients:
-            self.router.hand_to_client(held, client, now_ns)
+            self.router.hand_to_client((held,), client, now_ns)
         return len(clients)
 
     def _take_on_local(self, held: Held, course: Course, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
@@ -283,17 +291,13 @@ class Carrier:
             targets, clients = held.overdue(now_ns)
             if targets or clients:
                 self._count("expired")
-            parcels = [held.parcels.get(target) for target in targets] + [held.handed.get(each) for each in clients]
-            for parcel in dict.fromkeys(filter(None, parcels)):
-                self._note("expired", held.id, parcel.peer.name)
-                if parcel.peer.kind == "broker":
-                    parcel.targets = {
-                        to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel
-                    }
-                parcel.peer.outbox.give_up(parcel, has_expired=True)
-            self.accounts.dropped_on_the_way(held, targets)
+            if targets:
+                self._let_targets_go(held, targets)
             for client in clients:
                 handed = held.handed.get(client)
+                if handed is not None:
+                    self._note("expired", held.id, client)
+                    handed.peer.outbox.give_up(handed, has_expired=True)
                 was_sent = handed is not None and handed.tries > 0
                 self.accounts.dropped(held, client, held.local[client], was_sent=was_sent)
             held.let_go(targets, clients)
@@ -302,7 +306,16 @@ class Carrier:
             else:
                 self.holdings.note_expiry(held)
         self.memory.forget_old(now_ns)
+        self._expired_ns = now_ns
         self._set_expiry()
+
+    def _let_targets_go(self, held: Held, targets: Sequence[str]) -> None:
+        """An event has expired for these home brokers."""
+        for parcel in dict.fromkeys(filter(None, map(held.parcels.get, targets))):
+            self._note("expired", held.id, parcel.peer.name)
+            parcel.targets = {to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel}
+            parcel.peer.outbox.give_up(parcel, has_expired=True)
+        self.accounts.dropped_on_the_way(held, targets)
 
     def _set_expiry(self) -> None:
         self._wakes_ns = None
@@ -312,5 +325,5 @@ class Carrier:
 
     def _wake_by(self, at_ns: int) -> None:
         if self._wakes_ns is None or at_ns < self._wakes_ns:
-            self._wakes_ns = at_ns
-            self._expire_at(at_ns)
+            self._wakes_ns = max(at_ns, self._expired_ns + EXPIRY_PAUSE_NS)
+            self._expire_at(self._wakes_ns)

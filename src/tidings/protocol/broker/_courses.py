@@ -24,6 +24,9 @@ from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, 
 __all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
 
 _MOST: Final = 4_096
+_MOST_RECEIVERS: Final = 500_000
+"""So many home brokers and subscriptions are named by all courses together: whoever publishes to very many could have a
+course for each of its lifetimes."""
 _TARGETS: Final = msgspec.msgpack.Decoder(dict[str, tuple[Term, ...]])
 _LOCAL: Final = msgspec.msgpack.Decoder(dict[str, dict[str, tuple[Term, ...]]])
 Way = tuple[Peer, Outbox, bytes]
@@ -105,6 +108,10 @@ def _untold(told: Iterable[Entry], client: str, entries: Iterable[Entry]) -> lis
     return [entry for entry in entries if told_name(client, entry.name) not in names]
 
 
+def _receivers(course: Course) -> int:
+    return len(course.targets) + sum(map(len, course.local.values())) + sum(map(len, course.names.values()))
+
+
 class Courses:
     """The courses of the events that are published at one broker."""
 
@@ -120,6 +127,7 @@ class Courses:
         self._ends_version = -1
         self._names: dict[tuple[str, ...], bytes] = {}
         self._versions = (-1, -1, -1)
+        self._receivers = self._end_receivers = 0  # those that the courses of both kinds name
 
     def finder(self) -> "Callable[[Mapping[str, Any], int], Course]":
         """What finds the course of an event that is published here, until something changes.
@@ -136,6 +144,10 @@ class Courses:
             course = known.get(key)
             if course is None:
                 course = known[key] = make(*key)
+                self._receivers += _receivers(course)
+                if self._receivers > _MOST_RECEIVERS:
+                    known.clear()
+                    self._receivers = 0
             return course
 
         return find
@@ -150,13 +162,14 @@ class Courses:
 
     def _end(self, attributes: Mapping[str, Any], lifetime_ns: int) -> Course:
         local = self._gossip.local
-        if local.changes != self._ends_version or len(self._ends) >= _MOST:
-            self._ends_version = local.changes
+        if local.changes != self._ends_version or len(self._ends) >= _MOST or self._end_receivers > _MOST_RECEIVERS:
+            self._ends_version, self._end_receivers = local.changes, 0
             self._ends.clear()
         key = (local.token(attributes), lifetime_ns)
         course = self._ends.get(key)
         if course is None:
             course = self._ends[key] = self._made(0, *key)
+            self._end_receivers += _receivers(course)
         return course
 
     def _renew(self) -> None:
@@ -164,10 +177,12 @@ class Courses:
         versions = (gossip.links.version, gossip.interests.changes, gossip.local.changes)
         if versions != self._versions or len(self._known) >= _MOST:
             self._versions = versions
+            self._receivers = 0
             self._known.clear()
 
     def forget(self) -> None:
         """Somebody has come or gone."""
+        self._receivers = self._end_receivers = 0
         self._known.clear()
         self._ends.clear()
 

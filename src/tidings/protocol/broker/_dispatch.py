@@ -1,12 +1,12 @@
 """What leaves a broker for its peers at the end of a step: together with others, or by itself (papers C, D).
 
-- *Straight.* Clients' events whose receivers are all there, with nothing waiting for them, are sorted by their course,
-  and each neighbour and client of a course is given all of them together, as bytes that were made once. Whoever is of
-  several courses of a step gets its events one by one, in the order in which they came. With buffering, the events that
-  have left together are held together (`_held`); without, they are not held.
-- As soon as somebody is away, has no credit left, or has events waiting, the events for it (and not those for the
-  others) are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. With
-  buffering that goes for the whole event: it is stored once, for all whom it is for.
+- *Straight.* Clients' events are sorted by their course, and each neighbour and client of a course that is there, with
+  nothing waiting for it, is given all of them together, as bytes that were made once. Whoever is of several courses of
+  a step gets its events one by one, in the order in which they came. With buffering, the events that have left together
+  are held together (`_held`); without, they are not held.
+- As soon as somebody is away, has no credit left, or has events waiting, it is *shut*: the events for it (and not those
+  for the others) are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. An
+  event is stored once, for all whom it is for.
 - *By itself.* Each part of an event that is held by itself is a parcel. It leaves at once if nothing waits for its peer
   and one more may be under way. Otherwise it waits in the peer's outbox. It ends when its peer has acknowledged it, or
   when the queue has let it go: the event is no longer owed to those whom it was for. Without buffering it ends as it
@@ -21,8 +21,9 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._accounts import Accounts
-from tidings.protocol.broker._courses import Course, Courses
+from tidings.protocol.broker._courses import Course, Courses, Way
 from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Parcel
@@ -76,15 +77,19 @@ class Dispatch:
                 self._send_events(peer, "Transfer", frame)
             self._retry_at(peer, outbox.left_due_ns)
 
-    def offer(self, parcel: Parcel, now_ns: int) -> None:
-        """Let a parcel leave, or wait."""
-        peer = parcel.peer
+    def offer(self, peer: Peer, parcels: Iterable[Parcel], now_ns: int) -> None:
+        """Let parcels for a peer leave, or wait."""
         outbox = peer.outbox
-        self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
-        if peer.is_up and outbox.takes(1):
-            self._send(parcel, now_ns)
+        rest: list[Parcel] = []
+        for parcel in parcels:
+            self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
+            if not rest and peer.is_up and outbox.takes(1):
+                self._send(parcel, now_ns)
+            else:
+                rest.append(parcel)
+        if not rest:
             return
-        for dropped in outbox.enqueue(parcel, now_ns):
+        for dropped in outbox.enqueue(rest, now_ns):
             self._lose(dropped, "full")
         self.pump(peer, now_ns)
         if peer.is_up and not outbox.under_way:
@@ -134,13 +139,15 @@ class Dispatch:
 
     def unlink(self, parcel: Parcel) -> list[str]:
         """Nothing is on its way any more to where this parcel, and no later one, was to go."""
+        held, name = parcel.held, parcel.peer.name
         if parcel.peer.kind == "client":
-            on_their_way, places = parcel.held.handed, [parcel.peer.name]
-        else:
-            on_their_way, places = parcel.held.parcels, list(parcel.targets)
-        ended = [place for place in places if on_their_way.get(place) is parcel]
-        for place in ended:
-            del on_their_way[place]
+            if held.handed.get(name) is not parcel:
+                return []
+            del held.handed[name]
+            return [name]
+        ended = [target for target in parcel.targets if held.parcels.get(target) is parcel]
+        for target in ended:
+            del held.parcels[target]
         return ended
 
     def _send(self, parcel: Parcel, now_ns: int) -> None:
@@ -194,10 +201,12 @@ class Straight:
         accounts: Accounts,
         note: Callable[..., None],
         keep: Callable[[Held, int], None],
-        keep_for: Callable[[Held, Iterable[Peer], int], None],
+        keep_for: Callable[[list[Held], Iterable[Peer], int], None],
     ) -> None:
         self.events: list[Held] = []
         """Those of this step: their courses have ways, and everybody whom they are for still wants them."""
+        self.size_bytes = 0
+        """How long their contents are together."""
         self._buffers = settings.buffers
         self._holdings = holdings
         self._memory = memory
@@ -210,6 +219,11 @@ class Straight:
     def __len__(self) -> int:
         return len(self.events)
 
+    def add(self, held: Held) -> None:
+        """One more."""
+        self.events.append(held)
+        self.size_bytes += len(held.content)
+
     def flush(self, now_ns: int) -> None:
         """Send them on, and store which events clients here were given in this step."""
         self.send(now_ns)
@@ -218,7 +232,7 @@ class Straight:
 
     def send(self, now_ns: int) -> None:
         """Send them on."""
-        events, self.events = self.events, []
+        events, self.events, self.size_bytes = self.events, [], 0
         groups: dict[int, list[Held]] = {}
         for held in events:
             groups.setdefault(id(held.course), []).append(held)
@@ -232,12 +246,12 @@ class Straight:
         course, many = group[0].course, len(group)
         stay_ns = max(group[0].lifetime_ns, course.latest_ns)  # they live equally long, or they had not one course
         batch = self._memory.batch(group, stay_ns) if course.local else {}
-        is_seen = self._memory.seen.has_any(batch)
         shut = [peer for peer, outbox, _ in course.ways or () if not (peer.is_up and outbox.takes(many))]
-        if many > 1 and (is_seen or shut or len({held.id for held in group}) < many):
+        is_odd = self._memory.seen.has_any(batch) or (shut and self._buffers and _is_any_unaudited(group))
+        if many > 1 and (is_odd or len({held.id for held in group}) < many):
             for held in group:
                 self._send([held], now_ns)
-        elif is_seen or (shut and self._buffers):
+        elif is_odd or (shut and group[0].id in self._holdings.held):
             self._keep(group[0], now_ns)
         else:
             self._leave(group, course, shut, now_ns)
@@ -249,30 +263,36 @@ class Straight:
         if course.local:
             for period, many in Counter(held.period for held in group).items():
                 self._accounts.arrived(course, group[0].root, period, many)
-        events = [held.encode(now_ns) for held in group]
-        size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
-        for peer, outbox, targets in course.ways or ():
-            if peer not in shut:
+        ways = course.ways or ()
+        if shut:
+            ways = tuple(way for way in ways if way[0] not in shut)
+        if ways:
+            events = [held.encode(now_ns) for held in group]
+            size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
+            for peer, outbox, targets in ways:
                 if not outbox.leaving:
                     self._dispatch.leaves_for(peer)
                 outbox.leave(targets, events, size_bytes, encoded_bytes)
         if self._buffers:
-            self._holdings.hold_together(group, now_ns)
+            self._holdings.hold_together(group, ways, now_ns, is_split=bool(shut))
         for place, held in enumerate(group):
             if held.is_noted:
-                self._write_down(held.id, course, len(group) - place, shut)
-            if shut:
-                self._keep_for(held, shut, now_ns)
+                self._write_down(held.id, course, len(group) - place, ways)
+        if shut:
+            self._keep_for(group, shut, now_ns)
 
-    def _write_down(self, event: EventId, course: Course, from_last: int, shut: list[Peer]) -> None:
+    def _write_down(self, event: EventId, course: Course, from_last: int, ways: Iterable[Way]) -> None:
         if course.local:
             self._note("local", event)
-        for peer, outbox, _ in course.ways or ():
-            if peer in shut:
-                continue
+        for peer, outbox, _ in ways:
             self._note("enqueued", event, peer.name)
             wanted = course.local.get(peer.name, {}) if peer.kind == "client" else {}
             self._note("sent", event, peer.name, outbox.window.next_number - from_last, tuple(wanted))
+
+
+def _is_any_unaudited(group: list[Held]) -> bool:
+    """Whether one of them may have been accepted elsewhere too: that is noted of events that are held by themselves."""
+    return any(held.period == UNAUDITED for held in group)
 
 
 def _are_apart(courses: list[Course]) -> bool:

@@ -159,6 +159,9 @@ class Doorway(Machine):
         peer.connection, peer.version = connection, said.version
         peer.rights = self._rights.get(connection)
         peer.outbox.is_congested = connection in self._congested
+        if peer.kind == "client":
+            peer.budget = self._budgets.get(connection, self.settings.budget)
+            peer.outbox.max_queued_bytes = peer.budget.queued_bytes
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
@@ -183,18 +186,22 @@ class Doorway(Machine):
 
     def _neighbour(self, name: str) -> Peer:
         if name not in self.neighbours:
-            self.neighbours[name] = self._peer(name, "broker", self.settings.max_queued)
+            bounds = (self.settings.max_queued, self.settings.max_queued_bytes)
+            self.neighbours[name] = self._peer(name, "broker", *bounds)
         return self.neighbours[name]
 
     def _client(self, name: str) -> Peer:
         if name not in self.clients:
             if len(self.clients) >= self.settings.max_clients:
                 raise PeerError("too-many", f"broker {self.name!r} serves {self.settings.max_clients} clients already")
-            self.clients[name] = self._peer(name, "client", self.settings.max_queued_client)
+            bounds = (self.settings.max_queued_client, self.settings.budget.queued_bytes)
+            self.clients[name] = self._peer(name, "client", *bounds)
+            self.clients[name].budget = self.settings.budget
         return self.clients[name]
 
-    def _peer(self, name: str, kind: str, max_queued: int) -> Peer:
+    def _peer(self, name: str, kind: str, max_queued: int, max_queued_bytes: int) -> Peer:
         peer = Peer(name, kind, self._outbox(max_queued))
+        peer.outbox.max_queued_bytes = max_queued_bytes
         peer.outbox.queue.waits = self.waits[kind]
         return peer
 
@@ -208,6 +215,7 @@ class Doorway(Machine):
             processing_s=settings.processing_s,
             window=settings.window,
             max_queued=max_queued,
+            max_under_way_bytes=settings.max_under_way_bytes,
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
             frame_bytes=min(FRAME_BYTES, settings.max_frame_bytes // 2),

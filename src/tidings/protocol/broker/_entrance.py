@@ -59,6 +59,8 @@ class Entrance:
     def credit(self) -> int:
         """How many events a peer may have under way: none when the store is as good as full."""
         room = self._settings.max_stored - len(self._carrier.holdings)
+        if self._carrier.room_bytes <= 0:
+            return 0
         return min(self._settings.window, max(room - self._settings.window, 0))
 
     @property
@@ -80,7 +82,7 @@ class Entrance:
         source.meter.note_transit(now_ns - left_ns)
         try:
             for number in self._news(source, said):
-                if not self._carrier.room:
+                if not self._carrier.room or self._carrier.room_bytes <= 0:
                     self._count("no room")
                     break
                 event, targets = said.events[number - said.number], said.targets[number - said.number]
@@ -107,15 +109,16 @@ class Entrance:
         name, epoch, first, events = source.name, source.epoch, said.number, said.events
         is_checked = source.rights is not None or self._registry.checks(name)
         find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
-        left_ns, sure = source.meter.left_ns(said.sent_ns, now_ns), carrier.room
+        left_ns, sure, sure_bytes = source.meter.left_ns(said.sent_ns, now_ns), carrier.room, carrier.room_bytes
         period = UNAUDITED if said.is_again else carrier.accounts.period()
         error_ns, is_whole = self._link_error_ns(source, now_ns), carrier.router.is_whole
         taken: list[int] = []
         for number in self._news(source, said):
-            if len(taken) >= sure and not carrier.room:
+            event = events[number - first]
+            sure_bytes -= len(event.content)
+            if (len(taken) >= sure and not carrier.room) or (sure_bytes < 0 and carrier.room_bytes <= 0):
                 self._count("no room")
                 break
-            event = events[number - first]
             lifetime_ns = event.lifetime_ns or most_ns
             if lifetime_ns > most_ns:
                 lifetime_ns = most_ns
@@ -165,7 +168,7 @@ class Entrance:
         if course.names and is_audited and not is_known:
             carrier.accounts.accepted(course, held.period)
         if is_simple and is_audited and not is_known:
-            carrier.straight.events.append(held)
+            carrier.straight.add(held)
             return
         if course.record is not None:
             carrier.straight.send(now_ns)  # what this event must not overtake

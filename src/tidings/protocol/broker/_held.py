@@ -8,10 +8,12 @@ it is `Held`, in one of three ways:
 
 - *By itself* (`Held.alone`), with its own account of whom it is owed to and of what is on its way to them. So is every
   event as soon as something happens to it alone.
-- *In a group*: together with others of its course that have left for everybody whom they are for. They are stored one
-  by one, so that each can be erased by itself; but who still has to acknowledge them is one account for all: when it
-  is empty, all of them are done. A group is undone when its first event expires, when somebody has acknowledged only a
-  part of it, or when routes or clients change. Each event then has a parcel for every peer that has not acknowledged.
+- *In a group*: together with others of its course that have left for everybody who was open. They are stored one by
+  one, so that each can be erased by itself; but who still has to acknowledge them is one account for all. What waits
+  for those who were shut is each event's own account meanwhile (`hold_part`). When the group's account is empty, the
+  events that nothing else is owed of are done, and the others are held by themselves. A group is undone when its first
+  event expires, when somebody has acknowledged only a part of it, or when routes or clients change. Each event then has
+  a parcel for every peer that has not acknowledged.
 - *As the store kept it.* A broker that starts again may hold very many events, and others wait for it meanwhile. It
   reads `read_at_once` of them when it starts, and so many again every `read_pause_ns` while it serves. One that is not
   read yet counts as held. It goes on, if there is a route or a client for it, when it is read; if it comes again before
@@ -31,7 +33,7 @@ from msgspec import Raw
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
-from tidings.protocol.broker._courses import NO_COURSE, Course, latest_ns, read_course
+from tidings.protocol.broker._courses import NO_COURSE, Course, Way, latest_ns, read_course
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import Lot, Parcel
 from tidings.protocol.wire import LONGEST_NS, Term, Trace, encode_plain
@@ -96,6 +98,12 @@ class Held(msgspec.Struct, eq=False):
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
 
+    def leave_group(self) -> None:
+        """Held by itself from now on, with the account of its own that it may have."""
+        if self.local is _NOBODY:
+            self.alone()
+        self.course, self.group = NO_COURSE, None
+
     @property
     def is_alone(self) -> bool:
         """Whether it is held by itself."""
@@ -104,7 +112,7 @@ class Held(msgspec.Struct, eq=False):
     @property
     def is_done(self) -> bool:
         """Whether it is owed to nobody any more."""
-        return not self.targets and not self.local
+        return not self.targets and not self.local and self.group is None
 
     def take_on(self, targets: Mapping[str, tuple[Term, ...]]) -> list[str]:
         """Owe it to these home brokers too; those for which something has to be done.
@@ -155,8 +163,9 @@ class Held(msgspec.Struct, eq=False):
             del self.local[client]
             self.handed.pop(client, None)
             self.addressed.pop(client, None)
-        ends_ns = [*map(self._last_there_ns, self.targets), *map(_last_ns, self.local.values())]
-        self.wakes_ns = self.since_ns + min(ends_ns, default=0)
+        if self.targets or self.local:
+            ends_ns = [*map(self._last_there_ns, self.targets), *map(_last_ns, self.local.values())]
+            self.wakes_ns = self.since_ns + min(ends_ns)
 
     def _last_there_ns(self, target: str) -> int:
         parcel = self.parcels.get(target)
@@ -241,6 +250,13 @@ def _last_ns(wanted: Mapping[str, tuple[Term, ...]]) -> int:
     return max(map(latest_ns, wanted.values()), default=0)
 
 
+def _wakes_ns(held: Held) -> int:
+    """When an event has to be looked at, for its own account or for its group's."""
+    if held.group is None:
+        return held.wakes_ns
+    return held.group.wakes_ns if held.local is _NOBODY else min(held.group.wakes_ns, held.wakes_ns)
+
+
 class _Record(msgspec.Struct, array_like=True, gc=False):
     """What `Held.record` writes; one that an earlier version wrote ends with the content."""
 
@@ -307,12 +323,16 @@ def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
 
 
 class Group:
-    """Events under way together; `pending` are the peers that have not acknowledged, with their lots."""
+    """Events under way together; `pending` are the peers that have not acknowledged, with their lots.
 
-    __slots__ = ("_holdings", "id", "members", "pending", "wakes_ns")
+    If it is `split`, somebody was shut, and its members have accounts of their own as well.
+    """
 
-    def __init__(self, holdings: "Holdings", members: list[Held]) -> None:
+    __slots__ = ("_holdings", "_is_split", "id", "members", "pending", "wakes_ns")
+
+    def __init__(self, holdings: "Holdings", members: list[Held], *, is_split: bool) -> None:
         self._holdings = holdings
+        self._is_split = is_split
         self.members = members
         self.pending: dict[Peer, Lot] = {}
         self.id: EventId = members[0].id
@@ -323,6 +343,10 @@ class Group:
         del self.pending[peer]
         if not self.pending:
             members, self.members = self.members, []  # they refer to the group: nobody should have to find that circle
+            if self._is_split:
+                for held in members:
+                    held.leave_group()
+                members = [held for held in members if held.is_done]
             self._holdings.let_go(members)
 
     def undo(self) -> None:
@@ -356,7 +380,7 @@ class Group:
         hops = {lot.peer.name for lot in pending if lot.peer.kind == "broker"}
         homes = {home: hop for home, hop in course.hops.items() if hop in hops}
         for held in self.members:
-            held.alone()
+            held.leave_group()
             held.take_on_local({client: course.local[client] for client in clients})
             held.take_on({home: course.targets[home] for home in homes})
         return homes
@@ -379,6 +403,8 @@ class Holdings:
         self.held: dict[EventId, Held] = {}
         self.unread: dict[str, bytes] = {}
         """Events that the store kept and that are not read yet, by their keys."""
+        self.size_bytes = 0
+        """How long the contents of all are together; of those that are not read yet, their records."""
         self._keeps = settings.buffers
         self._store = store
         self._erase = erase
@@ -414,8 +440,30 @@ class Holdings:
 
     def hold(self, held: Held) -> None:
         """Hold an event by itself."""
-        self.held[held.id] = held
+        self._put(held)
         self.note_expiry(held)
+
+    def _put(self, held: Held) -> None:
+        before = self.held.get(held.id)
+        if before is not held:
+            self.size_bytes += len(held.content) - (0 if before is None else len(before.content))
+            self.held[held.id] = held
+
+    def hold_part(
+        self,
+        events: Sequence[Held],
+        targets: Mapping[str, tuple[Term, ...]],
+        local: Mapping[str, dict[str, tuple[Term, ...]]],
+    ) -> None:
+        """Hold events for these, each with an account of its own; for others their group is, if they have one."""
+        ends_ns = [*map(latest_ns, targets.values()), *map(_last_ns, local.values())]
+        soonest_ns, last_ns = min(ends_ns), max(ends_ns)
+        for held in events:
+            if held.group is None:
+                held.course = NO_COURSE
+            held.targets, held.local, held.parcels, held.handed, held.addressed = {**targets}, {**local}, {}, {}, {}
+            held.wakes_ns, held.expires_ns = held.since_ns + soonest_ns, held.since_ns + last_ns
+            self.hold(held)
 
     def keep(self, held: Held) -> None:
         """Store an event, if this broker stores at all."""
@@ -435,23 +483,27 @@ class Holdings:
             # The same event may have come again since this one was done: that one is not.
             if self.held.get(held.id) is held:
                 del self.held[held.id]
+                self.size_bytes -= len(held.content)
                 if self._keeps:
                     self._erase(event_key(held.id))
                     if self._on_gone is not None:
                         self._on_gone(held.id)
 
-    def hold_together(self, members: list[Held], now_ns: int) -> None:
-        """Hold, and store, events of one course that have left for everybody whom they are for."""
-        group, course = Group(self, members), members[0].course
+    def hold_together(self, members: list[Held], ways: Sequence[Way], now_ns: int, *, is_split: bool) -> None:
+        """Hold, and store, events of one course that have left these ways; if `is_split`, there are others too."""
         for held in members:
-            held.group = group
-            self.held[held.id] = held
+            self._put(held)
             self._store(event_key(held.id), held.record())
             if self._on_kept is not None:
                 self._on_kept(held)
-        most_bytes = max(held.size_bytes for held in members)
-        for peer, outbox, _ in course.ways or ():
-            group.pending[peer] = outbox.add_lot(peer, group, len(members), most_bytes, now_ns)
+        if not ways:
+            return
+        group = Group(self, members, is_split=is_split)
+        for held in members:
+            held.group = group
+        sizes = (len(members), sum(len(held.content) for held in members), max(held.size_bytes for held in members))
+        for peer, outbox, _ in ways:
+            group.pending[peer] = outbox.add_lot(peer, group, *sizes, now_ns)
         self.note_expiry(group)
 
     def _single_out(self, held: Held) -> None:
@@ -469,6 +521,7 @@ class Holdings:
         """Events that the durable store kept, by their keys; they are not read yet. They are read in sequence."""
         # Keys of one publisher's life differ in the sequence number alone: a shorter key has a lower one.
         self.unread.update((key, events[key]) for key in sorted(sorted(events), key=len))
+        self.size_bytes += sum(map(len, events.values()))
 
     def read(self, most: int | None, now_ns: int) -> list[Held]:
         """Read the next of them, or all; those that have not expired."""
@@ -484,8 +537,9 @@ class Holdings:
         entered = []
         for data in records:
             held = read_record(data, self._course_of)
+            self.size_bytes -= len(data)
             if held.expires_ns > now_ns:
-                self.held[held.id] = held
+                self._put(held)
                 heapq.heappush(self._expiries, (held.expires_ns, held.id))
                 entered.append(held)
                 if self._on_kept is not None:
@@ -522,6 +576,5 @@ class Holdings:
         self._wake_by(what.wakes_ns)
         heapq.heappush(self._expiries, (what.wakes_ns, what.id))
         if len(self._expiries) > 2 * len(self.held) + _SPARE:
-            each = [held.group or held for held in self.held.values()]
-            self._expiries = [(what.wakes_ns, what.id) for what in each]
+            self._expiries = [(_wakes_ns(held), held.id) for held in self.held.values()]
             heapq.heapify(self._expiries)

@@ -7,6 +7,7 @@ import msgspec
 
 from tidings.model.filters import Filter
 from tidings.protocol import wire
+from tidings.protocol._budgets import matching_us, reading_us
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol._settings import BrokerSettings
@@ -19,11 +20,16 @@ __all__ = ["Registry"]
 
 _SUBSCRIPTION: Final = msgspec.msgpack.Decoder(tuple[str, wire.Entry])
 _EVERYTHING: Final = Filter.all_of(())
+_SUBSCRIBED: Final = "subscribed"
+_ADVERTISED: Final = "advertised"
+_CHEAP_US: Final = 0.2
+"""What a filter costs at least, for each event; of those that cost no more nothing is noted."""
 _ADVERTISEMENT: Final = msgspec.msgpack.Decoder(tuple[str, str, str])
 
 
 class Registry:
-    """The requests of a broker's clients; `deny` tells a client why one was refused."""
+    """The requests of a broker's clients; `deny` tells a client why one was refused, `spend` is told how long it takes
+    to read a filter."""
 
     def __init__(
         self,
@@ -33,13 +39,16 @@ class Registry:
         accounts: Accounts,
         journal: Journal,
         deny: Callable[[Peer, str, str, int, PeerError], None],
+        spend: Callable[[float], None],
     ) -> None:
         self._settings = settings
         self._gossip = gossip
         self._accounts = accounts
         self._journal = journal
         self._deny = deny
+        self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
+        self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: what costs more than most, by kind, name
 
     def handle(self, source: Peer, request: wire.Registration) -> None:
         """Carry out a request, or refuse it."""
@@ -48,15 +57,17 @@ class Registry:
         try:
             match request:
                 case wire.Subscribe():
+                    self._spend(reading_us(request.entry.filter))
                     if source.rights is not None:
                         _require(source.rights.may_subscribe(parsed(request.entry.filter)), source.name, "subscribe")
-                    self._subscribe(source.name, request.entry)
+                    self._subscribe(source, request.entry)
                 case wire.Unsubscribe():
                     self._unsubscribe(source.name, request.name)
                 case wire.Advertise():
+                    self._spend(reading_us(request.filter))
                     if source.rights is not None:
                         _require(source.rights.may_advertise(parsed(request.filter)), source.name, "advertise")
-                    self._advertise(source.name, request.name, request.filter)
+                    self._advertise(source, request.name, request.filter)
                 case _:
                     self._unadvertise(source.name, request.name)
         except PeerError as error:
@@ -69,15 +80,18 @@ class Registry:
         if kind == "subscription":
             client, entry = _SUBSCRIPTION.decode(value)
             self._gossip.local.put(client, entry)
+            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
         else:
             client, name, text = _ADVERTISEMENT.decode(value)
             self._advertised.setdefault(client, {})[name] = parsed(text)
+            self._charge(client, _ADVERTISED, name, text)
         return client
 
     def recover(self, client: str, entry: wire.Entry) -> None:
         """What other brokers know of a subscription that was lost with the durable store."""
         if entry.name not in self._gossip.local.of(client):
             self._gossip.local.put(client, entry)
+            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
             self._journal.store(_key("subscription", client, entry.name), msgspec.msgpack.encode((client, entry)))
 
     def knows(self, client: str) -> bool:
@@ -92,6 +106,7 @@ class Registry:
             self._journal.erase(_key("subscription", client, name))
         for name in self._advertised.pop(client, {}):
             self._journal.erase(_key("advertisement", client, name))
+        self._costs.pop(client, None)
         self._gossip.tell_interests()
 
     def checks(self, client: str) -> bool:
@@ -104,13 +119,49 @@ class Registry:
         if self._settings.must_advertise and not any(filter.matches(attributes) for filter in advertised):
             raise PeerError("not-advertised", f"the event is not what {client!r} has advertised: advertise it first")
 
-    def _subscribe(self, client: str, entry: wire.Entry) -> None:
+    def matching_us(self, client: str) -> float:
+        """What a client's filters cost for each event, by estimate."""
+        costs = self._costs.get(client, {})
+        many = len(self._gossip.local.of(client)) + len(self._advertised.get(client, {}))
+        return _CHEAP_US * (many - len(costs)) + sum(costs.values())
+
+    def _charge(self, client: str, kind: str, name: str, text: str) -> None:
+        """Note what a filter costs, if that is worth noting."""
+        cost_us = matching_us(parsed(text))
+        if cost_us > _CHEAP_US:
+            self._costs.setdefault(client, {})[kind, name] = cost_us
+        else:
+            self._refund(client, kind, name)
+
+    def _refund(self, client: str, kind: str, name: str) -> None:
+        """A filter costs nothing worth noting any more."""
+        costs = self._costs.get(client)
+        if costs is not None and costs.pop((kind, name), None) is not None and not costs:
+            del self._costs[client]
+
+    def _require_budget(self, source: Peer, kind: str, name: str, text: str) -> None:
+        """PeerError if a client's filters would cost more for each event than they may."""
+        cost_us, most_us = matching_us(parsed(text)), source.budget.matching_us
+        before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
+        whole_us = self.matching_us(source.name) - before_us + cost_us
+        if cost_us > max(before_us, _CHEAP_US) and whole_us > most_us:
+            raise PeerError(
+                "budget",
+                f"the filters of {source.name!r} would cost about {whole_us:,.0f} us of processor time for each event, "
+                f"this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
+                "arithmetic), or have the limit `matching` of the network raised",
+            )
+
+    def _subscribe(self, source: Peer, entry: wire.Entry) -> None:
+        client = source.name
         mine = self._gossip.local.of(client)
         if len(client) + len(entry.name) >= wire.MAX_NAME:
             raise PeerError("name", f"the names of client and subscription together are over {wire.MAX_NAME} long")
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
             raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
         self._gossip.require_room(client, entry)
+        self._require_budget(source, _SUBSCRIBED, entry.name, entry.filter)
+        self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
@@ -120,18 +171,23 @@ class Registry:
         if name in self._gossip.local.of(client):
             self._accounts.forget(client, (name,))
         if self._gossip.local.drop(client, name):
+            self._refund(client, _SUBSCRIBED, name)
             self._journal.erase(_key("subscription", client, name), matters=True)
             self._gossip.tell_interests()
 
-    def _advertise(self, client: str, name: str, text: str) -> None:
+    def _advertise(self, source: Peer, name: str, text: str) -> None:
+        client = source.name
         mine = self._advertised.setdefault(client, {})
         if name not in mine and len(mine) >= self._settings.max_advertisements:
             raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the most there may be")
+        self._require_budget(source, _ADVERTISED, name, text)
         mine[name] = parsed(text)
+        self._charge(client, _ADVERTISED, name, text)
         self._journal.store(_key("advertisement", client, name), msgspec.msgpack.encode((client, name, text)))
 
     def _unadvertise(self, client: str, name: str) -> None:
         if self._advertised.get(client, {}).pop(name, None) is not None:
+            self._refund(client, _ADVERTISED, name)
             self._journal.erase(_key("advertisement", client, name), matters=True)
 
 

@@ -7,7 +7,7 @@
 - Without buffering nothing is kept: an event that cannot go on at once is dropped.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidings.protocol._addresses import broker_of, is_address, split_address
@@ -85,9 +85,10 @@ class Router:
                 del held.targets[target]
         for hop in sorted(ways):
             paths = ways[hop]
-            parcel = Parcel(held, self._neighbours[hop], {target: held.targets[target] for target in paths}, paths)
+            peer = self._neighbours[hop]
+            parcel = Parcel(held, peer, {target: held.targets[target] for target in paths}, paths)
             held.parcels.update(dict.fromkeys(paths, parcel))
-            self._dispatch.offer(parcel, now_ns)
+            self._dispatch.offer(peer, (parcel,), now_ns)
         self._holdings.settle(held)
 
     def reaches(self, target: str) -> bool:
@@ -148,7 +149,7 @@ class Router:
         """Let an event of the store have what it has missed, by being read so late."""
         self._holdings.get(held.id)
         for client in [client for client in held.local if client in self._clients and self._clients[client].is_up]:
-            self.hand_to_client(held, client, now_ns)
+            self.hand_to_client((held,), client, now_ns)
         unrouted = held.unrouted()
         if unrouted:
             self.route(held, unrouted, now_ns)
@@ -176,7 +177,7 @@ class Router:
             held.take_on_local({client: course.local[client]})
             self._accounts.arrived_for(client, course.local[client])
             held.addressed[client] = target
-            self.hand_to_client(held, client, now_ns)
+            self.hand_to_client((held,), client, now_ns)
         for moved, terms in course.moved.items():
             if split_address(moved)[1] == client:
                 new += held.take_on({moved: terms})
@@ -186,25 +187,28 @@ class Router:
 
     # -- to clients ----------------------------------------------------------------------------------------------
 
-    def hand_to_client(self, held: Held, client: str, now_ns: int) -> None:
-        """Give an event to a client that it is owed to."""
+    def hand_to_client(self, events: Iterable[Held], client: str, now_ns: int) -> None:
+        """Give events to a client that they are owed to."""
         peer = self._clients.get(client)
         if peer is None or not (peer.is_up or self._buffers):
-            self._count("client away")
-            self._accounts.dropped(held, client, held.local[client])
-            del held.local[client]
-            self._holdings.settle(held)
+            for held in events:
+                self._count("client away")
+                self._accounts.dropped(held, client, held.local[client])
+                del held.local[client]
+                self._holdings.settle(held)
             return
-        parcel = Parcel(held, peer, held.local[client], {})
-        held.handed[client] = parcel
-        self._dispatch.offer(parcel, now_ns)
+        parcels = []
+        for held in events:
+            parcel = held.handed[client] = Parcel(held, peer, held.local[client], {})
+            parcels.append(parcel)
+        self._dispatch.offer(peer, parcels, now_ns)
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """After a restart: what clients have not acknowledged goes to them again."""
         for held in self._waiting_for(client):
             # What is handed over may push another one of them out of a full queue, before its turn.
             if client in held.local and client not in held.handed:
-                self.hand_to_client(held, client, now_ns)
+                self.hand_to_client((held,), client, now_ns)
 
     def forget_client(self, client: str) -> None:
         """A client is gone for good: nothing is kept for it."""

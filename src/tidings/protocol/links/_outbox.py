@@ -5,6 +5,7 @@
   of a quarter of what may be under way at most: it must not run dry while the one frame under way is acknowledged.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,7 @@ class Outbox:
         processing_s: float,
         window: int,
         max_queued: int,
+        max_under_way_bytes: int = sys.maxsize,
         retry_least_ns: int,
         retry_most_ns: int,
         frame_bytes: int = FRAME_BYTES,
@@ -51,6 +53,7 @@ class Outbox:
             retry_most_ns=retry_most_ns,
             keeps=keeps,
             first_number=first_number,
+            max_bytes=max_under_way_bytes,
         )
         self.leaving: list[bytes] = []
         """The events that leave with this step, the last of the numbers."""
@@ -66,6 +69,15 @@ class Outbox:
     def queued(self) -> int:
         """How many events wait."""
         return self.queue.size
+
+    @property
+    def max_queued_bytes(self) -> int:
+        """How long the contents of what waits may be together."""
+        return self.queue.max_bytes
+
+    @max_queued_bytes.setter
+    def max_queued_bytes(self, max_bytes: int) -> None:
+        self.queue.max_bytes = max_bytes
 
     @property
     def under_way(self) -> int:
@@ -97,10 +109,10 @@ class Outbox:
 
     # -- what waits ----------------------------------------------------------------------------------------------
 
-    def enqueue(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
-        """Let an event wait; what had to go because there are too many."""
+    def enqueue(self, parcels: Sequence[Parcel], now_ns: int) -> list[Parcel]:
+        """Let events wait; what had to go because there are too many."""
         self.window.was_held_up = True
-        return self.queue.push(parcel, now_ns)
+        return self.queue.push(parcels, now_ns)
 
     def next(self, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
         """What the strategy sends next, and what it deletes, with the reason."""
@@ -141,9 +153,15 @@ class Outbox:
         self._leaving_frame_bytes += encoded_bytes + many * len(targets)
         self.window.next_number += many
 
-    def add_lot(self, peer: "Peer", together: Together, size: int, most_bytes: int, now_ns: int) -> Lot:
-        """The last events that leave with this step, the largest so large, are under way together."""
-        lot = self.window.add_lot(peer, together, size, most_bytes, now_ns)
+    def add_lot(
+        self, peer: "Peer", together: Together, size: int, size_bytes: int, most_bytes: int, now_ns: int
+    ) -> Lot:
+        """The last events that leave with this step are under way together: so many, in so many bytes, the largest so
+        large."""
+        window = self.window
+        facts = (window.next_number - size, size, size_bytes)
+        lot = Lot(peer, together, *facts, sent_ns=now_ns, due_ns=now_ns + window.patience_ns(most_bytes))
+        window.add_lot(lot)
         self._note_due(lot.due_ns, size)
         return lot
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from tidings.protocol._budgets import Budget
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._histogram import bucket_of
@@ -23,6 +24,7 @@ from tidings.protocol.wire import MAX_OUTCOMES, VERSION, Handover, Outcome
 __all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Tally", "ranges"]
 
 MAX_RANGE: Final = 65_536
+_NO_BUDGET: Final = Budget()
 
 
 class Inbox:
@@ -173,6 +175,7 @@ class Peer:
     """A neighbour or a client."""
 
     __slots__ = (
+        "budget",
         "connection",
         "credit_told",
         "different",
@@ -213,6 +216,7 @@ class Peer:
         self.outcomes = Outcomes()  # of what it has given, on a client's side
         self.record = 0  # how many of its last events each of its events should describe
         self.rights: Rights | None = None  # what it may do, if not everything
+        self.budget = _NO_BUDGET  # what it may take, if it is a client
         self.different = 0  # in how many pings in a row its digest was another one
 
     def step(self, step: PeerStep) -> None:

@@ -2,7 +2,7 @@
 
 - The strategy decides what leaves next, and what is not worth sending any more. For that it sees every event as
   columns: what somebody behind the link pays for it, until when, and how long the rest of the path takes.
-- At `max_queued` the event with the least expected benefit is dropped.
+- At `max_queued` events, or `max_bytes` of their contents, the one with the least expected benefit is dropped.
 - A publisher's events leave in sequence as far as somebody behind the link wants order (`scheduling._chains`): an event
   is of its publisher's chain if the terms of one of its targets say so (IN_ORDER). All others are free.
 - When routes change, everything that waits is withdrawn and finds its way anew.
@@ -10,7 +10,8 @@
 """
 
 import math
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tidings.protocol._histogram import bucket_of
@@ -19,7 +20,7 @@ from tidings.protocol.broker._link_state import Path
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
 from tidings.protocol.wire import IN_ORDER, Term
-from tidings.scheduling import Columns, DeferredQueue, Reason, Strategy
+from tidings.scheduling import Arrival, Columns, DeferredQueue, Deleted, Reason, Strategy
 
 __all__ = ["Queue"]
 
@@ -35,37 +36,43 @@ class Queue:
     def __init__(self, strategy: Strategy, meter: LinkMeter, *, processing_s: float, max_queued: int) -> None:
         self.size = 0
         """How many wait."""
+        self.size_bytes = 0
+        """How long their contents are together."""
         self.waits: dict[int, int] = {}
         """How long those waited that left; queues may share it."""
         self._strategy = strategy
         self._meter = meter
         self._processing_s = processing_s
         self._max_queued = max_queued
+        self.max_bytes = sys.maxsize
+        """How long their contents may be together; less than now, and some go with the next that comes."""
         self._queue: DeferredQueue[Parcel] | None = None
         self._waiting: dict[Parcel, int] = {}  # since when
         self._turn_s = 0.0
         self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, (), False)
 
-    def push(self, parcel: Parcel, now_ns: int) -> list[Parcel]:
-        """Let an event wait; what had to go because there are too many."""
+    def push(self, parcels: Sequence[Parcel], now_ns: int) -> list[Parcel]:
+        """Let events wait; what had to go because there are too many, or too many bytes."""
         if self._queue is None:
             self._turn_s = TYPICAL_KB * self._meter.mean_s_per_kb
             self._queue = DeferredQueue(
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
-        self._waiting[parcel] = now_ns
-        self.size += 1
-        columns, is_ordered = self._columns(parcel)
-        publisher, epoch, sequence = parcel.held.id
-        deleted = self._queue.push(
-            parcel,
-            published_s=parcel.held.since_ns * 1e-9,
-            size_kb=parcel.held.size_bytes / 1000.0,
-            columns=columns,
-            now_s=now_ns * 1e-9,
-            chain=(publisher, epoch) if is_ordered else None,
-            place=sequence,
-        )
+        arrivals: list[Arrival[Parcel]] = []
+        for parcel in parcels:
+            held = parcel.held
+            self._waiting[parcel] = now_ns
+            self.size_bytes += len(held.content)
+            columns, is_ordered = self._columns(parcel)
+            chain = held.id[:2] if is_ordered else None
+            arrivals.append((parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
+        self.size += len(parcels)
+        dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
+        while self.size_bytes > self.max_bytes:
+            dropped += self._dropped(self._queue.drop(1, now_ns * 1e-9))
+        return dropped
+
+    def _dropped(self, deleted: Iterable[Deleted[Parcel]]) -> list[Parcel]:
         return [self._drop(gone.waiting.event) for gone in deleted if gone.waiting.event in self._waiting]
 
     def pop(self, turn_s: float | None, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
@@ -83,7 +90,7 @@ class Queue:
                 return None, gone
             since_ns = self._waiting.pop(chosen.event, None)
             if since_ns is not None:
-                self.size -= 1
+                self._left(chosen.event)
                 self._note_wait(now_ns - since_ns)
                 return chosen.event, gone
 
@@ -97,28 +104,32 @@ class Queue:
         # The strategy still has it, and it is passed over when its turn comes; but not for ever, nor too many of them.
         if self._waiting.pop(parcel, None) is None or self._queue is None:
             return
-        self.size -= 1
+        self._left(parcel)
         if not self.size:
             self._queue = None
         elif len(self._queue) > 2 * self.size + _SPARE:
             waiting = self._waiting.copy()
             self.withdraw()
             for each, since_ns in waiting.items():
-                self.push(each, since_ns)
+                self.push((each,), since_ns)
 
     def withdraw(self) -> list[Parcel]:
         """Take back all that waits."""
         parcels = list(self._waiting)
         self._waiting.clear()
-        self.size = 0
+        self.size = self.size_bytes = 0
         self._queue = None
         return parcels
 
     def _drop(self, parcel: Parcel) -> Parcel:
         del self._waiting[parcel]
-        self.size -= 1
+        self._left(parcel)
         parcel.step(TransferStep.EXPIRED)
         return parcel
+
+    def _left(self, parcel: Parcel) -> None:
+        self.size -= 1
+        self.size_bytes -= len(parcel.held.content)
 
     def _retime(self, queue: DeferredQueue[Parcel], turn_s: float) -> None:
         if not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
@@ -130,12 +141,17 @@ class Queue:
         whether somebody there wants order."""
         meter = self._meter
         # Events of one course share their targets, so what they pay is often what the one before paid.
-        known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
-        if known[0] is not self._known_columns[0] or known[1:] != self._known_columns[1:4]:
+        targets, paths, mean, variance, columns, is_ordered = self._known_columns
+        if (
+            parcel.targets is not targets
+            or parcel.paths != paths
+            or (meter.mean_s_per_kb, meter.variance_s2_per_kb2) != (mean, variance)
+        ):
             columns = tuple(_columns(parcel.targets.items(), parcel.paths, meter))
             is_ordered = any(IN_ORDER in terms for terms in parcel.targets.values())
+            known = (parcel.targets, parcel.paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
             self._known_columns = (*known, columns, is_ordered)
-        return self._known_columns[4], self._known_columns[5]
+        return columns, is_ordered
 
 
 def _columns(

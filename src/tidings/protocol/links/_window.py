@@ -1,7 +1,7 @@
 """What is under way to one peer: numbers, acknowledgements, and what has to be sent again (paper D, section 2.4.2).
 
 - At most `size` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; none more
-  while the socket is congested.
+  while the socket is congested, or while `max_bytes` of their contents are under way.
 - If events are kept (buffering), what is not acknowledged in time is sent again under the same number, each time after
   twice as long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one
   is acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
@@ -9,6 +9,8 @@
   and they are acknowledged as they were sent.
 """
 
+import heapq
+import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -70,10 +72,21 @@ class Lot:
     lost or has to be sent to again) has it undone first, into parcels.
     """
 
-    __slots__ = ("due_ns", "first", "last", "peer", "sent_ns", "size", "together")
+    __slots__ = ("due_ns", "first", "last", "peer", "sent_ns", "size", "size_bytes", "together")
 
-    def __init__(self, peer: "Peer", together: Together, first: int, size: int, *, sent_ns: int, due_ns: int) -> None:
+    def __init__(
+        self,
+        peer: "Peer",
+        together: Together,
+        first: int,
+        size: int,
+        size_bytes: int,
+        *,
+        sent_ns: int,
+        due_ns: int,
+    ) -> None:
         self.peer = peer
+        self.size_bytes = size_bytes  # of their contents together
         self.together = together
         self.first = first
         self.last = first + size - 1
@@ -109,6 +122,7 @@ class Window:
         retry_most_ns: int,
         keeps: bool,
         first_number: int = 0,
+        max_bytes: int = sys.maxsize,
     ) -> None:
         self.keeps = keeps
         self.next_number = first_number
@@ -118,6 +132,9 @@ class Window:
         self._meter = meter
         self._pace = Pace(size)
         self._credit = size
+        self._max_bytes = max_bytes
+        self.size_bytes = 0
+        """With buffering: how long the contents of what is under way are together."""
         self._is_congested = False
         self.most = self._pace.most
         """How many events may be under way."""
@@ -129,6 +146,7 @@ class Window:
         self._frames: deque[_Frame] = deque(maxlen=size + 1)
         self.gone: dict[int, Parcel] = {}
         """By number: what has expired under way. The peer may have it, and yet say so."""
+        self._gone_first: list[int] = []  # a heap of its numbers, and of some that are gone from it
 
     # -- how many ------------------------------------------------------------------------------------------------
 
@@ -138,7 +156,7 @@ class Window:
     @property
     def room(self) -> int:
         """How many more events may be under way."""
-        return self.most - len(self)
+        return self.most - len(self) if self.size_bytes < self._max_bytes else 0
 
     @property
     def credit(self) -> int:
@@ -170,7 +188,10 @@ class Window:
             return self._landed
         # They went under way in the order of their numbers.
         lowest = min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
-        return min(lowest, *self.gone) if self.gone else lowest
+        first = self._gone_first
+        while first and first[0] not in self.gone:
+            heapq.heappop(first)
+        return min(lowest, first[0]) if first else lowest
 
     @property
     def turn_s(self) -> float | None:
@@ -187,19 +208,18 @@ class Window:
             parcel.tries = 1
             parcel.due_ns = now_ns + self.patience_ns(parcel.held.size_bytes)
             self._parcels[parcel.number] = parcel
+            self.size_bytes += len(parcel.held.content)
 
-    def add_lot(self, peer: "Peer", together: Together, size: int, most_bytes: int, now_ns: int) -> Lot:
-        """The last events that left, the largest so large, are under way together."""
-        due_ns = now_ns + self.patience_ns(most_bytes)
-        lot = Lot(peer, together, self.next_number - size, size, sent_ns=now_ns, due_ns=due_ns)
+    def add_lot(self, lot: Lot) -> None:
+        """The last events that left are under way together."""
         self._lots[lot.first] = lot
-        self._in_lots += size
-        return lot
+        self._in_lots += lot.size
+        self.size_bytes += lot.size_bytes
 
     def replace(self, lot: Lot, parcels: Iterable[Parcel]) -> None:
         """The events of a lot are under way each by itself from now on."""
         del self._lots[lot.first]
-        self._in_lots -= lot.size
+        self._in_lots -= lot.size  # as many bytes are under way as before
         self._parcels.update((parcel.number, parcel) for parcel in parcels)
         self._parcels = dict(sorted(self._parcels.items()))
 
@@ -210,15 +230,18 @@ class Window:
     def give_up(self, parcel: Parcel, *, has_expired: bool) -> None:
         """The event has expired, or is no longer wanted."""
         del self._parcels[parcel.number]
+        self.size_bytes -= len(parcel.held.content)
         parcel.step(TransferStep.EXPIRED)
         if has_expired:
             self.gone[parcel.number] = parcel
-            for number in [each for each in self.gone if each < self.next_number - _MOST_GONE]:
-                del self.gone[number]
+            heapq.heappush(self._gone_first, parcel.number)
+            while self._gone_first and self._gone_first[0] < self.next_number - _MOST_GONE:
+                self.gone.pop(heapq.heappop(self._gone_first), None)
 
     def forget_gone(self) -> None:
         """The peer has begun a new life: it will not say what the last one had."""
         self.gone.clear()
+        self._gone_first.clear()
 
     def not_gone(self, numbers: Sequence[tuple[int, int]]) -> list[Parcel]:
         """What has expired under way, and is acknowledged nevertheless: the peer has it, or has had it."""
@@ -231,6 +254,7 @@ class Window:
         for parcel in parcels:
             parcel.step(TransferStep.PEER_LOST)
         self._parcels.clear()
+        self.size_bytes = 0
         self._frames.clear()
         self._landed = self.next_number
         return parcels
@@ -256,6 +280,7 @@ class Window:
                     is_sent_once = in_lots > 0
                 for number in within(self._parcels, first, final):
                     parcel = self._parcels.pop(number)
+                    self.size_bytes -= len(parcel.held.content)
                     parcel.state = TRANSFER_STEPS[parcel.state, TransferStep.ACKNOWLEDGED]
                     ended.append(parcel)
                     is_sent_once = number == last and parcel.tries == 1
@@ -277,6 +302,7 @@ class Window:
                 if first <= lot.first and lot.last <= last:
                     del self._lots[lot.first]
                     self._in_lots -= lot.size
+                    self.size_bytes -= lot.size_bytes
                     ended += lot.size
                     lot.together.ended(lot.peer)
                 else:

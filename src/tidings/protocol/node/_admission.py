@@ -19,6 +19,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from tidings.protocol._budgets import Budget
 from tidings.protocol._errors import DeniedError
 from tidings.protocol._rights import Rights, Rule
 
@@ -117,6 +118,10 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     broker_token: str | None = None
     tokens: tuple[Token, ...] = ()
     rules: tuple[Rule, ...] = ()
+    budgets: tuple[tuple[str, Budget], ...] = ()
+    """By identity (`*` stands for any characters) what it may take; the first that fits counts."""
+    budget: Budget = Budget()
+    """What any other client may take."""
     has_certificates: bool = False
     client_certificates: bool = False
     """Whether clients need one too."""
@@ -135,6 +140,10 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
         if not self.rules:
             return None
         return Rights([rule for rule in self.rules if fnmatchcase(client, rule.identity)])
+
+    def budget_of(self, client: str) -> Budget:
+        """What a client may take."""
+        return next((budget for identity, budget in self.budgets if fnmatchcase(client, identity)), self.budget)
 
     def _require_broker(self, said: Preamble, certified: Collection[str]) -> None:
         if said.name not in self.neighbours:

@@ -10,7 +10,8 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
 - **Congestion.** While a socket takes no more, the machine sends no events to that peer: they wait in its queue, where
   the deadline decides. What it says besides events is short, but a peer that sends and never reads could make it pile
   up: at `max_unread_bytes` of that the connection is closed.
-- **Rates.** Whoever sends faster than it may is not read from for a while.
+- **Rates.** A client that sends faster than it may, or makes more work, is not read from for a while, and what it has
+  sent already waits (`_budgets`).
 - **Commits** are grouped (`_commits`), and their records are sealed (`_records`). What the life before has left, and
   does not check out, is reported once and erased.
 - **Draining.** A node that drains dials nobody, and its machine takes no more events.
@@ -23,6 +24,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tidings.protocol._agenda import Agenda
+from tidings.protocol._budgets import Budget, Purse
 from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Send, SetTimer, Store, Sync
 from tidings.protocol._errors import DeniedError
 from tidings.protocol._machine import Machine
@@ -52,6 +54,10 @@ CHECKED_FROM: Final = 3
 """From this version of the protocol on, frames are checked."""
 _MOST_NAMED: Final = 10
 """So many damaged keys are reported by name."""
+_SLICE_BYTES: Final = 4_096
+"""A client's frames are looked at together up to so many bytes."""
+_WAIT_NS: Final = 1_000_000_000
+"""A client that is held back is looked at again at least this often."""
 _ASK_NS: Final = 500_000_000
 """How long to wait before asking again where a broker is."""
 
@@ -63,8 +69,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_unread_bytes: int = 64_000_000
     """So much besides events may wait for a peer that does not read."""
     max_connections: int = 20_000
-    rate_per_s: float | None = None
-    """How many events and requests a client may send per second; None: any number."""
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -90,19 +94,21 @@ class _Session:
 
     __slots__ = (
         "address",
-        "bucket",
         "certified",
         "is_encrypted",
+        "is_held_back",
         "name",
         "peer",
         "preamble",
         "prefix",
+        "purse",
         "splitter",
         "state",
         "target",
         "unread_bytes",
         "unsent",
         "unsent_answers_bytes",
+        "waiting",
     )
 
     def __init__(self, name: str, max_frame_bytes: int, target: Target | None, preamble: Preamble | None) -> None:
@@ -119,29 +125,14 @@ class _Session:
         self.unsent: list[bytes] = []  # prefixes and frames in turn
         self.unsent_answers_bytes = 0
         self.unread_bytes = 0  # written besides events since the peer last had everything
-        self.bucket: _Bucket | None = None
+        self.purse: Purse | None = None  # of a client
+        self.is_held_back = False  # it was too fast, and is not read from
+        self.waiting: list[bytes] = []  # what it has sent all the same
 
     @property
     def is_admitted(self) -> bool:
         """Whether it is the machine's."""
         return self.state is _State.ADMITTED
-
-
-class _Bucket:
-    """How much a client may send: it fills at the allowed rate, up to one second's worth."""
-
-    __slots__ = ("_allowance", "_filled_ns", "_rate_per_s")
-
-    def __init__(self, rate_per_s: float, now_ns: int) -> None:
-        self._rate_per_s = self._allowance = rate_per_s
-        self._filled_ns = now_ns
-
-    def take(self, count: int, now_ns: int) -> int:
-        """How long the client has to wait after so many."""
-        filled = self._allowance + (now_ns - self._filled_ns) * 1e-9 * self._rate_per_s
-        self._allowance = min(filled, self._rate_per_s) - count
-        self._filled_ns = now_ns
-        return round(max(-self._allowance / self._rate_per_s, 0.0) * 1e9)
 
 
 class Node:
@@ -332,7 +323,9 @@ class Node:
         except FramingError as error:
             self._misread(session, error)
             return True
-        if frames or session.is_admitted:
+        if session.is_held_back:
+            session.waiting += frames
+        elif frames or session.is_admitted:
             self._came.append((session, frames))
             self._came_bytes += len(data)
         return self._came_bytes >= STEP_BYTES
@@ -374,18 +367,69 @@ class Node:
 
     def _admitted(self, came: list[tuple[_Session, list[bytes]]], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
         """What the machine is to see, one connection after the other; whoever was too fast has to wait."""
-        machine = self.machine
         for session, frames in came:
             if not session.is_admitted:
                 continue
-            events = machine.events_in
-            yield session.name, frames
-            if session.bucket is not None:
-                # Of frames with events each event counts, and of others each frame.
-                wait_ns = session.bucket.take(max(machine.events_in - events, len(frames)), now_ns) if frames else 0
-                if wait_ns > 0:
-                    self._effects.append(Read(session.name, False))
-                    self._agenda.set(("read", session.name), now_ns + wait_ns)
+            if session.is_held_back:
+                session.waiting += frames
+            elif session.purse is None or not frames:
+                yield session.name, frames
+            else:
+                yield from self._afforded(session, session.purse, frames, now_ns)
+
+    def _afforded(
+        self, session: _Session, purse: Purse, frames: list[bytes], now_ns: int
+    ) -> Iterator[tuple[str, list[bytes]]]:
+        """What a client can afford of its frames; the rest waits with it."""
+        machine, begin = self.machine, 0
+        while begin < len(frames) and session.is_admitted:
+            # Some of them at a time: how much work they make is known afterwards.
+            size_bytes, end = 0, begin
+            while end < len(frames) and size_bytes < _SLICE_BYTES:
+                size_bytes += len(frames[end])
+                end += 1
+            some = frames[begin:end]
+            events, read_us = machine.events_in, machine.read_us
+            yield session.name, some
+            # Of frames with events each event counts, and of others each frame.
+            many = max(machine.events_in - events, len(some))
+            wait_ns = purse.spend(many, size_bytes, machine.read_us - read_us, now_ns)
+            begin = end
+            if wait_ns > 0:
+                session.waiting = frames[begin:]
+                self._hold_back(session, purse, wait_ns, now_ns)
+                return
+
+    def _hold_back(self, session: _Session, purse: Purse, wait_ns: int, now_ns: int) -> None:
+        """Do not read from a client that is over its budget for so long, or look again after a while."""
+        wait_ns = min(wait_ns, _WAIT_NS)
+        purse.held_back_ns += wait_ns
+        if not session.is_held_back:
+            session.is_held_back = True
+            purse.was_held_back += 1
+            self.machine.counts["held back"] += 1
+            self._effects.append(Read(session.name, False))
+        self._agenda.set(("read", session.name), now_ns + wait_ns)
+
+    def _read_on(self, session: _Session, now_ns: int) -> None:
+        """A client that was held back has waited."""
+        assert session.purse is not None
+        wait_ns = session.purse.spend(0, 0, 0.0, now_ns)
+        if wait_ns > 0:
+            # Whoever is not read from is there all the same.
+            self._carry_out(self.machine.receive_many([(session.name, ())], now_ns))
+            self._hold_back(session, session.purse, wait_ns, now_ns)
+            return
+        session.is_held_back = False
+        if session.waiting:
+            self._came.append((session, session.waiting))
+            session.waiting = []
+        self._effects.append(Read(session.name, True))
+
+    def purses(self) -> dict[str, Purse]:
+        """By name of a client that is there: what is left of its rates, and how often it was held back."""
+        there = [session for session in self._sessions.values() if session.is_admitted]
+        return {session.peer: session.purse for session in there if session.purse is not None}
 
     # -- strangers -------------------------------------------------------------------------------------------------
 
@@ -425,9 +469,11 @@ class Node:
             detail = msgspec.msgpack.encode(msgspec.structs.replace(self.directory, last_life=last_life))
         self._put(session, msgspec.msgpack.encode(Answer(detail=detail, speaks=version)), is_answer=True)
         rights = admission.rights_of(said.name) if said.kind == "client" else None
-        if said.kind == "client" and self._limits.rate_per_s is not None:
-            session.bucket = _Bucket(self._limits.rate_per_s, now_ns)
-        self._admit(session, said.kind, said.name, version, now_ns, rights=rights)
+        budget = None
+        if said.kind == "client":
+            budget = admission.budget_of(said.name)
+            session.purse = Purse(budget, now_ns)
+        self._admit(session, said.kind, said.name, version, now_ns, rights=rights, budget=budget)
 
     def _on_answer(self, session: _Session, said: Preamble, answer: Answer, now_ns: int) -> None:
         """Somebody who was dialled lets this node in, or answers its question."""
@@ -451,14 +497,15 @@ class Node:
         now_ns: int,
         *,
         rights: Rights | None = None,
+        budget: Budget | None = None,
     ) -> None:
         session.state, session.peer = _State.ADMITTED, peer
         if version >= CHECKED_FROM and not session.is_encrypted:
             session.prefix = checked
         self._strangers -= 1
         self._agenda.cancel(("grace", session.name))
-        identity = (kind, peer)
-        self._carry_out(self.machine.connected(session.name, now_ns, identity=identity, rights=rights, version=version))
+        held_to = {"identity": (kind, peer), "rights": rights, "budget": budget}
+        self._carry_out(self.machine.connected(session.name, now_ns, **held_to, version=version))  # type: ignore[arg-type]
         self._effects.append(Admitted(session.name, peer, kind))
 
     def _learn(self, session: _Session, answer: Answer) -> str:
@@ -634,7 +681,7 @@ class Node:
                 target = self.dials.targets[name]
                 self._dial(target.address, target.server_name, target, now_ns)
             case ("read", name):
-                self._effects.append(Read(name, True))
+                self._read_on(self._sessions[name], now_ns)
             case ("ask",):
                 self._is_asking = False
             case ("commit",):

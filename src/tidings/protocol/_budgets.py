@@ -1,0 +1,81 @@
+"""What one client may take of a broker: the bytes that wait for it, its traffic, and the processor time of its filters.
+
+| budget | what happens at it |
+| --- | --- |
+| `queued_bytes` | of the events that wait for the client, the one with the least expected benefit is dropped |
+| `matching_us` | a subscription or advertisement is refused: all filters of the client would cost more for each event |
+| `rate_per_s`, `bytes_per_s` | the client is not read from until it is within them again |
+| `reading_share` | the same: this share of a processor may go into reading its long filters, by estimate |
+
+Estimates depend on nothing but the filter, so that a machine that is given the same frames does the same. Rates allow
+bursts of one second's worth.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tidings.matching import matching_us
+
+__all__ = ["Budget", "Purse", "matching_us", "reading_us"]
+
+_FREE_CHARACTERS: Final = 256
+"""Filters of this length are read in well under a millisecond, most of them in 20 us: only longer ones count."""
+_READING_US_PER_CHARACTER: Final = 5.0
+"""Of a long filter, if nothing about it is known; from 1.5 to 5 were measured."""
+_US: Final = 1e6
+_NS: Final = 1e9
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What one client may take; None: as much as it likes."""
+
+    queued_bytes: int = 64_000_000
+    matching_us: float = 2_000.0
+    rate_per_s: float | None = None
+    bytes_per_s: float | None = None
+    reading_share: float = 0.1
+
+
+def reading_us(text: str) -> float:
+    """How long it takes to read a filter, by estimate."""
+    return max(len(text) - _FREE_CHARACTERS, 0) * _READING_US_PER_CHARACTER
+
+
+class _Bucket:
+    """It fills at the allowed rate, up to one second's worth; what is taken too much has to be waited for."""
+
+    __slots__ = ("_allowance", "_filled_ns", "_per_s")
+
+    def __init__(self, per_s: float, now_ns: int) -> None:
+        self._per_s = self._allowance = per_s
+        self._filled_ns = now_ns
+
+    def take(self, many: float, now_ns: int) -> int:
+        """How long to wait after so many."""
+        filled = self._allowance + (now_ns - self._filled_ns) / _NS * self._per_s
+        self._allowance = min(filled, self._per_s) - many
+        self._filled_ns = now_ns
+        return round(max(-self._allowance / self._per_s, 0.0) * _NS)
+
+
+class Purse:
+    """What is left of a client's rates, over one connection."""
+
+    __slots__ = ("_buckets", "held_back_ns", "was_held_back")
+
+    def __init__(self, budget: Budget, now_ns: int) -> None:
+        rates = (budget.rate_per_s, budget.bytes_per_s, budget.reading_share * _US)
+        self._buckets = tuple(None if rate is None else _Bucket(rate, now_ns) for rate in rates)
+        self.held_back_ns = 0
+        """For how long it was not read from, all in all."""
+        self.was_held_back = 0
+        """How often."""
+
+    def spend(self, events: int, size_bytes: int, read_us: float, now_ns: int) -> int:
+        """So many events or requests came, in so many bytes, and so much was read; how long the client has to wait."""
+        wait_ns = 0
+        for bucket, many in zip(self._buckets, (events, size_bytes, read_us), strict=True):
+            if bucket is not None:
+                wait_ns = max(wait_ns, bucket.take(many, now_ns))
+        return wait_ns
