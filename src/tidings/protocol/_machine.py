@@ -7,7 +7,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidings.protocol._agenda import Agenda
@@ -48,6 +48,7 @@ class Machine(ABC):
         self._is_draining = False
         self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
+        self._keys: dict[str, bytes] = {}  # by connection of a client that proves its name by its key
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that take no more for now
 
@@ -67,11 +68,13 @@ class Machine(ABC):
         identity: tuple[str, str] | None = None,
         rights: Rights | None = None,
         version: int = VERSION,
+        key: bytes | None = None,
     ) -> list[Effect]:
         """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
 
         Whoever comes over it is held to `identity`, the kind and name that it was admitted as, and to `rights`. They
-        speak this version of the protocol.
+        speak this version of the protocol. `key` is the one that a client has proved to have (empty: none); None if it
+        has proved its name in another way.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -79,6 +82,8 @@ class Machine(ABC):
             self._identities[connection] = identity
         if rights is not None:
             self._rights[connection] = rights
+        if key is not None:
+            self._keys[connection] = key
         self._versions[connection] = version
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
@@ -90,6 +95,7 @@ class Machine(ABC):
         peer = self._by_connection.pop(connection, None)
         self._identities.pop(connection, None)
         self._rights.pop(connection, None)
+        self._keys.pop(connection, None)
         self._versions.pop(connection, None)
         self._congested.discard(connection)
         if peer is not None and peer.connection == connection:
@@ -160,9 +166,18 @@ class Machine(ABC):
         self._on_synced(token)
         return self._finish()
 
-    def last_life(self, client: str) -> int:  # noqa: ARG002
-        """The latest life of a client that is known of; -1: of none."""
+    def last_life(self, client: str, key: bytes | None = None) -> int:  # noqa: ARG002
+        """The latest life of a client that is known of, with this key if it has one; -1: of none."""
         return -1
+
+    def keys_of(self, client: str) -> Collection[bytes] | None:  # noqa: ARG002
+        """The keys that the name of a client is bound to, anywhere; None: that cannot be told yet."""
+        return ()
+
+    def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:  # noqa: ARG002
+        """Clients may do this from now on: what they have asked for, and may not any more, is over."""
+        self._now_ns = now_ns
+        return self._finish()
 
     def told(self, brokers: Iterable[str], last_life: int) -> None:  # noqa: ARG002
         """A broker has admitted this client: there are these brokers, and its last life there was this one."""

@@ -15,7 +15,11 @@ from tidings.live.configuration._config import Network
 
 __all__ = ["Change", "change_of"]
 
-_FREE: Final = {"network": {"drain_s", "broker_token_file"}, "limits": {"rate_per_s", "connections"}}
+_FREE: Final = {
+    "network": {"drain_s", "broker_token_file"},
+    "limits": {"rate_per_s", "connections"},
+    "tls": {"revoked"},
+}
 """What may change in a section; other sections than brokers, tokens and rules may not change at all."""
 
 

@@ -29,8 +29,9 @@ from tidings.protocol._addresses import is_address
 from tidings.protocol._settings import SECOND, BrokerSettings
 from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
-from tidings.protocol.broker._interests import LocalInterests, split_told, told_name
+from tidings.protocol.broker._interests import LocalInterests
 from tidings.protocol.broker._ledgers import REPORT_NS, UNAUDITED, Ledgers
+from tidings.protocol.broker._told_names import split_told, told_name
 from tidings.protocol.wire import Ledger, Outcome
 
 __all__ = ["NOTHING", "Account", "Accounts", "Balance"]

@@ -182,6 +182,7 @@ class Peer:
         "hello_ns",
         "inbox",
         "is_up",
+        "key",
         "kind",
         "meter",
         "name",
@@ -213,6 +214,7 @@ class Peer:
         self.outcomes = Outcomes()  # of what it has given, on a client's side
         self.record = 0  # how many of its last events each of its events should describe
         self.rights: Rights | None = None  # what it may do, if not everything
+        self.key = b""  # that the name of a client is bound to, if it is to any
         self.different = 0  # in how many pings in a row its digest was another one
 
     def step(self, step: PeerStep) -> None:
