@@ -8,11 +8,11 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidings.protocol._agenda import Agenda
-from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
-from tidings.protocol._errors import PeerError
+from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Remark, Send, SetTimer
+from tidings.protocol._errors import REMEDIES, PeerError
 from tidings.protocol._rights import Rights
 from tidings.protocol._sampling import sampler
 from tidings.protocol.links._peers import Peer
@@ -20,6 +20,12 @@ from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welco
 
 __all__ = ["Bound", "Machine"]
 
+REMARK_NS: Final = 60 * 10**9
+"""The operator is told of one and the same thing so rarely at least."""
+MAX_REMARKS: Final = 1_000
+"""So many things are known to have been told; beyond that the oldest may be told again."""
+MAX_WHY: Final = 500
+"""So many characters of a reason are told."""
 Bound = tuple[int, int]
 """How many there are now, and how many there may be."""
 
@@ -51,6 +57,7 @@ class Machine(ABC):
         self._keys: dict[str, bytes] = {}  # by connection of a client that proves its name by its key
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that take no more for now
+        self._remarks: dict[tuple[str, str], tuple[int, int]] = {}  # when to say it again, and how often it was since
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
         """These records of its store are lost; called before it comes to life, and before they are erased."""
@@ -254,8 +261,25 @@ class Machine(ABC):
         if self._noted[1]:
             self._effects.append(Note(kind, event, *more))
 
+    def _remark(self, event: str, key: str = "", **facts: Any) -> None:
+        """Tell the operator, once in REMARK_NS for each event and key; then also how often it was since."""
+        again_ns, times = self._remarks.pop((event, key), (0, 0))
+        if len(self._remarks) >= MAX_REMARKS:
+            del self._remarks[next(iter(self._remarks))]
+        if self._now_ns < again_ns:
+            self._remarks[event, key] = (again_ns, times + 1)
+            return
+        self._remarks[event, key] = (self._now_ns + REMARK_NS, 0)
+        self._effects.append(Remark(event, {**facts, "times_before": times} if times else facts))
+
+    def _remark_refusal(self, peer: Peer | None, kind: str, error: PeerError) -> None:
+        name, code = "" if peer is None else peer.name, error.code
+        facts = {"peer": name, "kind": kind, "code": code, "why": str(error)[:MAX_WHY], "remedy": REMEDIES[code]}
+        self._remark("refused", f"{code} {name}", **facts)
+
     def _refuse(self, connection: str, error: PeerError) -> None:
         self.refused[error.code] += 1
+        self._remark_refusal(self._by_connection.get(connection), "frame", error)
         self._refused_by[connection] += 1
         if self._answers_errors(connection):
             self._send_over(connection, Error(error.code, str(error)[:4096]))

@@ -33,7 +33,7 @@ from tidings.live.configuration._config import Network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._orders import answer_operator
 from tidings.live.operations._reloading import Reloading
-from tidings.live.operations._status import Load, answer_status
+from tidings.live.operations._status import Load, Snapshots, answer_status
 from tidings.live.security._secrets import is_open
 from tidings.live.security._tls import dialling_context, listening_context
 from tidings.live.storage._committer import Committer
@@ -88,6 +88,7 @@ class BrokerNode:
         self.name = name
         self.log = log
         self.load = Load()
+        self.snapshots = Snapshots(self)
         self.driver: Driver
         self.committer: Committer
         self.store: Store
@@ -315,9 +316,12 @@ class BrokerNode:
                 log.info("disconnected", peer=peer, connection=connection, address=address, why=why)
             case Unreached(target, why, _, is_news):
                 if is_news:  # once, however often it is tried
-                    log.warning("neighbour away", peer=target, why=why)
-            case Heard(neighbour, is_up):
-                (log.info if is_up else log.warning)(f"neighbour {'heard' if is_up else 'lost'}", peer=neighbour)
+                    log.warning("neighbour away", peer=target, why=why, remedy="it is tried again; see that it runs")
+            case Heard(neighbour, True):
+                log.info("neighbour heard", peer=neighbour)
+            case Heard(neighbour, False, why):
+                remedy = f"it is dialled until it is back, and what is for it waits; look at broker {neighbour!r}"
+                log.warning("neighbour lost", peer=neighbour, why=why, remedy=remedy)
             case Report(level, event, facts):
                 getattr(log, level)(event, **facts)
             case _:

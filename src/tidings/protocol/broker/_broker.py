@@ -19,7 +19,7 @@ import msgspec
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address, split_address
 from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard
-from tidings.protocol._errors import PeerError
+from tidings.protocol._errors import PeerError, known_code
 from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
 from tidings.protocol._rights import Rights
@@ -69,6 +69,33 @@ _LIVES_APART: Final = 1_000_000
 """A life whose number others had to tell is so much later than the last that they know: there may have been more."""
 _ANSWER_NS: Final = 10_000_000
 """How long after a part of a long answer the next one leaves, if the link takes it."""
+_LIMITS: Final[Mapping[str, Mapping[str, str]]] = {
+    "full": {
+        "why": "a queue to a client or a neighbour is full: the least valuable event in it was dropped",
+        "remedy": "see `queued` of the status; have who lags read faster, or raise [limits] queued_client",
+    },
+    "no room": {
+        "why": "as many events are stored as may be: publishers have to wait",
+        "remedy": "see `stored` of the status; raise [limits] stored, or find who does not take its events",
+    },
+    "seen forgotten": {
+        "why": "more events were delivered than can be remembered: a copy of an old one could be delivered again",
+        "remedy": "raise [limits] seen",
+    },
+    "departure forgotten": {
+        "why": "more clients have moved away than can be remembered: what still comes for the first of them is dropped",
+        "remedy": "look for clients that move again and again",
+    },
+    "ledger forgotten": {
+        "why": "more has to be told to other brokers than can be kept: accounts there show losses that were none",
+        "remedy": "bring back the brokers that are out of reach",
+    },
+    "another's name": {
+        "why": "somebody with another key has come to another broker under the name of a client here, and gets nothing",
+        "remedy": "give the client the secret that it had before, or another name",
+    },
+}
+"""What counts is kept below a bound; what follows from that, and what helps."""
 _HASTY_PING_NS: Final = 25_000_000
 _HASTE: Final = 3
 """After a greeting pings leave at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
@@ -522,7 +549,10 @@ class Broker(Doorway):
         was_up = peer.is_up
         peer.step(step)
         if was_up and peer.kind == "broker":
-            self._emit(Heard(peer.name, False))
+            silent_s = (self._now_ns - peer.heard_ns) * 1e-9
+            is_silent = step is PeerStep.SILENT
+            why = f"it has said nothing for {silent_s:.1f} s" if is_silent else "the connection was lost"
+            self._emit(Heard(peer.name, False, why))
             self.gossip.unanswered.pop(peer.name, None)
             self.gossip.tell_links(self._now_ns)
             self.copies.lost(peer, self._now_ns)
@@ -614,6 +644,14 @@ class Broker(Doorway):
         if peer.is_up and self._now_ns - peer.heard_ns > silence_ns:
             self._lose(peer, PeerStep.SILENT)
         if peer.kind == "client" and self._now_ns - peer.heard_ns > settings.client_timeout_ns:
+            self._remark(
+                "client forgotten",
+                peer.name,
+                peer=peer.name,
+                why=f"it was away for {settings.client_timeout_ns * 1e-9:g} s",
+                subscriptions=len(self.gossip.local.of(peer.name)),
+                remedy="nothing is kept for it any more: when it is back, it asks for what it wants anew",
+            )
             self._forget_client(peer)
             return
         if peer.connection is not None:
@@ -847,7 +885,7 @@ class Broker(Doorway):
             self.departures.arrived(source.name)
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:  # noqa: ARG002
-        self._count(f"told {said.code}"[:80])
+        self._count(f"told {known_code(said.code)}")
 
     def _on_request(self, source: Peer, said: wire.Request) -> None:
         """Carry out a request of this life that is newer than all before; others are old copies."""
@@ -873,10 +911,13 @@ class Broker(Doorway):
 
     def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
         self.refused[error.code] += 1
+        self._remark_refusal(source, kind, error)
         self._send(source, wire.Error(error.code, str(error)[:4096], kind, name, number))
 
     def _count(self, what: str, times: int = 1) -> None:
         self.counts[what] += times
+        if what in _LIMITS:
+            self._remark("limit reached", what, what=what, **_LIMITS[what])
 
 
 def _is_unknown(key: str) -> bool:

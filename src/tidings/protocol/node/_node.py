@@ -26,8 +26,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tidings.protocol._agenda import Agenda
-from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Send, SetTimer, Store, Sync
-from tidings.protocol._errors import DeniedError
+from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Remark, Send, SetTimer, Store, Sync
+from tidings.protocol._errors import REMEDIES, DeniedError, known_code
 from tidings.protocol._machine import Machine
 from tidings.protocol._rights import Rights
 from tidings.protocol.node._admission import (
@@ -149,18 +149,19 @@ class _Session:
 class _Bucket:
     """How much a client may send: it fills at the allowed rate, up to one second's worth."""
 
-    __slots__ = ("_allowance", "_filled_ns", "_rate_per_s")
+    __slots__ = ("_allowance", "_filled_ns", "is_told", "rate_per_s")
 
     def __init__(self, rate_per_s: float, now_ns: int) -> None:
-        self._rate_per_s = self._allowance = rate_per_s
+        self.rate_per_s = self._allowance = rate_per_s
+        self.is_told = False  # whether the operator knows that it was empty
         self._filled_ns = now_ns
 
     def take(self, count: int, now_ns: int) -> int:
         """How long the client has to wait after so many."""
-        filled = self._allowance + (now_ns - self._filled_ns) * 1e-9 * self._rate_per_s
-        self._allowance = min(filled, self._rate_per_s) - count
+        filled = self._allowance + (now_ns - self._filled_ns) * 1e-9 * self.rate_per_s
+        self._allowance = min(filled, self.rate_per_s) - count
         self._filled_ns = now_ns
-        return round(max(-self._allowance / self._rate_per_s, 0.0) * 1e9)
+        return round(max(-self._allowance / self.rate_per_s, 0.0) * 1e9)
 
 
 class Node:
@@ -295,13 +296,17 @@ class Node:
 
     def accepted(self, connection: str, now_ns: int, *, address: str = "") -> list[NodeEffect]:
         """A connection comes in, and is not open yet: TLS has still to show who is there."""
-        self._accept(connection, now_ns).address = address
+        self._accept(connection, address, now_ns)
         return self._finish(now_ns)
 
-    def _accept(self, connection: str, now_ns: int) -> _Session:
+    def _accept(self, connection: str, address: str, now_ns: int) -> _Session:
         session, most = self._session(connection, None, None, now_ns), self._limits.max_connections
+        session.address = address
         if len(self._sessions) > most:
-            self._shut(session, f"there are {most} connections, the most there may be")
+            why = f"there are {most} connections, the most there may be"
+            remedy = "raise [limits] connections and the number of files that the process may open"
+            self._report("warning", "connection refused", address=address, why=why, remedy=remedy)
+            self._shut(session, why)
         return session
 
     def opened(
@@ -316,7 +321,7 @@ class Node:
         """There is a connection: one that was dialled, or one that came in."""
         session = self._sessions.get(connection)
         if session is None:
-            session = self._accept(connection, now_ns)
+            session = self._accept(connection, address, now_ns)
         session.address, session.certified, session.is_encrypted = address, certified, is_encrypted
         if session.state is _State.DIALLED:
             session.state = _State.OPEN
@@ -327,16 +332,13 @@ class Node:
 
     def _opening(self, session: _Session, preamble: Preamble) -> Opening:
         """What this node says first to whom it has dialled."""
-        credentials = self._credentials
-        session.token = credentials.token
-        is_trusted = session.is_encrypted or self._speaks[1] < PROVED_FROM
-        is_broker = preamble.kind == "broker" and session.target is not None
+        session.token, target = self._credentials.token, session.target
         return Opening(
             preamble,
-            credentials,
+            self._credentials,
             self._nonce(),
-            listener=session.target.name if is_broker and session.target is not None else None,
-            is_trusted=is_trusted,
+            listener=target.name if target is not None and preamble.kind == "broker" else None,
+            is_trusted=session.is_encrypted or self._speaks[1] < PROVED_FROM,
         )
 
     def lost(self, connection: str, reason: str, now_ns: int, *, code: str = "") -> list[NodeEffect]:
@@ -432,8 +434,18 @@ class Node:
                 # Of frames with events each event counts, and of others each frame.
                 wait_ns = session.bucket.take(max(machine.events_in - events, len(frames)), now_ns) if frames else 0
                 if wait_ns > 0:
-                    self._effects.append(Read(session.name, False))
+                    self._hold_back(session)
                     self._agenda.set(("read", session.name), now_ns + wait_ns)
+
+    def _hold_back(self, session: _Session) -> None:
+        """Read nothing from a client that was too fast; the operator is told once for each connection."""
+        assert session.bucket is not None
+        self._effects.append(Read(session.name, False))
+        if not session.bucket.is_told:
+            session.bucket.is_told = True
+            why = f"it sends more than {session.bucket.rate_per_s:g} events and requests a second"
+            remedy = "raise [limits] rate, or the rate of its rule, if it may"
+            self._report("warning", "client held back", peer=session.peer, why=why, remedy=remedy)
 
     # -- strangers -------------------------------------------------------------------------------------------------
 
@@ -544,7 +556,8 @@ class Node:
         """End a connection whose certificate is not good any more."""
         session = self._sessions.get(connection)
         if session is not None:
-            self._report("warning", "revoked", peer=session.peer, kind=session.kind, address=session.address, why=why)
+            facts = {"peer": session.peer, "kind": session.kind, "address": session.address, "why": why}
+            self._report("warning", "revoked", **facts, remedy="who should stay needs another certificate")
             self._shut(session, why, at_once=False)
         return self._finish(now_ns)
 
@@ -585,8 +598,8 @@ class Node:
         target = session.target
         if session.preamble is None:
             facts = {"kind": session.kind, "address": session.address, "code": error.code}
-            self._report("warning", "denied", **facts, why=str(error))
-            self.machine.refused[error.code] += 1
+            self._report("warning", "denied", **facts, why=str(error), remedy=REMEDIES[known_code(error.code)])
+            self.machine.refused[known_code(error.code)] += 1
             self._put(session, msgspec.msgpack.encode(Answer(error.code, str(error))), is_answer=True)
             self._shut(session, str(error), at_once=False)
             return
@@ -622,6 +635,8 @@ class Node:
                 self._wanted.add(effect.broker)  # type: ignore[union-attr]
             elif kind is Disconnect:
                 self._disconnect(effect.broker)  # type: ignore[union-attr]
+            elif kind is Remark:
+                self._report("warning", effect.event, **effect.facts)  # type: ignore[union-attr, arg-type]
             else:
                 out.append(effect)  # type: ignore[arg-type]
 
