@@ -16,6 +16,7 @@ NAMES = (
     "placement",
     "place",
     "protocol",
+    "opening",
     "relocation",
     "live",
     "live_store",
