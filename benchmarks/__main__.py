@@ -18,6 +18,7 @@ NAMES = (
     "place",
     "protocol",
     "subscriptions",
+    "opening",
     "relocation",
     "live",
     "live_store",

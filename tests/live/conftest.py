@@ -60,6 +60,13 @@ class Place:
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[name]}"
 
+    def secret(self, name: str, text: str) -> Path:
+        """A file that only its owner can read."""
+        path = self.directory / name
+        path.touch(0o600)
+        path.write_text(f"{text}\n", "utf-8")
+        return path
+
     def start(self, *arguments: str, limit: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
         """A `tidings` process; its log goes to a file."""
         log = (self.directory / f"process-{len(self.processes)}.log").open("wb")
@@ -81,6 +88,13 @@ class Place:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where durable clients keep their secrets, also those of processes that are started."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ async def place_and_apply(what: Path, network: Network) -> tuple[int, dict[str, 
 
 def test_publishers_move_as_planned_while_they_publish(place: Place) -> None:
     async def work() -> None:
-        (place.directory / "secret").write_text("of the brokers\n", "utf-8")
+        place.secret("secret", "of the brokers alone")
         network = place.write("a", "b", "c", network='broker_token_file = "secret"')
         place.start("up", str(network.path))
         await all_up(network)
@@ -149,11 +149,15 @@ def test_with_tls_orders_need_the_certificate_of_a_broker(place: Place) -> None:
     run(work())
 
 
-def test_where_clients_have_tokens_and_brokers_have_nothing_nobody_gives_orders(place: Place) -> None:
+@pytest.mark.parametrize("more", ["", '[[token]]\nidentity = "*"\ntoken = "sesame, open yourself"\n'])
+def test_where_nothing_is_said_orders_need_the_token_that_the_brokers_have_made(place: Place, more: str) -> None:
     async def work() -> None:
-        network = place.write("a", more='[[token]]\nidentity = "*"\ntoken = "sesame"\n')
+        network = place.write("a", more=more)
         async with running(network):
-            with pytest.raises(DeniedError, match="nobody can prove to run this network"):
+            (nobody,) = await move_clients(network, {"p": "a"})
+            assert nobody.outcome == "not connected"
+            network.implied_token_file.rename(place.directory / "elsewhere")
+            with pytest.raises(DeniedError, match="orders are taken from who has the brokers' token"):
                 await move_clients(network, {"p": "a"})
 
     run(work())

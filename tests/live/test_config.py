@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tidings.cli._app import app
 from tidings.errors import ConfigurationError
 from tidings.live import Address, read_network
 
@@ -24,6 +26,9 @@ name = "b"
 listen = "[::1]:7002"
 address = "127.0.0.1:7002"
 """
+BROKERS = 'broker_token_file = "token"\n'
+CLIENTS = '[[token]]\nidentity = "*"\ntoken = "a token of all clients"\n'
+TLS = '[tls]\ncertificate = "c"\nkey = "k"\nauthority = "a"\n'
 
 
 def read(tmp_path: Path, text: str) -> str:
@@ -75,7 +80,7 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
         ),
         ("500 kB", "5 kB", ":7: limits.frame: a frame of 5000 bytes: from 81920 to"),
         ('"100 /s"', '"100 kB"', ":8: limits.rate: '100 kB': 'kB' is a unit of size"),
-        ("[limits]", "[[rule]]\nidentity = 'x'\n[limits]", ":2: network: clients have tokens or rules, but anybody"),
+        ("[limits]", "[[rule]]\nidentity = 'x'\n[limits]", ":6: rule[0]: rules need to know who a client is"),
         (
             "[limits]",
             "[tls]\nkey = 'k'\n[limits]",
@@ -95,12 +100,14 @@ def test_secrets_have_to_be_there(tmp_path: Path) -> None:
     assert "either as `token` or as `token_file`" in read(tmp_path, one + '[[token]]\nidentity = "x"\n')
     missing = read(tmp_path, one + '[[token]]\nidentity = "x"\ntoken_file = "none"\n')
     assert "none cannot be read: No such file or directory" in missing
-    (tmp_path / "empty").touch()
-    assert "is empty; write the token into it" in read(
+    (tmp_path / "empty").touch(0o600)
+    assert "is empty; `tidings token new --file FILE` writes a token into a file" in read(
         tmp_path, one + '[[token]]\nidentity = "x"\ntoken_file = "empty"\n'
     )
     assert "rules need to know who a client is" in read(tmp_path, one + '[[rule]]\nidentity = "x"\n')
-    wrong = one + '[[token]]\nidentity = "x"\ntoken = "t"\n[[rule]]\nidentity = "x"\npublish = "price >"\n'
+    wrong = (
+        one + '[[token]]\nidentity = "x"\ntoken = "sixteen letters!"\n[[rule]]\nidentity = "x"\npublish = "price >"\n'
+    )
     assert "rule[0].publish: not a filter" in read(tmp_path, wrong)
 
 
@@ -114,3 +121,51 @@ def test_a_scenario_is_told_from_a_network(tmp_path: Path) -> None:
     path.write_text('[topology]\nkind = "explicit"\n')
     with pytest.raises(ConfigurationError, match="this is a scenario, which `tidings simulate`"):
         read_network(path)
+
+
+def test_tokens_that_can_be_guessed_or_read_are_refused(tmp_path: Path) -> None:
+    one = '[[broker]]\nname = "a"\nlisten = "127.0.0.1:7001"\n'
+    short = read(tmp_path, one + '[[token]]\nidentity = "x"\ntoken = "fifteen letters"\n')
+    assert "token[0].token: a token of 15 characters can be guessed: make it 16 at least" in short
+    file = tmp_path / "token"
+    for mode, text, why in (
+        (0o644, "long enough to be a token", f"is open to everybody on this machine: `chmod o= {file}`"),
+        (0o600, "x", "a token of 1 characters can be guessed"),
+    ):
+        file.write_text(text, "utf-8")
+        file.chmod(mode)
+        for written in (
+            '[[token]]\nidentity = "x"\ntoken_file = "token"\n',
+            '[network]\nbroker_token_file = "token"\n',
+        ):
+            assert why in read(tmp_path, one + written)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("", "network.public: other machines reach the brokers, and anybody there could come as one of them"),
+        (BROKERS, "network.public: other machines reach the brokers, and anybody there could come as a client"),
+        (CLIENTS, "network.public: other machines reach the brokers, and anybody there could come as one of them"),
+        (TLS, "network.public: other machines reach the brokers, and anybody there could come as a client"),
+        (BROKERS + CLIENTS, ""),
+        (TLS + CLIENTS, ""),
+        (TLS + "client_certificates = true\n", ""),
+    ],
+    ids=["nothing", "brokers only", "clients only", "tls only", "tokens", "tls and tokens", "certificates"],
+)
+def test_public_brokers_have_to_know_who_comes(tmp_path: Path, more: str, message: str) -> None:
+    """`public = true` passed `--check` without TLS or tokens."""
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_text("a token of all brokers", "utf-8")
+    names = "".join(f'[[broker]]\nname = "{each}"\nlisten = "0.0.0.0:700{each}"\n' for each in (1, 2))
+    text = f"[network]\npublic = true\n{more}\n{names}"
+    path = tmp_path / "network.toml"
+    path.write_text(text, "utf-8")
+    for arguments in (["broker", str(path), "--check"], ["up", str(path), "--check"], ["up", str(path)]):
+        if message:
+            done = CliRunner().invoke(app, arguments)
+            assert done.exit_code == 2
+            assert message in " ".join(done.output.split())
+    if not message:
+        assert read_network(path).document.network.public

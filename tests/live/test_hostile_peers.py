@@ -35,9 +35,8 @@ def test_the_protocols_hostile_frames_over_a_socket(place: Place, kind: str) -> 
                 hello = wire.encode(wire.Hello(wire.OLDEST_VERSION, name, kind, 5, 10))
                 frames = [damaged(wire.encode(message), damage, dice) for message in messages(machine.epoch) * 3]
                 noise = [dice.randbytes(dice.randrange(1, 80)) for _ in range(40)]
-                await talk(
-                    place.address("a"), preamble(kind, name), hello, *(frame for frame in frames if frame), *noise
-                )
+                first = preamble(kind, name, network.shared_token())
+                await talk(place.address("a"), first, hello, *(frame for frame in frames if frame), *noise)
             assert sum(machine.refused.values()) > 20
             assert all(size <= bound for size, bound in machine.bounds().values())
             await still_serves(place)

@@ -223,7 +223,7 @@ def test_a_subscriber_of_a_broker_that_is_down_stays_listed(place: Place) -> Non
             await desk.subscribe("n >= 0", name="all")
             await desk.subscribe("n < 0", name="none")
             others = nodes["a"].machine.gossip.interests
-            await until(lambda: "b" in others and len(others.entries("b")) == 2)
+            await until(lambda: len(others) == 2)
             nodes["b"].stop()
             machine = nodes["a"].machine
             await until(lambda: "b" not in machine.gossip.links)

@@ -14,13 +14,14 @@ from tidings.live.security._certificates import make_certificates
 from tidings.protocol import wire
 from tidings.protocol.node import Answer, Preamble, Splitter, joined
 
+SESAME, OPEN = "sesame, open yourself", "open, said the feed"
 TOKENS = """
 [[token]]
 identity = "desk-*"
-token = "sesame"
+token = "sesame, open yourself"
 [[token]]
 identity = "feed"
-token = "open"
+token = "open, said the feed"
 """
 RULES = """
 [[rule]]
@@ -42,9 +43,9 @@ def test_tokens(place: Place) -> None:
     async def work() -> None:
         network = place.write("a", more=TOKENS)
         async with running(network) as nodes:
-            async with connect(place.address("a"), name="desk-1", token="sesame") as desk:
+            async with connect(place.address("a"), name="desk-1", token=SESAME) as desk:
                 await desk.publish({"x": 1})
-            for name, token in (("desk-1", "wrong"), ("desk-1", None), ("feed", "sesame"), ("other", "sesame")):
+            for name, token in (("desk-1", "wrong"), ("desk-1", None), ("feed", SESAME), ("other", SESAME)):
                 with pytest.raises(DeniedError, match="needs a token, and this is not it") as denied:
                     async with connect(place.address("a"), name=name, token=token):
                         pass
@@ -60,8 +61,8 @@ def test_rules_deny_what_they_do_not_allow(place: Place) -> None:
         network = place.write("a", more=TOKENS + RULES)
         async with (
             running(network),
-            connect(place.address("a"), name="feed", token="open") as feed,
-            connect(place.address("a"), name="desk-1", token="sesame") as desk,
+            connect(place.address("a"), name="feed", token=OPEN) as feed,
+            connect(place.address("a"), name="desk-1", token=SESAME) as desk,
         ):
             events = await desk.subscribe("symbol = 'S1' AND price < 10")
             for filter in ("symbol = 'S2'", "price < 10", "symbol = 'S1' OR price < 10"):
@@ -169,8 +170,9 @@ async def talk(address: str, *frames: bytes) -> list[bytes]:
     return found
 
 
-def preamble(kind: str, name: str) -> bytes:
-    return msgspec.msgpack.encode(Preamble(kind, name))  # type: ignore[arg-type]
+def preamble(kind: str, name: str, token: str | None = None) -> bytes:
+    """As version 2 has it, which showed its token."""
+    return msgspec.msgpack.encode(Preamble(kind, name, token))  # type: ignore[arg-type]
 
 
 def test_who_was_admitted_as_one_cannot_greet_as_another(place: Place) -> None:
@@ -195,7 +197,7 @@ def test_who_was_admitted_as_one_cannot_greet_as_another(place: Place) -> None:
 
 def test_brokers_share_a_token_where_there_is_no_tls(place: Place) -> None:
     async def work() -> None:
-        (place.directory / "secret").write_text("between us\n", "utf-8")
+        place.secret("secret", "between us brokers")
         network = place.write("a", "b", network='broker_token_file = "secret"', more=TOKENS)
         async with running(network):
             (answer,) = await talk(place.address("b"), preamble("broker", "a"))

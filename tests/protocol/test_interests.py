@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tidings.protocol import PeerError
 from tidings.protocol.broker._interest_tables import COMPARED, Table, Told, portions
-from tidings.protocol.broker._interests import Interests, LocalInterests, as_told, client_of
+from tidings.protocol.broker._interests import Interests, LocalInterests
+from tidings.protocol.broker._told_names import as_told, client_of
 from tidings.protocol.wire import Entry, Interest, encode_plain
 
 SECOND = 10**9

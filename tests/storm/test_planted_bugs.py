@@ -321,6 +321,15 @@ class AdmitsByName(Node):
         super().__init__(*arguments, admission=admission, **more)
 
 
+class TakesAnyKey(Node):
+    """Asks nobody for the key that its name belongs to."""
+
+    def _on_preamble(self, *arguments: Any) -> None:
+        self.machine.keys_of = lambda _: ()  # type: ignore[method-assign]
+        super()._on_preamble(*arguments)
+        del self.machine.keys_of
+
+
 class DoesNotWaitForTheDisk(Node):
     """Takes a commit for failed that took a quarter of a second, and tells nobody."""
 
@@ -399,6 +408,7 @@ class ForgetsThatClocksDrift(Client):
         pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 17, id="full-for-ever"),
         pytest.param({"node_type": StaysCongested}, "nothing-lost", 2, id="congested-for-ever"),
         pytest.param({"node_type": ReadsOneFrame}, "nothing-lost", 0, id="first-frame-only"),
+        pytest.param({"node_type": TakesAnyKey}, "nobody-else", 0, id="any-key"),
         pytest.param({"make_broker": ChargesNothingForBuffers}, "ages-are-true", 0, id="buffers-for-free"),
         pytest.param({"make_broker": IsNeverWrong}, "ages-are-true", 0, id="no-error-added"),
         pytest.param({"make_client": ForgetsThatClocksDrift}, "ages-are-true", 0, id="clocks-drift-for-free"),

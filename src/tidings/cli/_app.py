@@ -64,6 +64,7 @@ app.command(epilog=_bench.EPILOG)(_bench.bench)
 app.command(epilog=_live.STATUS_EPILOG)(_live.status)
 app.command(epilog=_live.RELOAD_EPILOG)(_live.reload)
 app.command(epilog=_live.CERTIFICATES_EPILOG)(_live.certificates)
+app.add_typer(_live.token, name="token")
 
 
 def _print_version(wanted: bool) -> None:

@@ -56,6 +56,7 @@ def bench(
     advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
+    secret_file: options.SecretFile = None,
     authority: options.Authority = None,
     certificate: options.Certificate = None,
     key: options.Key = None,
@@ -78,7 +79,7 @@ def bench(
 
         if events not in (None, "-"):
             raise InputError(f"events are read from standard input: write '-', not {events!r}")
-        given = options.connection_options(None, token_file, authority, certificate, key, server_name)
+        given = options.connection_options(None, token_file, secret_file, authority, certificate, key, server_name)
         lifetime_s = None if lifetime is None else parse_quantity(lifetime, "time")
         load = Load(
             publish_at=(address,),

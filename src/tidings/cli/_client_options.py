@@ -13,12 +13,14 @@ __all__ = [
     "Certificate",
     "ClientName",
     "Key",
+    "SecretFile",
     "ServerName",
     "TokenFile",
     "connection_options",
 ]
 
 TOKEN_VARIABLE = "TIDINGS_TOKEN"
+SECRET_VARIABLE = "TIDINGS_SECRET"
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the home broker listens.", show_default=False)]
 Addresses = Annotated[
@@ -34,6 +36,15 @@ TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help=f"Holds the token; without it, ${TOKEN_VARIABLE} does."),
 ]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--secret-file",
+        metavar="FILE",
+        help=f"Holds the secret that belongs to the name where there are no tokens, and is made if there is none; "
+        f"without it, ${SECRET_VARIABLE} does.",
+    ),
+]
 Authority = Annotated[
     Path | None, typer.Option("--authority", metavar="PEM", help="Use TLS; who signs for the broker.")
 ]
@@ -47,23 +58,23 @@ ServerName = Annotated[
 def connection_options(
     name: str | None,
     token_file: Path | None,
+    secret_file: Path | None,
     authority: Path | None,
     certificate: Path | None,
     key: Path | None,
     server_name: str | None,
 ) -> dict[str, Any]:
     """What `connect` is given."""
-    from tidings.errors import InputError
-
     token = os.environ.get(TOKEN_VARIABLE)
     if token_file is not None:
-        try:
-            token = token_file.read_text("utf-8").strip()
-        except OSError as error:
-            raise InputError(f"{token_file}: cannot be read: {error.strerror or error}") from None
+        from tidings.live.security._secrets import read_secret
+
+        token = read_secret(token_file)
     return {
         "name": name,
         "token": token,
+        "secret": os.environ.get(SECRET_VARIABLE) if secret_file is None else None,
+        "secret_file": secret_file,
         "authority": authority,
         "certificate": certificate,
         "key": key,

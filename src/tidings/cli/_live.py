@@ -1,4 +1,4 @@
-"""`tidings status`, `tidings reload` and `tidings certificates`: a live network from outside."""
+"""`tidings status`, `tidings reload`, `tidings certificates` and `tidings token`: a live network from outside."""
 
 import math
 from itertools import islice
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidings.live import Network
 
-__all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificates", "reload", "status"]
+__all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificates", "reload", "status", "token"]
 
 STATUS_EPILOG = "Try:\n\ntidings status examples/live/network.toml"
 PATIENCE_S = 20.0
@@ -23,6 +23,9 @@ _MINUTE_S = 60.0
 PIPE_COLUMNS = 160  # where nobody says how wide a line may be
 RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
+TOKEN_EPILOG = "Try:\n\ntidings token new --file brokers.token"
+
+token = typer.Typer(help="Tokens, by which clients and brokers prove who they are.", no_args_is_help=True)
 
 
 def status(
@@ -284,3 +287,30 @@ def certificates(
         else:
             for path in written:
                 typer.echo(str(path))
+
+
+@token.command(name="new", epilog=TOKEN_EPILOG)
+def new_token(
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Write it into a new file that nobody else can read."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a token that nobody can guess, and print it or write it into a file."""
+    with reporting(json=json):
+        from tidings.errors import InputError
+        from tidings.live.security._secrets import new_secret, write_secret
+
+        made = new_secret()
+        if file is not None:
+            try:
+                is_new = write_secret(file, made)
+            except OSError as error:
+                raise InputError(f"{file}: cannot be written: {error.strerror or error}") from None
+            if not is_new:
+                raise InputError(f"{file} is there already: give another name, or remove it")
+        if json:
+            print_json({"token": made} if file is None else {"file": str(file)})
+        else:
+            typer.echo(made if file is None else str(file))

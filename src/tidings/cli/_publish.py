@@ -25,6 +25,7 @@ def publish(
     advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
+    secret_file: options.SecretFile = None,
     authority: options.Authority = None,
     certificate: options.Certificate = None,
     key: options.Key = None,
@@ -38,7 +39,7 @@ def publish(
         from tidings.model.units import parse_quantity
 
         lifetime_s = None if lifetime is None else parse_quantity(lifetime, "time")
-        given = options.connection_options(name, token_file, authority, certificate, key, server_name)
+        given = options.connection_options(name, token_file, secret_file, authority, certificate, key, server_name)
         accepted, refused = asyncio.run(_publish(address, given, advertise, lifetime_s))
         if json:
             print_json({"accepted": accepted, "refused": refused})

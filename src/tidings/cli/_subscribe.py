@@ -32,6 +32,7 @@ def subscribe(
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.0, help="Leave after so long.")] = None,
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
+    secret_file: options.SecretFile = None,
     authority: options.Authority = None,
     certificate: options.Certificate = None,
     key: options.Key = None,
@@ -50,7 +51,7 @@ def subscribe(
             "order": order,
             "name": subscription,
         }
-        given = options.connection_options(name, token_file, authority, certificate, key, server_name)
+        given = options.connection_options(name, token_file, secret_file, authority, certificate, key, server_name)
         try:
             asyncio.run(_subscribe(address, given | {"durable": durable}, filter, terms, count, seconds))
         except BrokenPipeError:

@@ -52,8 +52,8 @@ from tidings.protocol._states import (
 )
 from tidings.protocol.broker._accounts import NOTHING, Account, Balance
 from tidings.protocol.broker._broker import Broker
-from tidings.protocol.broker._interests import told_name
 from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
+from tidings.protocol.broker._told_names import told_name
 from tidings.protocol.broker._view import View
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._moves import MoveSeen, MovesView

@@ -36,6 +36,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None = None
     reading_share: float = 0.1
 
+    def capped(self, rate_per_s: float | None) -> "Budget":
+        """The same with a rate of no more than this."""
+        if rate_per_s is None or (self.rate_per_s is not None and self.rate_per_s <= rate_per_s):
+            return self
+        return msgspec.structs.replace(self, rate_per_s=rate_per_s)
+
 
 def reading_us(text: str) -> float:
     """How long it takes to read a filter, by estimate."""

@@ -6,7 +6,7 @@ durability is sent before that, and one sync serves many events (group commit). 
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ __all__ = [
     "Heard",
     "Moved",
     "Note",
+    "Remark",
     "Send",
     "SetTimer",
     "Store",
@@ -97,10 +98,18 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
-    """A neighbour is heard from now on, or is not any more; routes have changed with it."""
+    """A neighbour is heard from now on, or is not any more, and why; routes have changed with it."""
 
     neighbour: str
     is_up: bool
+    why: str = ""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """Something for the operator's log: what was refused, dropped or given up, why, and what helps."""
+
+    event: str
+    facts: Mapping[str, Any]
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -194,4 +203,5 @@ Effect = (
     | Note
     | Acknowledged
     | HandedOver
+    | Remark
 )

@@ -7,13 +7,13 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._budgets import Budget
-from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Send, SetTimer
-from tidings.protocol._errors import PeerError
+from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Remark, Send, SetTimer
+from tidings.protocol._errors import REMEDIES, PeerError
 from tidings.protocol._rights import Rights
 from tidings.protocol._sampling import sampler
 from tidings.protocol.links._peers import Peer
@@ -21,6 +21,12 @@ from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welco
 
 __all__ = ["Bound", "Machine"]
 
+REMARK_NS: Final = 60 * 10**9
+"""The operator is told of one and the same thing so rarely at least."""
+MAX_REMARKS: Final = 1_000
+"""So many things are known to have been told; beyond that the oldest may be told again."""
+MAX_WHY: Final = 500
+"""So many characters of a reason are told."""
 Bound = tuple[int, int]
 """How many there are now, and how many there may be."""
 
@@ -52,8 +58,10 @@ class Machine(ABC):
         self._identities: dict[str, tuple[str, str]] = {}  # by connection: the kind and name it was admitted as
         self._rights: dict[str, Rights] = {}  # by connection, where not everything is allowed
         self._budgets: dict[str, Budget] = {}  # by connection of a client
+        self._keys: dict[str, bytes] = {}  # by connection of a client that proves its name by its key
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that take no more for now
+        self._remarks: dict[tuple[str, str], tuple[int, int]] = {}  # when to say it again, and how often it was since
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
         """These records of its store are lost; called before it comes to life, and before they are erased."""
@@ -72,11 +80,13 @@ class Machine(ABC):
         rights: Rights | None = None,
         budget: Budget | None = None,
         version: int = VERSION,
+        key: bytes | None = None,
     ) -> list[Effect]:
         """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
 
         Whoever comes over it is held to `identity`, the kind and name that it was admitted as, to `rights`, and to
-        `budget`. They speak this version of the protocol.
+        `budget`. They speak this version of the protocol. `key` is the one that a client has proved to have (empty:
+        none); None if it has proved its name in another way.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -86,6 +96,8 @@ class Machine(ABC):
             self._rights[connection] = rights
         if budget is not None:
             self._budgets[connection] = budget
+        if key is not None:
+            self._keys[connection] = key
         self._versions[connection] = version
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
@@ -98,6 +110,7 @@ class Machine(ABC):
         self._identities.pop(connection, None)
         self._rights.pop(connection, None)
         self._budgets.pop(connection, None)
+        self._keys.pop(connection, None)
         self._versions.pop(connection, None)
         self._congested.discard(connection)
         if peer is not None and peer.connection == connection:
@@ -168,9 +181,18 @@ class Machine(ABC):
         self._on_synced(token)
         return self._finish()
 
-    def last_life(self, client: str) -> int:  # noqa: ARG002
-        """The latest life of a client that is known of; -1: of none."""
+    def last_life(self, client: str, key: bytes | None = None) -> int:  # noqa: ARG002
+        """The latest life of a client that is known of, with this key if it has one; -1: of none."""
         return -1
+
+    def keys_of(self, client: str) -> Collection[bytes] | None:  # noqa: ARG002
+        """The keys that the name of a client is bound to, anywhere; None: that cannot be told yet."""
+        return ()
+
+    def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:  # noqa: ARG002
+        """Clients may do this from now on: what they have asked for, and may not any more, is over."""
+        self._now_ns = now_ns
+        return self._finish()
 
     def told(self, brokers: Iterable[str], last_life: int) -> None:  # noqa: ARG002
         """A broker has admitted this client: there are these brokers, and its last life there was this one."""
@@ -247,8 +269,25 @@ class Machine(ABC):
         if self._noted[1]:
             self._effects.append(Note(kind, event, *more))
 
+    def _remark(self, event: str, key: str = "", **facts: Any) -> None:
+        """Tell the operator, once in REMARK_NS for each event and key; then also how often it was since."""
+        again_ns, times = self._remarks.pop((event, key), (0, 0))
+        if len(self._remarks) >= MAX_REMARKS:
+            del self._remarks[next(iter(self._remarks))]
+        if self._now_ns < again_ns:
+            self._remarks[event, key] = (again_ns, times + 1)
+            return
+        self._remarks[event, key] = (self._now_ns + REMARK_NS, 0)
+        self._effects.append(Remark(event, {**facts, "times_before": times} if times else facts))
+
+    def _remark_refusal(self, peer: Peer | None, kind: str, error: PeerError) -> None:
+        name, code = "" if peer is None else peer.name, error.code
+        facts = {"peer": name, "kind": kind, "code": code, "why": str(error)[:MAX_WHY], "remedy": REMEDIES[code]}
+        self._remark("refused", f"{code} {name}", **facts)
+
     def _refuse(self, connection: str, error: PeerError) -> None:
         self.refused[error.code] += 1
+        self._remark_refusal(self._by_connection.get(connection), "frame", error)
         self._refused_by[connection] += 1
         if self._answers_errors(connection):
             self._send_over(connection, Error(error.code, str(error)[:4096]))

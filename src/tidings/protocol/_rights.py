@@ -1,22 +1,35 @@
 """What clients may do: rules by identity, and the rights that follow from them."""
 
+import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidings.model.filters import Filter
+from tidings.protocol._errors import PeerError
+from tidings.protocol._filters import parsed
+
+if TYPE_CHECKING:
+    from tidings.protocol.wire import Entry
 
 __all__ = ["Rights", "Rule"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What an identity may do: False is nothing, True everything, a filter what satisfies it."""
+    """What an identity may do: False is nothing, True everything, a filter what satisfies it.
+
+    A subscription may offer `max_price` at most for an event, an event may live for `max_lifetime_ns`, and all together
+    may send `rate_per_s` events and requests; None: as much as anybody.
+    """
 
     identity: str
     publish: Filter | bool
     advertise: Filter | bool
     subscribe: Filter | bool
+    max_price: float | None = None
+    max_lifetime_ns: int | None = None
+    rate_per_s: float | None = None
 
 
 class Rights:
@@ -25,13 +38,38 @@ class Rights:
     def __init__(self, rules: Collection[Rule]) -> None:
         self._rules = tuple(rules)
 
-    def may_publish(self, attributes: Mapping[str, Any]) -> bool:
-        """Whether a rule allows an event."""
-        return any(_matches(rule.publish, attributes) for rule in self._rules)
+    @property
+    def rate_per_s(self) -> float | None:
+        """How much a client may send: what the most generous of its rules allows."""
+        rates = [rule.rate_per_s for rule in self._rules]
+        return max((rate for rate in rates if rate is not None), default=None) if None not in rates else None
 
-    def may_subscribe(self, wanted: Filter) -> bool:
-        """Whether a rule allows a subscription."""
-        return any(_covers(rule.subscribe, wanted) for rule in self._rules)
+    def lifetime_ns(self, client: str, attributes: Mapping[str, Any], asked_ns: int | None, most_ns: int) -> int:
+        """For how long an event may live, as the most generous rule that allows it says; PeerError if none does.
+
+        One that asks for more is refused, one that asks for nothing gets what it may have.
+        """
+        allowed = [rule.max_lifetime_ns for rule in self._rules if _matches(rule.publish, attributes)]
+        if not allowed:
+            raise PeerError("denied", f"no rule allows {client!r} to publish this: ask whoever runs the network")
+        may_ns = min(most_ns, max(most_ns if each is None else each for each in allowed))
+        if asked_ns is not None and min(asked_ns, most_ns) > may_ns:
+            raise PeerError(
+                "lifetime",
+                f"events of {client!r} may live for {may_ns * 1e-9:g} s, and this one asks for {asked_ns * 1e-9:g}: "
+                "give it a shorter lifetime",
+            )
+        return min(asked_ns or may_ns, may_ns)
+
+    def require_subscribe(self, client: str, wanted: "Entry") -> None:
+        """PeerError unless a rule allows a subscription at its price."""
+        filter = parsed(wanted.filter)
+        allowed = [rule.max_price for rule in self._rules if _covers(rule.subscribe, filter)]
+        if not allowed:
+            raise PeerError("denied", f"no rule allows {client!r} to subscribe this: ask whoever runs the network")
+        most = max((math.inf if price is None else price) for price in allowed)
+        if wanted.price > most:
+            raise PeerError("price", f"{client!r} offers {wanted.price:g} for an event, and may offer {most:g}")
 
     def may_advertise(self, promised: Filter) -> bool:
         """Whether a rule allows an advertisement."""

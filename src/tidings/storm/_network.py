@@ -10,20 +10,31 @@ dials the broker that it is told to, and learns from it where the others are.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop
+from itertools import count
 from typing import Any, Final
 
 import msgspec
 
 from tidings.protocol import OLDEST_VERSION, Broker, BrokerSettings, Client, Machine
-from tidings.protocol.node import Admission, ConnectionLimits, Directory, Node, Opened, Preamble, Token
+from tidings.protocol.node import (
+    NONCE_BYTES,
+    Admission,
+    ConnectionLimits,
+    Credentials,
+    Directory,
+    Node,
+    Opened,
+    Preamble,
+    Token,
+)
 from tidings.storm._dice import Dice
 from tidings.storm._process import Busyness, Process, World
 from tidings.storm._sockets import Path, SocketFigures
 
 __all__ = ["BROKER_TOKEN", "CLIENT_TOKEN", "GUEST", "Network", "Process", "SocketFigures"]
 
-BROKER_TOKEN: Final = "of all brokers"
-CLIENT_TOKEN: Final = "of all clients"
+BROKER_TOKEN: Final = "of all brokers together"
+CLIENT_TOKEN: Final = "of all clients together"
 GUEST: Final = "guest"
 """A client that may come in, and that nobody relies on."""
 _LATENCY_NS: Final = (0.2e6, 30e6)
@@ -49,6 +60,9 @@ class Network(World):
         self.paths: dict[tuple[str, str], Path] = {}
         self.cut_off: Counter[str] = Counter()
         """How many faults cut a host off from everybody."""
+        self.has_tokens = True
+        """Whether clients prove who they are by a token, or else by a secret of their own."""
+        self._nonces = count()
         self.limits = ConnectionLimits(max_frame_bytes=BrokerSettings(name="any").max_frame_bytes)
         self._node_type = node_type
         self._on_store_failed = on_store_failed
@@ -105,11 +119,14 @@ class Network(World):
             brokers=frozenset(brokers),
             neighbours=neighbours,
             broker_token=BROKER_TOKEN,
-            tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN)),
+            tokens=(Token(identity=GUEST, secret=GUEST), Token(identity="*", secret=CLIENT_TOKEN))
+            if self.has_tokens
+            else (),
             budget=broker.settings.budget,
         )
-        preamble = Preamble("broker", name, BROKER_TOKEN)
-        node = self._node(process, broker, preamble, admission=admission, found=found)
+        credentials = Credentials(token=BROKER_TOKEN)
+        preamble = Preamble("broker", name)
+        node = self._node(process, broker, preamble, credentials=credentials, admission=admission, found=found)
         node.directory = Directory(name, {each: each for each in brokers})
         process.start(node)
         for other in sorted(neighbours):
@@ -133,13 +150,20 @@ class Network(World):
 
     def start_client(self, process: Process, client: Client, home: str) -> None:
         """A client comes to life, and dials its home."""
-        preamble = Preamble("client", client.settings.name, CLIENT_TOKEN)
-        process.start(self._node(process, client, preamble, is_refusal_final=True))
+        name = client.settings.name
+        credentials = Credentials(token=CLIENT_TOKEN) if self.has_tokens else Credentials(secret=f"secret of {name}")
+        preamble = Preamble("client", name)
+        process.start(self._node(process, client, preamble, credentials=credentials, is_refusal_final=True))
         process.want(home)
 
     def _node(self, process: Process, machine: Machine, preamble: Preamble, **more: Any) -> Node:
         more["speaks"] = (OLDEST_VERSION, process.version)
+        more["nonce"] = self._nonce
         return self._node_type(machine, preamble=preamble, limits=self.limits, chance=self.dice.share, **more)
+
+    def _nonce(self) -> bytes:
+        """No two are the same; that somebody might foresee them is not tried here, but a run has to repeat itself."""
+        return next(self._nonces).to_bytes(NONCE_BYTES, "big")
 
     def host_is_back(self, name: str) -> None:
         """Whoever still sends to a life that is over is told when its bytes are sent again."""

@@ -189,6 +189,7 @@ class Storm:
         network.limits = ConnectionLimits(max_frame_bytes=network.limits.max_frame_bytes, max_unread_bytes=1_000_000)
         network.make_busy(self._dice, plan.busy_ms[0] * MS, plan.busy_ms[1] * MS)
         network.make_lopsided(Dice(np.random.default_rng([self.seed, 7])))
+        network.has_tokens = Dice(np.random.default_rng([self.seed, 11])).happens(0.5)
         versions = Dice(np.random.default_rng([self.seed, 9]))
         is_mixed = any(fault.kind == "upgrade" for fault in plan.faults)
         for name in plan.everybody:

@@ -1,14 +1,15 @@
 """Strangers at a broker's door: some send garbage, some come under another's name.
 
-None of them may be admitted as somebody whose token it does not have, and nothing that they send may disturb others.
+None of them may be admitted as somebody whose token or secret it does not have, and nothing that they send may disturb
+others.
 """
 
 from typing import Final
 
 import msgspec
 
-from tidings.protocol import wire
-from tidings.protocol.node import Preamble, prefixed
+from tidings.protocol import Broker, wire
+from tidings.protocol.node import ClientKey, Preamble, Proof, prefixed
 from tidings.storm._dice import Dice
 from tidings.storm._network import GUEST, Network, Process
 from tidings.storm._sockets import Socket, connect
@@ -52,16 +53,30 @@ def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
 
 
 def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) -> None:
-    """Somebody comes under the name of a client or of a neighbour, without the token for it."""
+    """Somebody comes under the name of a client or of a neighbour, without the token or the secret for it.
+
+    Without tokens a name that no broker knows is anybody's, so nobody is an impostor then.
+    """
     machine = None if broker.node is None else broker.node.machine
-    neighbours = sorted(getattr(getattr(machine, "settings", None), "neighbours", ()))
+    if not isinstance(machine, Broker):
+        return
+    neighbours = sorted(machine.settings.neighbours)
     is_broker = bool(neighbours) and dice.happens(0.5)
+    if not is_broker and not network.has_tokens and not machine.keys_of(victim):
+        return
     name = dice.one_of(neighbours) if is_broker else victim
     token = dice.one_of((None, "", GUEST, "of all"))
     kind = "broker" if is_broker else "client"
-    said = msgspec.msgpack.encode(Preamble(kind, name, token))  # type: ignore[arg-type]
+    own = ClientKey("a secret of somebody else", name)
+    said = Preamble(kind, name, token)  # type: ignore[arg-type]
+    if dice.happens(0.6):
+        # It takes part in the opening, with a key of its own or the one that belongs to the name.
+        theirs = b"" if is_broker else next(iter(machine.keys_of(victim) or ()), b"")
+        said = msgspec.structs.replace(said, nonce=b"n" * 32, key=dice.one_of((b"", own.public, theirs)))
+    proof = dice.one_of((b"", own.sign(b"anything"), bytes(32)))
     hello = wire.encode(wire.Hello(wire.VERSION, name, kind, 1 << 40, 100))
-    _send(network, dice, broker, prefixed([said, hello, hello]), may_enter=False)
+    frames = [msgspec.msgpack.encode(said), msgspec.msgpack.encode(Proof(proof)), hello, hello]
+    _send(network, dice, broker, prefixed(frames), may_enter=False)
 
 
 def _send(network: Network, dice: Dice, broker: Process, parts: list[bytes], *, may_enter: bool) -> None:

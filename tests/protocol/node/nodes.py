@@ -9,6 +9,7 @@ from tidings.protocol.node import (
     Answer,
     Commit,
     ConnectionLimits,
+    Credentials,
     Dial,
     Directory,
     Node,
@@ -123,11 +124,14 @@ def broker(
     *neighbours: str,
     tokens: tuple[Token, ...] = (),
     speaks: tuple[int, int] = LATEST,
+    token: str | None = None,
     **more: Any,
 ) -> Node:
     graph = {name: frozenset(neighbours)} | {other: frozenset({name}) for other in neighbours}
     settings = BrokerSettings(name=name, neighbours=frozenset(neighbours), graph=graph, **more)
-    admission = Admission(name=name, brokers=frozenset(graph), neighbours=frozenset(neighbours), tokens=tokens)
+    admission = Admission(
+        name=name, brokers=frozenset(graph), neighbours=frozenset(neighbours), tokens=tokens, broker_token=token
+    )
     node = Node(
         Broker(settings),
         preamble=Preamble("broker", name),
@@ -136,15 +140,27 @@ def broker(
         admission=admission,
         answer=lambda said: Answer(detail=said.detail),
         speaks=speaks,
+        credentials=Credentials(token=token),
     )
     node.directory = Directory(name, {each: each for each in graph})
     return wire.add(name, node)
 
 
-def client(wire: Wire, name: str, home: str, token: str | None = None, speaks: tuple[int, int] = LATEST) -> Node:
+def client(
+    wire: Wire,
+    name: str,
+    home: str,
+    token: str | None = None,
+    speaks: tuple[int, int] = LATEST,
+    secret: str | None = None,
+    known_as: str = "",
+    epoch: int = 1,
+) -> Node:
+    """A client that the test knows as `name`, and brokers as `known_as`."""
     node = Node(
-        Client(ClientSettings(name=name)),
-        preamble=Preamble("client", name, token),
+        Client(ClientSettings(name=known_as or name, epoch=epoch)),
+        preamble=Preamble("client", known_as or name),
+        credentials=Credentials(token=token, secret=secret),
         limits=LIMITS,
         chance=lambda: 1.0,
         is_refusal_final=True,

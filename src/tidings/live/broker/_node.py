@@ -18,6 +18,7 @@ import gc
 import os
 import random
 import signal
+import socket
 import ssl
 import time
 import traceback
@@ -32,18 +33,21 @@ from tidings.live.configuration._config import Network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._orders import answer_operator
 from tidings.live.operations._reloading import Reloading
-from tidings.live.operations._status import Load, answer_status
+from tidings.live.operations._status import Load, Snapshots, answer_status
+from tidings.live.security._secrets import is_open
 from tidings.live.security._tls import dialling_context, listening_context
 from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
-from tidings.protocol import OLDEST_VERSION, Broker, BrokerSettings, FormatError, Heard
+from tidings.live.transport._listener import BACKLOG, TlsListener
+from tidings.protocol import OLDEST_VERSION, VERSION, Broker, BrokerSettings, FormatError, Heard
 from tidings.protocol.node import (
     Admission,
     Admitted,
     Answer,
     ConnectionLimits,
+    Credentials,
     Directory,
     Node,
     NodeEffect,
@@ -84,6 +88,7 @@ class BrokerNode:
         self.name = name
         self.log = log
         self.load = Load()
+        self.snapshots = Snapshots(self)
         self.driver: Driver
         self.committer: Committer
         self.store: Store
@@ -108,7 +113,7 @@ class BrokerNode:
     async def run(self) -> None:
         """Serve until a signal says stop; StoreError when the store fails."""
         self.open()
-        servers: list[asyncio.Server | MetricsServer] = []
+        servers: list[asyncio.Server | TlsListener | MetricsServer] = []
         try:
             servers.append(await self._listen())
             self._dial_all()
@@ -168,7 +173,8 @@ class BrokerNode:
         clock = Clock(found.noted_ns)
         node = Node(
             machine,
-            preamble=Preamble("broker", self.name, self.network.broker_token),
+            preamble=Preamble("broker", self.name),
+            credentials=self._credentials(),
             limits=self._limits(),
             chance=random.random,
             admission=self._admission(),
@@ -197,6 +203,9 @@ class BrokerNode:
 
             self.driver.tracer = TraceWriter(self, found.noted_ns)
         self.driver.start()
+        if any(token.token is not None for token in self.network.document.token) and is_open(self.network.path):
+            remedy = f"chmod o= {self.network.path}, or give token_file instead of token"
+            self.log.warning("tokens open to everybody", file=str(self.network.path), remedy=remedy)
         self.log.info(
             "started",
             kept=len(found.kept),
@@ -207,22 +216,24 @@ class BrokerNode:
 
     # -- those who come ------------------------------------------------------------------------------------------
 
-    async def _listen(self) -> asyncio.Server:
+    async def _listen(self) -> asyncio.Server | TlsListener:
         tls = self.network.tls_of(self.name)
         self.listening = None if tls is None else listening_context(tls)
         listen = self.said.listen
         try:
+            if self.listening is not None:
+                return await TlsListener.open(listen.host, listen.port, self._accept_tls)
             return await asyncio.get_running_loop().create_server(
-                self.driver.accept,
-                listen.host,
-                listen.port,
-                ssl=self.listening,
-                backlog=1024,
+                self.driver.accept, listen.host, listen.port, backlog=BACKLOG
             )
         except OSError as error:
             raise TidingsError(
                 f"broker {self.name!r} cannot listen at {listen}: {error.strerror or error}; is another one there?"
             ) from None
+
+    def _accept_tls(self, bare: socket.socket, address: str) -> None:
+        assert self.listening is not None
+        self.driver.accept_tls(bare, address, self.listening)
 
     def _limits(self) -> ConnectionLimits:
         limits = self.network.document.limits
@@ -239,7 +250,9 @@ class BrokerNode:
             name=self.name,
             brokers=frozenset(network.brokers),
             neighbours=network.links[self.name],
-            broker_token=network.broker_token,
+            broker_token=network.shared_token(),
+            is_token_implied=network.is_token_implied,
+            trusts_old=network.is_token_implied and network.document.network.wire_version < VERSION,
             tokens=network.tokens,
             rules=network.rules,
             budgets=network.budgets,
@@ -247,6 +260,11 @@ class BrokerNode:
             has_certificates=network.document.tls is not None,
             client_certificates=network.document.tls is not None and network.document.tls.client_certificates,
         )
+
+    def _credentials(self) -> Credentials:
+        """What this broker proves who it is with, by the file."""
+        network = self.network
+        return Credentials(token=network.shared_token(), is_token_implied=network.is_token_implied)
 
     def _answer(self, said: Preamble) -> Answer:
         """The answer to who asks and goes."""
@@ -275,7 +293,7 @@ class BrokerNode:
     def adopt(self, network: Network) -> None:
         """The network is this one from now on; `rewire` has to follow."""
         self.network = network
-        self.driver.node.admission = self._admission()
+        self.driver.tell(self.driver.node.readmit, self._admission(), self._credentials())
         self.driver.node.directory = self._known()
 
     def rewire(self, neighbours: frozenset[str]) -> None:
@@ -299,9 +317,12 @@ class BrokerNode:
                 log.info("disconnected", peer=peer, connection=connection, address=address, why=why)
             case Unreached(target, why, _, is_news):
                 if is_news:  # once, however often it is tried
-                    log.warning("neighbour away", peer=target, why=why)
-            case Heard(neighbour, is_up):
-                (log.info if is_up else log.warning)(f"neighbour {'heard' if is_up else 'lost'}", peer=neighbour)
+                    log.warning("neighbour away", peer=target, why=why, remedy="it is tried again; see that it runs")
+            case Heard(neighbour, True):
+                log.info("neighbour heard", peer=neighbour)
+            case Heard(neighbour, False, why):
+                remedy = f"it is dialled until it is back, and what is for it waits; look at broker {neighbour!r}"
+                log.warning("neighbour lost", peer=neighbour, why=why, remedy=remedy)
             case Report(level, event, facts):
                 getattr(log, level)(event, **facts)
             case _:

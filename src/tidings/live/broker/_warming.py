@@ -18,6 +18,7 @@ import msgspec
 
 from tidings.live.operations._logs import Log
 from tidings.protocol import Broker, BrokerSettings, Effect, Send, Sync, wire
+from tidings.protocol.node import ClientKey, is_signed
 
 __all__ = ["warm_up", "warming"]
 
@@ -62,6 +63,8 @@ def warm_up(settings: BrokerSettings) -> None:
         ack = wire.Ack(broker.epoch, ((number, number),), 0, 1)
         broker.receive("client", wire.encode(ack), _NOW_NS + (number + 1) * 1_000_000)
     broker.relocating.warm_up()
+    client = ClientKey("secret", "client")  # what signatures are read with takes long to load, too
+    assert is_signed(client.sign(b""), client.public, b"")
     from tidings.scheduling import prepare  # compiled: takes long to load
 
     prepare(settings.strategy)

@@ -40,7 +40,16 @@ from tidings.model.filters import filter_warnings
 from tidings.ordering import Policy
 from tidings.protocol import Client as Machine
 from tidings.protocol import ClientSettings, Confirmed, Deliver, Failed, Moved, parsed
-from tidings.protocol.node import Admitted, ConnectionLimits, Directory, Node, NodeEffect, Preamble, Unreached
+from tidings.protocol.node import (
+    Admitted,
+    ConnectionLimits,
+    Credentials,
+    Directory,
+    Node,
+    NodeEffect,
+    Preamble,
+    Unreached,
+)
 
 __all__ = ["Tidings"]
 
@@ -59,7 +68,7 @@ class Tidings:
         addresses: list[Address],
         settings: ClientSettings,
         *,
-        token: str | None,
+        credentials: Credentials,
         tls: ssl.SSLContext | None,
         server_name: str | None,
         durable: bool,
@@ -69,7 +78,7 @@ class Tidings:
         self.name = settings.name
         self.addresses = addresses
         self._settings = settings
-        self._token = token
+        self._credentials = credentials
         self._tls = tls
         self._server_name = server_name
         self._durable = durable
@@ -79,7 +88,8 @@ class Tidings:
         self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
-        self._has_advertised = self._is_sending = False
+        self._is_sending = False
+        self._advertised: set[str] = set()
         self._is_paused = False
         self._failure: TidingsError | None = None
         self._first: asyncio.Future[None]  # done when there has been a connection
@@ -89,10 +99,11 @@ class Tidings:
 
     async def __aenter__(self) -> "Tidings":
         self._machine = Machine(self._settings)
-        self._preamble = Preamble("client", self.name, self._token)
+        self._preamble = Preamble("client", self.name)
         self._node = Node(
             self._machine,
             preamble=self._preamble,
+            credentials=self._credentials,
             limits=ConnectionLimits(max_frame_bytes=self._settings.max_frame_bytes),
             chance=random.random,
             is_refusal_final=True,
@@ -118,11 +129,12 @@ class Tidings:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._failure is None and self.is_connected:
+            if self._failure is None and self.is_connected:
                 async with asyncio.timeout(LEAVE_S):
-                    await self.flush()
+                    if kind is None:
+                        await self.flush()
                     if not self._durable:
-                        await asyncio.gather(*(self.unsubscribe(name) for name in list(self._subscriptions)))
+                        await self._take_back()
         except (TimeoutError, TidingsError):
             pass  # the broker forgets a client that stays away
         finally:
@@ -130,6 +142,14 @@ class Tidings:
             self._end()
             self._give_up(ConnectionLostError(f"client {self.name!r} has left"))
             await asyncio.sleep(0)
+
+    async def _take_back(self) -> None:
+        """End all that this client has asked for: nothing has to be kept for it, nor its name."""
+        advertised, self._advertised = self._advertised, set()
+        await asyncio.gather(
+            *(self.unsubscribe(name) for name in list(self._subscriptions)),
+            *(self._ask("unadvertise", name, self._machine.unadvertise) for name in advertised),
+        )
 
     def _end(self) -> None:
         """Say what there is to say, and close everything."""
@@ -168,7 +188,7 @@ class Tidings:
         for target in list(self._node.dials.targets.values()):
             with contextlib.suppress(ConnectionLostError, DeniedError, msgspec.MsgspecError):
                 address = Address.parse(target.address)
-                answer = await ask(address, question, tls=self._tls, server_name=target.server_name)
+                answer = await ask(address, question, self._credentials, tls=self._tls, server_name=target.server_name)
                 self._node.addresses |= msgspec.msgpack.decode(answer.detail, type=Directory).addresses
 
     def _give_up(self, error: TidingsError) -> None:
@@ -189,7 +209,7 @@ class Tidings:
     async def advertise(self, filter: str, *, name: str = "all") -> None:
         """Promise that the events published here satisfy a filter; the broker refuses others."""
         _warn_about(filter)
-        self._has_advertised = True
+        self._advertised.add(name)
         await self._ask("advertise", name, self._machine.advertise, filter)
 
     async def publish(
@@ -221,7 +241,7 @@ class Tidings:
         """
         if require not in (None, "reachable"):
             raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
-        if not self._has_advertised:
+        if not self._advertised:
             await self.advertise(_EVERYTHING)
         while len(self._in_flight) >= self._max_in_flight:
             self._check()

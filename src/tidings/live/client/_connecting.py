@@ -9,8 +9,10 @@ from typing import Final
 from tidings.errors import ConfigurationError
 from tidings.live.client._client import Tidings
 from tidings.live.configuration._schema import Address
+from tidings.live.security._secrets import client_secret_file, kept_secret, new_secret
 from tidings.live.security._tls import client_context
 from tidings.protocol import ClientSettings
+from tidings.protocol.node import Credentials
 
 __all__ = ["connect"]
 
@@ -22,6 +24,8 @@ def connect(
     *,
     name: str | None = None,
     token: str | None = None,
+    secret: str | None = None,
+    secret_file: str | Path | None = None,
     authority: str | Path | None = None,
     certificate: str | Path | None = None,
     key: str | Path | None = None,
@@ -39,6 +43,10 @@ def connect(
     When its broker stays away for `failover_s`, the client goes on at another one of the network, with all that it has
     subscribed to and everything that was not confirmed yet; what its broker has kept for it comes when that is back.
     None: it waits for its broker.
+
+    `token` is what the network has given the client. Where there are no tokens a name belongs to who came by it
+    first, and comes with the same secret again: `secret`, or the one in `secret_file`, which is made if there is none.
+    Without either a durable client keeps one with the state of the user's programs, any other has one for this time.
 
     `authority` makes it TLS, `certificate` and `key` mutual; `server_name` is the name that the broker's certificate
     has to have, if it is not the host. `may_be_moved`: whether the network may ask it to make another broker its home.
@@ -64,6 +72,7 @@ def connect(
         may_be_moved=may_be_moved,
         failover_ns=0 if failover_s is None else round(failover_s * 1e9),
     )
+    own = _secret(name, token, secret, secret_file, durable=durable)
     context = None
     if authority is not None:
         context = client_context(
@@ -74,10 +83,36 @@ def connect(
     return Tidings(
         places,
         settings,
-        token=token,
+        credentials=Credentials(token=token, secret=own),
         tls=context,
         server_name=server_name,
         durable=durable,
         max_in_flight=max_in_flight,
         connect_s=connect_s,
     )
+
+
+def _secret(
+    name: str | None, token: str | None, secret: str | None, secret_file: str | Path | None, *, durable: bool
+) -> str | None:
+    """What a client of this name, if it was given one, proves that it has it with where there are no tokens."""
+    if secret is not None and secret_file is not None:
+        raise ConfigurationError("give the client's secret either as secret=... or as secret_file=...")
+    if secret is not None:
+        return secret
+    if secret_file is not None:
+        return kept_secret(Path(secret_file))
+    if token is not None:
+        return None
+    try:
+        file = None if name is None else client_secret_file(name)
+        if file is None or not (durable or file.exists()):
+            return new_secret()
+        return kept_secret(file)
+    except (ConfigurationError, OSError, RuntimeError) as error:
+        if not durable:
+            return new_secret()
+        raise ConfigurationError(
+            f"durable client {name!r} has to come back with the same secret, and cannot keep one: {error}. Give "
+            "secret_file=... (or --secret-file), a token, or secret=..."
+        ) from None

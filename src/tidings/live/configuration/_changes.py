@@ -19,6 +19,7 @@ __all__ = ["Change", "change_of"]
 _FREE: Final = {
     "network": {"drain_s", "broker_token_file"},
     "limits": {"rate_per_s", "traffic_kb_per_s", "matching_s", "reading", "queued_client_size_kb", "connections"},
+    "tls": {"revoked"},
 }
 """What may change in a section; other sections than brokers, tokens, rules and budgets may not change at all."""
 

@@ -13,6 +13,7 @@ import msgspec
 from tidings.errors import ConfigurationError, FilterError, ScenarioError
 from tidings.live.configuration import _schema as written
 from tidings.live.configuration._schema import Address
+from tidings.live.security._secrets import LEAST_CHARACTERS, kept_secret, read_secret
 from tidings.model.filters import Filter
 from tidings.model.scenario._decoding import decode, suggestion
 from tidings.model.scenario._source import Place, Source
@@ -26,6 +27,7 @@ _SECOND_NS = 10**9
 _SCENARIO = frozenset({"topology", "publishers", "subscribers"})
 _FRAME_BYTES_LEAST = 81_920
 """The longest filter, in characters of four bytes, and whatever goes with it."""
+_TOKEN_FILE = "brokers.token"
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     key: Path
     authority: Path
     client_certificates: bool
+    revoked: Path | None = None
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,24 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...]
     rules: tuple[Rule, ...]
     broker_token: str | None
+    """What the file gives brokers to prove themselves to each other with, where there is no TLS."""
+
+    @property
+    def is_token_implied(self) -> bool:
+        """Whether brokers prove themselves by a token that they make: they are all on this machine, and nobody has
+        given them another one."""
+        return self.broker_token is None and self.document.tls is None
+
+    def shared_token(self, *, is_made: bool = True) -> str | None:
+        """The token that brokers share, if they do; `is_made`: in the directory of their stores, if there is none."""
+        if not self.is_token_implied or not (is_made or self.implied_token_file.exists()):
+            return self.broker_token
+        return kept_secret(self.implied_token_file)
+
+    @property
+    def implied_token_file(self) -> Path:
+        """Where the token is that brokers have made themselves."""
+        return self.path.parent / self.document.network.store / _TOKEN_FILE
 
     @property
     def brokers(self) -> dict[str, written.BrokerWritten]:
@@ -74,6 +95,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             key=here / tls.key.replace("{name}", name),
             authority=here / tls.authority.replace("{name}", name),
             client_certificates=tls.client_certificates,
+            revoked=None if tls.revoked is None else here / tls.revoked,
         )
 
     @property
@@ -231,12 +253,18 @@ def _check_resolves(address: Address, place: Place) -> None:
 
 def _check_secrets(document: written.Document, place: Place) -> None:
     knows_brokers = document.tls is not None or document.network.broker_token_file is not None
-    if (document.token or document.rule) and not knows_brokers and len(document.broker) > 1:
-        (place / "network").fail(
-            "clients have tokens or rules, but anybody could call itself a broker: give [tls], or a broker_token_file "
-            "that all brokers read"
+    knows_clients = bool(document.token) or (document.tls is not None and document.tls.client_certificates)
+    if document.network.public and not knows_brokers and len(document.broker) > 1:
+        (place / "network" / "public").fail(
+            "other machines reach the brokers, and anybody there could come as one of them: give [tls], or a "
+            "broker_token_file that all brokers read (`tidings token new --file FILE`)"
         )
-    if document.rule and not document.token and not (document.tls and document.tls.client_certificates):
+    if document.network.public and not knows_clients:
+        (place / "network" / "public").fail(
+            "other machines reach the brokers, and anybody there could come as a client: give [[token]] entries "
+            "(`tidings token new`), or [tls] with client_certificates = true"
+        )
+    if document.rule and not knows_clients:
         (place / "rule" / 0).fail(
             "rules need to know who a client is: give [[token]] entries, or [tls] with client_certificates = true"
         )
@@ -274,6 +302,9 @@ def _rule(said: written.RuleWritten, place: Place) -> Rule:
         publish=_allowed(said.publish, place / "publish"),
         advertise=_allowed(advertise, place / "advertise"),
         subscribe=_allowed(said.subscribe, place / "subscribe"),
+        max_price=said.price,
+        max_lifetime_ns=None if said.lifetime_s is None else round(said.lifetime_s * _SECOND_NS),
+        rate_per_s=said.rate_per_s,
     )
 
 
@@ -289,8 +320,9 @@ def _allowed(said: bool | str, place: Place) -> Filter | bool:
 def _token(directory: Path, said: written.TokenWritten, place: Place) -> Token:
     if (said.token is None) == (said.token_file is None):
         place.fail(f"give the token of {said.identity!r} either as `token` or as `token_file`")
-    secret = said.token if said.token is not None else _secret(directory / str(said.token_file), place / "token_file")
-    return Token(identity=said.identity, secret=secret)
+    if said.token is None:
+        return Token(identity=said.identity, secret=_secret(directory / str(said.token_file), place / "token_file"))
+    return Token(identity=said.identity, secret=_long_enough(said.token, place / "token"))
 
 
 def _broker_token(directory: Path, document: written.Document, place: Place) -> str | None:
@@ -300,9 +332,16 @@ def _broker_token(directory: Path, document: written.Document, place: Place) -> 
 
 def _secret(path: Path, place: Place) -> str:
     try:
-        secret = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        place.fail(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
-    if not secret:
-        place.fail(f"{path} is empty; write the token into it")
-    return secret
+        secret = read_secret(path)
+    except ConfigurationError as error:
+        place.fail(str(error))
+    return _long_enough(secret, place)
+
+
+def _long_enough(token: str, place: Place) -> str:
+    if len(token) < LEAST_CHARACTERS:
+        place.fail(
+            f"a token of {len(token)} characters can be guessed: make it {LEAST_CHARACTERS} at least, or take one of "
+            "`tidings token new`"
+        )
+    return token

@@ -152,12 +152,14 @@ class BudgetWritten(_Written, frozen=True, kw_only=True):
 
 
 class TlsWritten(_Written, frozen=True, kw_only=True):
-    """Certificates: every broker has one, with its name in it, and so have clients if `client_certificates`."""
+    """Certificates: every broker has one, with its name in it, and so have clients if `client_certificates`; those that
+    the authority has taken back are in `revoked`."""
 
     certificate: Text
     key: Text
     authority: Text
     client_certificates: bool = False
+    revoked: Text | None = None
     EXAMPLES: ClassVar = {
         "certificate": 'certificate = "certificates/{name}.pem"',
         "key": 'key = "certificates/{name}.key"',
@@ -175,12 +177,16 @@ class TokenWritten(_Written, frozen=True, kw_only=True):
 
 
 class RuleWritten(_Written, frozen=True, kw_only=True):
-    """What an identity may do: everything (true), nothing (false), or what satisfies a filter."""
+    """What an identity may do: everything (true), nothing (false), or what satisfies a filter; and the most that its
+    subscriptions may offer for an event, that its events may live, and that it may send."""
 
     identity: Name
     publish: bool | str = False
     advertise: bool | str | None = None
     subscribe: bool | str = False
+    price: Annotated[float, Meta(ge=0.0)] | None = None
+    lifetime_s: Seconds | None = field(name="lifetime", default=None)
+    rate_per_s: PerSecond | None = field(name="rate", default=None)
     EXAMPLES: ClassVar = {"identity": 'identity = "desk-*"'}
 
 

@@ -14,7 +14,7 @@ from tidings.errors import TidingsError
 from tidings.live.configuration._config import Network
 from tidings.live.security._tls import dialling_context
 from tidings.live.transport._question import PATIENCE_S, ask
-from tidings.protocol.node import Answer, Preamble
+from tidings.protocol.node import Answer, Credentials, Preamble
 
 __all__ = ["ask_network", "put_question"]
 
@@ -27,7 +27,7 @@ async def ask_network(
     Who does not answer within `patience_s` is down; whose status is `known` is not asked.
     """
     told = known or {}
-    token = network.broker_token or next((token.secret for token in network.tokens), None)
+    token = next((token.secret for token in network.tokens), None)  # without tokens everybody may ask
 
     async def ask_one(name: str) -> dict[str, Any]:
         if name in told:
@@ -45,7 +45,7 @@ async def ask_network(
 
 async def _ask(network: Network, name: str, token: str | None) -> dict[str, Any]:
     try:
-        answer = await put_question(network, name, Preamble("status", "status", token))
+        answer = await put_question(network, name, Preamble("status", "status"), token)
         status: dict[str, Any] = msgspec.json.decode(answer.detail)
         return {"up": True, **status}
     except TidingsError as error:
@@ -66,8 +66,8 @@ async def _ask_elsewhere(
     async def ask(name: str, about: list[str]) -> dict[str, dict[str, Any]]:
         try:
             async with asyncio.timeout(patience_s):
-                question = Preamble("status", "status", token, detail=msgspec.msgpack.encode(about))
-                answer = msgspec.json.decode((await put_question(network, name, question)).detail)
+                question = Preamble("status", "status", detail=msgspec.msgpack.encode(about))
+                answer = msgspec.json.decode((await put_question(network, name, question, token)).detail)
         except (TidingsError, TimeoutError):
             return {}
         return dict(answer.get("elsewhere", {}))
@@ -90,12 +90,13 @@ def _down(network: Network, name: str, why: str) -> dict[str, Any]:
     }
 
 
-async def put_question(network: Network, name: str, question: Preamble) -> Answer:
+async def put_question(network: Network, name: str, question: Preamble, token: str | None) -> Answer:
     """What a broker answers to the first and only frame of a connection; a TidingsError if it does not."""
     tls = network.tls_of(name)
     return await ask(
         network.broker(name).reached_at,
         question,
+        Credentials(token=token),
         tls=None if tls is None else dialling_context(tls),
         server_name=name,
     )

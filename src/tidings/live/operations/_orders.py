@@ -17,7 +17,7 @@ from tidings.errors import TidingsError
 from tidings.live._errors import ConnectionLostError
 from tidings.live.configuration._config import Network
 from tidings.live.operations._asking import put_question
-from tidings.protocol.node import Answer, Preamble
+from tidings.protocol.node import Answer, MistrustError, Preamble
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -156,16 +156,16 @@ async def _whereabouts(network: Network, clients: Iterable[str]) -> tuple[dict[s
 
 
 async def _look(network: Network, broker: str, orders: Orders) -> Whereabouts:
-    """A broker that is down has nobody; one that takes no orders is an error."""
+    """A broker that is down, or in whose place somebody else is, has nobody; one that takes no orders is an error."""
     try:
         return await _give(network, broker, orders)
-    except ConnectionLostError:
+    except (ConnectionLostError, MistrustError):
         return Whereabouts()
 
 
 async def _give(network: Network, broker: str, orders: Orders) -> Whereabouts:
-    question = Preamble("operator", "operator", network.broker_token, detail=msgspec.msgpack.encode(orders))
-    answer = await put_question(network, broker, question)
+    question = Preamble("operator", "operator", detail=msgspec.msgpack.encode(orders))
+    answer = await put_question(network, broker, question, network.shared_token(is_made=False))
     try:
         return msgspec.msgpack.decode(answer.detail, type=Whereabouts)
     except msgspec.MsgspecError:

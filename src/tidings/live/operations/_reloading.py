@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tidings.errors import TidingsError
 from tidings.live.configuration._changes import Change, change_of
 from tidings.live.configuration._config import Network, read_network
-from tidings.live.security._tls import renew
+from tidings.live.security._tls import Judge, listening_context
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -51,7 +51,8 @@ class Reloading:
         try:
             after = read_network(node.network.path)
             change = change_of(node.network, after)
-            self._renew_certificate()
+            after.shared_token()
+            self._renew_certificates(after)
         except TidingsError as error:
             node.log.error("reload refused", why=str(error))
             return
@@ -64,12 +65,18 @@ class Reloading:
             if task is not None:
                 task.cancel()
 
-    def _renew_certificate(self) -> None:
-        """Show the certificate that is in its file by now to whoever comes; ConfigurationError if there is none."""
+    def _renew_certificates(self, after: Network) -> None:
+        """Go by the certificates, the authority and the list of revoked ones as they are by now; ConfigurationError if
+        they cannot be read. Whoever is there with a certificate that is not good any more has to go."""
         node = self._node
-        tls = node.network.tls_of(node.name)
-        if tls is not None and node.listening is not None:
-            renew(node.listening, tls)
+        tls = after.tls_of(node.name)
+        if tls is None:
+            return
+        node.listening, judge = listening_context(tls), Judge(tls)
+        for connection in list(node.driver.connections.values()):
+            why = judge.objection(connection.certificate)
+            if why:
+                node.driver.tell(node.driver.node.expel, connection.name, why)
 
     def _follow(self, after: Network, change: Change) -> None:
         node = self._node

@@ -7,6 +7,9 @@ knows that they subscribe there, whether or not those brokers answer.
 import asyncio
 import heapq
 import time
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
     from tidings.protocol import Balance, Broker, Histogram, MoveSeen, Peer, Purse
 
-__all__ = ["Load", "answer_status", "network_status", "overview", "snapshot", "subscribers_of"]
+__all__ = ["Load", "Snapshots", "answer_status", "network_status", "overview", "snapshot", "subscribers_of"]
 
 _EVERY_S: Final = 1.0
 _DROPPED: Final = ("expired", "hopeless", "full")
@@ -25,6 +28,10 @@ SUBSCRIBERS_MAX: Final = 1_000
 """So many subscriptions of a broker are shown one by one, those with the least share on time first."""
 MOVES_MAX: Final = 100
 """So many moves under way from a broker are shown one by one, the oldest first."""
+ELSEWHERE_MAX: Final = 4_000
+"""So many subscriptions at brokers that are down are told of in one answer."""
+COST_SHARE: Final = 0.05
+"""So much of its time a broker spends on its status at most, whoever asks for it how often."""
 
 
 BUDGETS_MAX: Final = 20
@@ -50,12 +57,32 @@ class Load:
 def answer_status(node: "BrokerNode", detail: bytes) -> bytes:
     """The status as JSON; or, if `detail` names other brokers, who subscribes there as far as it is known here."""
     if not detail:
-        return msgspec.json.encode(snapshot(node))
+        return node.snapshots.encoded()
     try:
         asked = msgspec.msgpack.decode(detail, type=list[str])
     except msgspec.MsgspecError:
         asked = []
-    return msgspec.json.encode({"elsewhere": {name: _elsewhere(node.machine, name) for name in asked}})
+    known = [name for name in dict.fromkeys(asked) if name in node.machine.gossip.interests]
+    most = ELSEWHERE_MAX // max(len(known), 1)
+    return msgspec.json.encode({"elsewhere": {name: _elsewhere(node.machine, name, most) for name in known}})
+
+
+class Snapshots:
+    """The status of one broker, however many ask for it: it is made anew when that takes COST_SHARE of the time."""
+
+    def __init__(self, node: "BrokerNode") -> None:
+        self._node = node
+        self._encoded = b""
+        self._until_s = 0.0
+
+    def encoded(self) -> bytes:
+        """The status as JSON, of now or a little before."""
+        began_s = time.monotonic()
+        if began_s >= self._until_s:
+            self._encoded = msgspec.json.encode(snapshot(self._node))
+            now_s = time.monotonic()
+            self._until_s = now_s + (now_s - began_s) / COST_SHARE
+        return self._encoded
 
 
 def snapshot(node: "BrokerNode") -> dict[str, Any]:
@@ -83,7 +110,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         "clients_connected": sum(peer.is_up for peer in clients),
         "queued": sum(peer.outbox.queued for peer in [*clients, *machine.neighbours.values()]),
         "under_way": sum(peer.outbox.under_way for peer in [*clients, *machine.neighbours.values()]),
-        "subscriptions": sum(len(machine.gossip.local.of(name)) for name in machine.clients),
+        "subscriptions": _subscriptions(machine),
         "subscriptions_elsewhere": len(machine.gossip.interests),
         "stored": len(machine.carrier.holdings),
         "parked": {
@@ -196,18 +223,16 @@ def _seconds(duration_ns: int) -> float:
 
 def _subscribers(machine: "Broker") -> dict[str, Any]:
     """The subscriptions here with their accounts, worst first."""
-    accounts = machine.accounts.balances()
+    accounts, total = machine.accounts.balances(), _subscriptions(machine)
     found = []
-    for client, peer in machine.clients.items():
-        for name in machine.gossip.local.of(client):
-            told = told_name(client, name)
-            account = accounts.get(told)
-            whole = NOTHING if account is None else account.known
-            before = NOTHING if account is None else machine.accounts.minute_ago(account)
-            rank = _rank(whole.share_since(before), whole.on_time_share, whole.under_way, told)
-            since_s = None if account is None else round(machine.accounts.age_ns(account) * 1e-9, 1)
-            found.append((rank, client, peer, since_s, whole, before))
-    found.sort(key=lambda each: each[0])
+    for client, told in _shown(machine, total):
+        account, peer = accounts.get(told), machine.clients[client]
+        whole = NOTHING if account is None else account.known
+        before = NOTHING if account is None else machine.accounts.minute_ago(account)
+        rank = _rank(whole.share_since(before), whole.on_time_share, whole.under_way, told)
+        since_s = None if account is None else round(machine.accounts.age_ns(account) * 1e-9, 1)
+        found.append((rank, client, peer, since_s, whole, before))
+    found = nsmallest(SUBSCRIBERS_MAX, found, key=lambda each: each[0])
     return {
         "subscribers": [
             {
@@ -218,10 +243,26 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
                 "since_s": since_s,
                 **_account(whole, whole.since(before)),
             }
-            for rank, client, peer, since_s, whole, before in found[:SUBSCRIBERS_MAX]
+            for rank, client, peer, since_s, whole, before in found
         ],
-        "subscribers_left_off": max(len(found) - SUBSCRIBERS_MAX, 0),
+        "subscribers_left_off": max(total - SUBSCRIBERS_MAX, 0),
     }
+
+
+def _subscriptions(machine: "Broker") -> int:
+    return sum(len(machine.gossip.local.of(name)) for name in machine.clients)
+
+
+def _shown(machine: "Broker", total: int) -> Iterator[tuple[str, str]]:
+    """The client and the name of each subscription that may have to be shown: where there are more than can be, all
+    that lack something, and so many of the others as there is room for."""
+    lacking = machine.accounts.lacking if total > SUBSCRIBERS_MAX else {}
+    yield from ((account.client, told) for told, account in lacking.items() if account.client in machine.clients)
+    every = (
+        (client, told_name(client, name)) for client in machine.clients for name in machine.gossip.local.of(client)
+    )
+    others = (each for each in every if each[1] not in lacking)
+    yield from others if total <= SUBSCRIBERS_MAX else islice(others, max(SUBSCRIBERS_MAX - len(lacking), 0))
 
 
 def _rank(recent: float | None, whole: float | None, under_way: int | None, told: str) -> tuple[bool, float, int, str]:
@@ -260,15 +301,16 @@ def _ms(histogram: "Histogram", share: float) -> float | None:
     return None if found_ns is None else round(found_ns * 1e-6, 3)
 
 
-def _elsewhere(machine: "Broker", broker: str) -> dict[str, Any]:
+def _elsewhere(machine: "Broker", broker: str, most: int) -> dict[str, Any]:
     """The subscriptions at another broker, by its last word; what becomes of their events is not known."""
     known = machine.subscribers_at(broker)
     unknown = dict.fromkeys(("queued", "since_s", *_figures(NOTHING), "last_minute"))
     found = [
         {"subscription": told, "client": client, "connected": False, **unknown}
-        for told, client in known.subscriptions.items()
+        for told, client in islice(known.subscriptions.items(), most)
     ]
-    return {"subscribers": found, "subscribers_left_off": known.left_off}
+    left_off = known.left_off + len(known.subscriptions) - len(found)
+    return {"subscribers": found, "subscribers_left_off": left_off}
 
 
 def network_status(brokers: "list[dict[str, Any]]") -> dict[str, Any]:

@@ -2,15 +2,23 @@
 
 Between brokers both ends show one, and the name in it has to be the broker's: addresses may change, names do not.
 Clients check the broker's certificate, and show one if the network asks for it. TLS 1.2 is the oldest that is spoken.
+
+Certificates are taken back by the authority's list of them (`revoked`), or by another authority. Both are looked at
+whenever somebody comes, and, of those who are there already, when the network's file is read again (`Judge`).
 """
 
+import datetime
 import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidings.errors import ConfigurationError
 from tidings.live.configuration._config import Tls
 
-__all__ = ["client_context", "dialling_context", "listening_context", "renew"]
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["Judge", "client_context", "dialling_context", "listening_context"]
 
 
 def listening_context(tls: Tls) -> ssl.SSLContext:
@@ -19,18 +27,16 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _show(context, tls.certificate, tls.key)
     _trust(context, tls.authority)
+    _distrust(context, tls.revoked)
     context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates else ssl.CERT_OPTIONAL
     return context
 
 
-def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read a broker's certificate again: who connects from now on is shown that one."""
-    _show(context, tls.certificate, tls.key)
-
-
 def dialling_context(tls: Tls) -> ssl.SSLContext:
     """What a broker opens connections to other brokers with."""
-    return client_context(tls.authority, tls.certificate, tls.key)
+    context = client_context(tls.authority, tls.certificate, tls.key)
+    _distrust(context, tls.revoked)
+    return context
 
 
 def client_context(authority: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -60,3 +66,57 @@ def _trust(context: ssl.SSLContext, authority: Path) -> None:
         raise ConfigurationError(
             f"authority {authority}: {error.strerror or error}; give the certificate that signed the others"
         ) from None
+
+
+def _distrust(context: ssl.SSLContext, revoked: Path | None) -> None:
+    if revoked is not None:
+        _read_list(revoked)  # for a better error than OpenSSL's
+        _trust(context, revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _read_list(revoked: Path) -> "x509.CertificateRevocationList":
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_crl(revoked.read_bytes())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            f"revoked {revoked}: {why}; give the authority's list of revoked certificates (PEM)"
+        ) from None
+
+
+class Judge:
+    """Whether a certificate that was good when it was shown still is, by the files as they are now."""
+
+    def __init__(self, tls: Tls) -> None:
+        from cryptography import x509
+
+        try:
+            self._authorities = x509.load_pem_x509_certificates(tls.authority.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"authority {tls.authority}: {getattr(error, 'strerror', None) or error}"
+            ) from None
+        self._revoked = None if tls.revoked is None else _read_list(tls.revoked)
+
+    def objection(self, certificate: bytes | None) -> str:
+        """Why it is not good any more; empty if it is, or there is none."""
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+
+        if certificate is None:
+            return ""
+        shown = x509.load_der_x509_certificate(certificate)
+        if self._revoked is not None and self._revoked.get_revoked_certificate_by_serial_number(shown.serial_number):
+            return "its certificate has been revoked"
+        if shown.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
+            return "its certificate has expired"
+        for authority in self._authorities:
+            try:
+                shown.verify_directly_issued_by(authority)
+            except (InvalidSignature, ValueError, TypeError):
+                continue
+            return ""
+        return "its certificate is of an authority that is not trusted any more"

@@ -110,6 +110,12 @@ class Connection(asyncio.Protocol):
         return tuple(common) or tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
 
     @property
+    def certificate(self) -> bytes | None:
+        """The certificate that the peer has shown, as it stands (DER)."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if tls is None else tls.getpeercert(binary_form=True)
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether it has TLS."""
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None

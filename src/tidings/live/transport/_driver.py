@@ -17,6 +17,7 @@ from tidings.live.configuration._schema import Address
 from tidings.live.storage._committer import Committer
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._connection import SEND_BUFFER_BYTES, Connection
+from tidings.live.transport._listener import Handshake
 from tidings.protocol import Acknowledged, HandedOver, Note, SetTimer
 from tidings.protocol.node import Commit, Dial, Node, NodeEffect, Read, Shut, Write
 
@@ -70,6 +71,8 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._dials: dict[str, asyncio.Task[None]] = {}  # by connection that is being opened
+        self._handshakes: dict[str, Handshake] = {}  # by connection that comes in
+        self._shaking: set[asyncio.Task[None]] = set()
         self._is_turn_due = False
         self._accepted = 0
 
@@ -100,12 +103,27 @@ class Driver:
         self._accepted += 1
         return Connection(self, f"in-{self._accepted}", send_buffer_bytes=self._send_buffer_bytes)
 
+    def accept_tls(self, bare: socket.socket, address: str, tls: ssl.SSLContext) -> None:
+        """A connection that comes in and has to go through TLS: it is one from now on."""
+        handshake = Handshake(bare, self.accept())
+        name = handshake.connection.name
+        self._handshakes[name] = handshake
+        task = self._loop.create_task(self._shake_hands(handshake, tls))
+        self._shaking.add(task)
+        task.add_done_callback(self._shaking.discard)
+        self.tell(self.node.accepted, name, address=address)
+
+    async def _shake_hands(self, handshake: Handshake, tls: ssl.SSLContext) -> None:
+        why = await handshake.shake_hands(tls)
+        if self._handshakes.pop(handshake.connection.name, None) is not None and why is not None:
+            self.tell(self.node.lost, handshake.connection.name, why)
+
     def stop(self) -> None:
         """Wake the node no more, and open no more connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in self._dials.values():
+        for task in (*self._dials.values(), *self._shaking):
             task.cancel()
 
     def flush(self) -> None:
@@ -117,6 +135,7 @@ class Driver:
     def opened(self, connection: Connection) -> None:
         """There is a connection."""
         self.connections[connection.name] = connection
+        self._handshakes.pop(connection.name, None)
         self.tell(
             self.node.opened,
             connection.name,
@@ -193,9 +212,11 @@ class Driver:
     def _shut(self, shut: Shut) -> None:
         connection = self.connections.get(shut.connection)
         if connection is None:
-            task = self._dials.get(shut.connection)
+            task, handshake = self._dials.get(shut.connection), self._handshakes.get(shut.connection)
             if task is not None:
                 task.cancel(shut.reason)
+            elif handshake is not None:
+                handshake.abort(shut.reason)
         elif shut.at_once:
             connection.abort(shut.reason)
         else:

@@ -1,6 +1,10 @@
-"""One question to a broker: its status, where all brokers are, an operator's order. It is answered and gone."""
+"""One question to a broker: its status, where all brokers are, an operator's order. It is answered and gone.
+
+Who has to prove something before it is answered is challenged, as anybody who connects (`protocol.node.Opening`).
+"""
 
 import asyncio
+import os
 import ssl
 from typing import Final
 
@@ -9,7 +13,17 @@ import msgspec
 from tidings.live._errors import ConnectionLostError, DeniedError
 from tidings.live.configuration._schema import Address
 from tidings.live.transport._driver import why_not_reached
-from tidings.protocol.node import Answer, FramingError, Preamble, Splitter, prefixed, read_answer
+from tidings.protocol.node import (
+    NONCE_BYTES,
+    Answer,
+    Credentials,
+    FramingError,
+    Opening,
+    Preamble,
+    Proof,
+    Splitter,
+    prefixed,
+)
 
 __all__ = ["PATIENCE_S", "ask"]
 
@@ -19,9 +33,16 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 async def ask(
-    address: Address, question: Preamble, *, tls: ssl.SSLContext | None = None, server_name: str | None = None
+    address: Address,
+    question: Preamble,
+    credentials: Credentials | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
 ) -> Answer:
     """What a broker answers; DeniedError or ConnectionLostError if it does not."""
+    # Whoever is there learns nothing from a question, and cannot do more than answer it wrongly.
+    opening = Opening(question, credentials or Credentials(), os.urandom(NONCE_BYTES), is_trusted=tls is not None)
     try:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_connection(
@@ -31,8 +52,14 @@ async def ask(
                 server_hostname=(server_name or address.host) if tls is not None else None,
             )
             try:
-                writer.writelines(prefixed([msgspec.msgpack.encode(question)]))
-                return read_answer(await _first_frame(reader, address))
+                writer.writelines(prefixed([opening.first]))
+                splitter = Splitter(MAX_ANSWER_BYTES)
+                answer = opening.answered(await _next_frame(reader, splitter, address))
+                if isinstance(answer, Proof):
+                    writer.writelines(prefixed([msgspec.msgpack.encode(answer)]))
+                    answer = opening.answered(await _next_frame(reader, splitter, address))
+                assert isinstance(answer, Answer), "a second challenge is not trusted"
+                return answer
             finally:
                 writer.close()
     except TimeoutError:
@@ -43,8 +70,7 @@ async def ask(
         raise ConnectionLostError(why_not_reached(address, error)) from None
 
 
-async def _first_frame(reader: asyncio.StreamReader, address: Address) -> bytes:
-    splitter = Splitter(MAX_ANSWER_BYTES)
+async def _next_frame(reader: asyncio.StreamReader, splitter: Splitter, address: Address) -> bytes:
     while data := await reader.read(_PIECE_BYTES):
         try:
             frames = splitter.feed(data)

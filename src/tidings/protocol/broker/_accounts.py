@@ -29,8 +29,9 @@ from tidings.protocol._addresses import is_address
 from tidings.protocol._settings import SECOND, BrokerSettings
 from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
-from tidings.protocol.broker._interests import LocalInterests, split_told, told_name
+from tidings.protocol.broker._interests import LocalInterests
 from tidings.protocol.broker._ledgers import REPORT_NS, UNAUDITED, Ledgers
+from tidings.protocol.broker._told_names import split_told, told_name
 from tidings.protocol.wire import Ledger, Outcome
 
 __all__ = ["NOTHING", "Account", "Accounts", "Balance"]
@@ -304,6 +305,8 @@ class Accounts:
         self._epoch = 0
         self._accounts: dict[str, Account] = {}
         self._stirred: list[Course] = []  # courses with something in their ledgers
+        self.lacking: dict[str, Account] = {}
+        """Those that did not get everything on time, or wait for something; as of the last look."""
         self._touched: dict[str, Account] = {}  # something has happened to them since they were looked at
         self._unslotted: dict[str, Account] = {}  # the same, since the slot began
         self._periods: dict[str, dict[int, _Period]] = {}  # by the broker that accepted, and the period's number
@@ -433,6 +436,7 @@ class Accounts:
         self.look()
         for told in (told_name(client, name) for name in names):
             self._unslotted.pop(told, None)
+            self.lacking.pop(told, None)
             if self._accounts.pop(told, None) is not None:
                 for periods in self._periods.values():
                     for period in periods.values():
@@ -449,6 +453,11 @@ class Accounts:
             self._whole.known += now.since(account.known)
             account.known = now
         self._unslotted.update(touched)
+        for told, account in touched.items():
+            if account.known.settled > account.known.on_time or account.known.under_way:
+                self.lacking[told] = account
+            else:
+                self.lacking.pop(told, None)
 
     def _spread(self) -> None:
         """Enter what courses have counted into the accounts of their subscriptions, and into the ledgers."""

@@ -11,8 +11,7 @@ store, or because a neighbour has told it everything, or because nobody has answ
 events are not acknowledged, and publishers send them again.
 """
 
-import contextlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -20,9 +19,10 @@ import msgspec
 from tidings.protocol import wire
 from tidings.protocol._addresses import is_address, split_address
 from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard
-from tidings.protocol._errors import PeerError
+from tidings.protocol._errors import PeerError, known_code
 from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
+from tidings.protocol._rights import Rights
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
 from tidings.protocol.broker._accounts import Accounts
@@ -32,12 +32,12 @@ from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
 from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import client_of, split_told
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._newcomers import Newcomers
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._router import Parked
+from tidings.protocol.broker._told_names import client_of, is_identity, key_in, split_told
 from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.relocation._moves import MovesView
@@ -58,7 +58,7 @@ _SEEN: Final = "seen/"
 _TOLD: Final = ("interest/", "wanted/")
 _KINDS: Final = frozenset(
     (
-        *("advertisement", "clock", COPY, "departed", "epoch", "event", "format"),
+        *("advertisement", "clock", COPY, "departed", "epoch", "event", "format", "identity"),
         *("interest", "left", "lost", "ready", "seen", "subscription", "wanted"),
     )
 )
@@ -69,6 +69,33 @@ _LIVES_APART: Final = 1_000_000
 """A life whose number others had to tell is so much later than the last that they know: there may have been more."""
 _ANSWER_NS: Final = 10_000_000
 """How long after a part of a long answer the next one leaves, if the link takes it."""
+_LIMITS: Final[Mapping[str, Mapping[str, str]]] = {
+    "full": {
+        "why": "a queue to a client or a neighbour is full: the least valuable event in it was dropped",
+        "remedy": "see `queued` of the status; have who lags read faster, or raise [limits] queued_client",
+    },
+    "no room": {
+        "why": "as many events are stored as may be: publishers have to wait",
+        "remedy": "see `stored` of the status; raise [limits] stored, or find who does not take its events",
+    },
+    "seen forgotten": {
+        "why": "more events were delivered than can be remembered: a copy of an old one could be delivered again",
+        "remedy": "raise [limits] seen",
+    },
+    "departure forgotten": {
+        "why": "more clients have moved away than can be remembered: what still comes for the first of them is dropped",
+        "remedy": "look for clients that move again and again",
+    },
+    "ledger forgotten": {
+        "why": "more has to be told to other brokers than can be kept: accounts there show losses that were none",
+        "remedy": "bring back the brokers that are out of reach",
+    },
+    "another's name": {
+        "why": "somebody with another key has come to another broker under the name of a client here, and gets nothing",
+        "remedy": "give the client the secret that it had before, or another name",
+    },
+}
+"""What counts is kept below a bound; what follows from that, and what helps."""
 _HASTY_PING_NS: Final = 25_000_000
 _HASTE: Final = 3
 """After a greeting pings leave at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
@@ -250,6 +277,10 @@ class Broker(Doorway):
         moved: dict[tuple[str, str], dict[str, wire.Entry]] = {}
         for told in lost:
             client, name = split_told(told.name)
+            if is_identity(told.name):
+                if client not in homes:
+                    self._recover_client(client, key_in(told.name))
+                continue
             entry = msgspec.structs.replace(told, name=name)
             home = homes.get(client)
             if is_address(client):
@@ -257,18 +288,28 @@ class Broker(Doorway):
             if home is not None:
                 moved.setdefault((client, home), {})[name] = entry
                 continue
-            with contextlib.suppress(PeerError):  # more clients than there may be
-                self._client(client).heard_ns = self._now_ns
+            if self._recover_client(client):
                 self.registry.recover(client, entry)
-                self._agenda.advance(("ping", "client", client), self._now_ns + self.settings.ping_ns)
         for (client, home), entries in moved.items():
             if not self.registry.knows(client):
                 self.departures.recover(client, home, entries, self._now_ns)
+        for peer in self.clients.values():
+            self.registry.bind(peer)
         self.carrier.courses.forget()
         self.gossip.tell_anew()
         for peer in self._up_neighbours():
             self.gossip.exchange(peer, self._now_ns)
             self._ask_for_copies(peer)
+
+    def _recover_client(self, client: str, key: bytes = b"") -> bool:
+        """A client of this broker, of whom others know; whether there is room for it."""
+        try:
+            peer = self._client(client)
+        except PeerError:
+            return False
+        peer.heard_ns, peer.key = self._now_ns, key or peer.key
+        self._agenda.advance(("ping", "client", client), self._now_ns + self.settings.ping_ns)
+        return True
 
     def _ask_for_copies(self, peer: Peer) -> None:
         if self._now_ns < self._lost_until_ns and self.is_ready and peer.version >= wire.COPIES_FROM:
@@ -308,10 +349,10 @@ class Broker(Doorway):
         others = [key for key in kept if not key.startswith(_EVENT)]
         seen = [(key[len(_SEEN) :], kept[key]) for key in others if key.startswith(_SEEN)]
         for key in sorted(key for key in others if not key.startswith(_SEEN)):
-            self._restore_one(key.partition("/")[0], kept[key])
+            self._restore_one(*key.partition("/")[::2], kept[key])
         self.carrier.restore(events, seen, self._now_ns)
 
-    def _restore_one(self, kind: str, value: bytes) -> None:
+    def _restore_one(self, kind: str, name: str, value: bytes) -> None:
         if kind in ("interest", "wanted"):
             self.gossip.restore(kind, value, self._now_ns)
         elif kind == COPY:
@@ -320,6 +361,10 @@ class Broker(Doorway):
             self.departures.restore(kind, value)
         elif kind in ("subscription", "advertisement"):
             self._client(self.registry.restore(kind, value)).heard_ns = self._now_ns
+        elif kind == "identity":
+            client = self._client(name)
+            client.heard_ns = self._now_ns
+            self.registry.restore_key(client, value)
 
     def _come_alive(self) -> None:
         self._is_alive = True
@@ -347,10 +392,32 @@ class Broker(Doorway):
         """By broker that is out of reach: the events that wait here until it is back."""
         return self.carrier.router.parked(self._now_ns)
 
-    def last_life(self, client: str) -> int:
-        """The latest life of a client that is known of; -1: of none."""
+    def last_life(self, client: str, key: bytes | None = None) -> int:
+        """The latest life of a client that is known of; -1: of none.
+
+        A life of one who had no key may have been anybody's, and does not bind the first who has one.
+        """
         peer = self.clients.get(client)
+        if key and peer is not None and peer.key != key:
+            return -1
         return max(-1 if peer is None else peer.epoch, self.departures.last_life(client))
+
+    def keys_of(self, client: str) -> Collection[bytes] | None:
+        """The keys that the name of a client is bound to: here, or else at any other broker; None: not known yet."""
+        if self.gossip.is_recovering:
+            return None
+        peer = self.clients.get(client)
+        return (peer.key,) if peer is not None and peer.key else self.gossip.interests.keys_of(client).values()
+
+    def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:
+        """Clients may do this from now on: what they have asked for, and may not any more, is over."""
+        self._now_ns = now_ns
+        for client in list(self.clients.values()):
+            rights = rights_of(client.name)
+            if rights is not None:
+                self.registry.restrict(client, rights)
+            client.rights = rights
+        return self._finish()
 
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
@@ -470,8 +537,12 @@ class Broker(Doorway):
         self._lose(peer, PeerStep.DISCONNECTED)
         # Who has moved away, or has asked for nothing, leaves nothing that would have to be remembered.
         may_be_forgotten = peer.name in self.departures or not peer.has_asked
-        if peer.kind == "client" and may_be_forgotten and not self.registry.knows(peer.name):
-            self._forget_client(peer)
+        if peer.kind == "client" and not self.registry.knows(peer.name):
+            if may_be_forgotten:
+                self._forget_client(peer)
+            elif peer.key:  # it has left nothing that would have to be kept for it alone: the name is free again
+                peer.key = b""
+                self.registry.bind(peer)
 
     def _on_uncongested(self, peer: Peer) -> None:
         if peer is self.copies.keeper:
@@ -486,11 +557,17 @@ class Broker(Doorway):
         was_up = peer.is_up
         peer.step(step)
         if was_up and peer.kind == "broker":
-            self._emit(Heard(peer.name, False))
+            silent_s = (self._now_ns - peer.heard_ns) * 1e-9
+            is_silent = step is PeerStep.SILENT
+            why = f"it has said nothing for {silent_s:.1f} s" if is_silent else "the connection was lost"
+            self._emit(Heard(peer.name, False, why))
             self.gossip.unanswered.pop(peer.name, None)
             self.gossip.tell_links(self._now_ns)
             self.copies.lost(peer, self._now_ns)
             self._reroute()
+
+    def _on_bound(self, peer: Peer) -> None:
+        self.registry.bind(peer)
 
     def _credit(self) -> int:
         return self._entrance.credit
@@ -575,6 +652,14 @@ class Broker(Doorway):
         if peer.is_up and self._now_ns - peer.heard_ns > silence_ns:
             self._lose(peer, PeerStep.SILENT)
         if peer.kind == "client" and self._now_ns - peer.heard_ns > settings.client_timeout_ns:
+            self._remark(
+                "client forgotten",
+                peer.name,
+                peer=peer.name,
+                why=f"it was away for {settings.client_timeout_ns * 1e-9:g} s",
+                subscriptions=len(self.gossip.local.of(peer.name)),
+                remedy="nothing is kept for it any more: when it is back, it asks for what it wants anew",
+            )
             self._forget_client(peer)
             return
         if peer.connection is not None:
@@ -782,6 +867,9 @@ class Broker(Doorway):
             and client.epoch < said.epoch
             and self.gossip.interests.is_known(said.home)
         ):
+            if client.key and self.gossip.interests.keys_of(client.name).get(said.home) != client.key:
+                self._count("another's name")  # or its home has yet to tell which key it has there
+                return
             self.departures.rehomed(said, self._now_ns)
             self._forget_client(client)
 
@@ -805,7 +893,7 @@ class Broker(Doorway):
             self.departures.arrived(source.name)
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:  # noqa: ARG002
-        self._count(f"told {said.code}"[:80])
+        self._count(f"told {known_code(said.code)}")
 
     def _on_request(self, source: Peer, said: wire.Request) -> None:
         """Carry out a request of this life that is newer than all before; others are old copies."""
@@ -831,6 +919,7 @@ class Broker(Doorway):
 
     def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
         self.refused[error.code] += 1
+        self._remark_refusal(source, kind, error)
         self._send(source, wire.Error(error.code, str(error)[:4096], kind, name, number))
 
     def _note_reading(self, took_us: float) -> None:
@@ -838,6 +927,8 @@ class Broker(Doorway):
 
     def _count(self, what: str, times: int = 1) -> None:
         self.counts[what] += times
+        if what in _LIMITS:
+            self._remark("limit reached", what, what=what, **_LIMITS[what])
 
 
 def _is_unknown(key: str) -> bool:

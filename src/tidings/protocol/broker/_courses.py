@@ -16,7 +16,8 @@ from tidings.errors import EventError
 from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import Token, told_name
+from tidings.protocol.broker._interests import Token
+from tidings.protocol.broker._told_names import told_name
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain

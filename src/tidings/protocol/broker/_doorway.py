@@ -3,6 +3,8 @@
 - The first frame over a connection is a greeting, from both sides, repeated until it is answered. It says who speaks,
   in which life (epoch): what an earlier life said is over.
 - Only neighbours by the settings are greeted as brokers. Of two connections with one peer the later replaces the other.
+- A client that proves its name by a key binds its name to it: from then on whoever has another key is somebody else.
+  Lives that nobody has proved to be this client's do not count.
 - What somebody may not say is refused (`ALLOWED`); everything else goes on to the broker.
 """
 
@@ -60,6 +62,10 @@ class Doorway(Machine):
     @abstractmethod
     def _last_life_heard(self, peer: Peer) -> int:
         """The latest life of a broker that others have told of; -1: of none, or it is a client."""
+
+    @abstractmethod
+    def _on_bound(self, peer: Peer) -> None:
+        """The name of a client is bound to another key than before, or to none."""
 
     @abstractmethod
     def _on_outlived(self, epoch: int) -> None:
@@ -143,6 +149,7 @@ class Doorway(Machine):
             raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
         self._require_version(connection, said)
         peer = self._client(said.name) if said.kind == "client" else self._neighbour(said.name)
+        self._bind(connection, peer)
         last_life = max(peer.epoch, self._last_life_heard(peer))
         if said.epoch < last_life:
             # An old frame of a life that is over; or a life that has lost its store, and whose clock was set back.
@@ -180,6 +187,19 @@ class Doorway(Machine):
             self._on_new_peer(peer)
         elif isinstance(said, wire.Hello):
             self._on_greeted_again(peer)
+
+    def _bind(self, connection: str, peer: Peer) -> None:
+        """Hold a client to the key that it has proved to have; PeerError if its name was bound to another meanwhile."""
+        key = self._keys.get(connection)
+        if key == peer.key or peer.kind == "broker":
+            return
+        if key is not None and peer.key:
+            self._effects.append(Close(connection, "its name is bound to another key"))
+            raise PeerError("identity", f"the name {peer.name!r} is bound to another key: take another name")
+        if key:
+            peer.epoch = -1
+        peer.key = key or b""
+        self._on_bound(peer)
 
     def _up_neighbours(self) -> list[Peer]:
         return [peer for _, peer in sorted(self.neighbours.items()) if peer.is_up]

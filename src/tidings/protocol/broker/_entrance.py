@@ -125,7 +125,7 @@ class Entrance:
             try:
                 attributes = decode(event.content, event.check).attributes
                 if is_checked:
-                    self._check(source, attributes)
+                    lifetime_ns = self._checked_ns(source, attributes, event.lifetime_ns)
                 course = find(attributes, lifetime_ns)
                 if event.must_reach:
                     self._require_reach(course)
@@ -184,13 +184,15 @@ class Entrance:
         """By how much a link makes ages wrong at most; None if nobody knows, as of clocks that somebody else sets."""
         return None if self._settings.synchronised_clocks else source.meter.error_ns(now_ns)
 
-    def _check(self, source: Peer, attributes: Mapping[str, Any]) -> None:
-        """PeerError if a client may not publish this, or has not advertised it."""
-        name, rights = source.name, source.rights
-        if rights is not None and not rights.may_publish(attributes):
-            raise PeerError("denied", f"no rule allows {name!r} to publish this: ask whoever runs the network")
+    def _checked_ns(self, source: Peer, attributes: Mapping[str, Any], asked_ns: int | None) -> int:
+        """For how long an event may live; PeerError if a client may not publish it, or has not advertised it."""
+        name, rights, most_ns = source.name, source.rights, self._settings.max_lifetime_ns
+        lifetime_ns = min(asked_ns or most_ns, most_ns)
+        if rights is not None:
+            lifetime_ns = rights.lifetime_ns(name, attributes, asked_ns, most_ns)
         if self._registry.checks(name):
             self._registry.require_advertised(name, attributes)
+        return lifetime_ns
 
     def _require_reach(self, course: Course) -> None:
         """PeerError if an event of this course would have to wait for a broker."""

@@ -33,8 +33,9 @@ import msgspec
 from tidings.protocol._errors import PeerError
 from tidings.protocol._settings import PART_HEAD_BYTES, BrokerSettings
 from tidings.protocol.broker._interest_tables import TOGETHER, Assembly, Table, Told, portions
-from tidings.protocol.broker._interests import OLD, Interests, Learnt, LocalInterests, as_told
+from tidings.protocol.broker._interests import OLD, Interests, Learnt, LocalInterests
 from tidings.protocol.broker._link_state import LinkStateMap
+from tidings.protocol.broker._told_names import as_told
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import (
     LONGEST_NS,

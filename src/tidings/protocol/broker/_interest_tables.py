@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
+from tidings.protocol.broker._told_names import is_identity
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Entry, Interest, InterestPart, encode_plain
 
@@ -155,7 +156,7 @@ class Told:
     def update(self, changes: Iterable[tuple[str, Entry | None]]) -> tuple[list[Entry], list[str]]:
         """Subscriptions by name, None if they are gone; what the others have to be told of it, added and removed."""
         for name, entry in changes:
-            if self._covering:
+            if self._covering and not is_identity(name):  # for which no other one stands
                 self._drop(name)
                 if entry is not None:
                     self._compare(entry)

@@ -7,6 +7,8 @@
   while it does not. How long nobody has heard of a broker is known here (`silence_ns`); `_gossip` knows how long is too
   long.
 - Filters are read when they come in; an `Interest` with one that cannot be read is refused whole.
+- Beside what a client wants stands which key its name is bound to: as a subscription that matches nothing, and whose
+  name holds the key. So it is told, kept, recovered and withdrawn as they are, also by brokers that do not know of it.
 - What a change costs does not depend on how many subscriptions there are.
 """
 
@@ -15,13 +17,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from zlib import crc32
 
-import msgspec
-
 from tidings.matching import MOST_MASKED, MaskIndex, each_bit
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol.broker._interest_tables import Table
+from tidings.protocol.broker._told_names import (
+    as_told,
+    client_of,
+    identity_name,
+    is_identity,
+    is_reserved,
+    key_in,
+    told_name,
+)
 from tidings.protocol.wire import LONGEST_NS, Entry, Interest, encode_plain
 
 if TYPE_CHECKING:
@@ -34,10 +43,6 @@ __all__ = [
     "LocalInterests",
     "Token",
     "Verdict",
-    "as_told",
-    "client_of",
-    "split_told",
-    "told_name",
 ]
 
 Verdict = Literal["old", "refreshed", "changed", "behind"]
@@ -47,6 +52,8 @@ _ANSWERS: Final = 4_096
 _MOST_ADDED: Final = 4_096
 """So many filters at most are kept as they are, until an event comes."""
 _NONE: Final[Mapping[str, Entry]] = {}
+_NOBODY: Final[Mapping[str, bytes]] = {}
+_NOTHING: Final = "FALSE"
 _Key = tuple[str, str]
 Token = int | tuple[int, ...]
 """Which filters an event satisfies: equal tokens of one matcher, between two changes, stand for equal answers."""
@@ -219,9 +226,15 @@ class Interests:
         """How often one of the others was heard of in a life of which nobody had been."""
         self.records: Counter[int] = Counter()
         """Of subscriptions that want order: how many ask for publication records of which length."""
+        self._keys: dict[str, dict[str, bytes]] = {}  # by client and broker
+        self._identities = 0  # of all that is told, so many are no subscriptions
 
     def __len__(self) -> int:
-        return self._count
+        return self._count - self._identities
+
+    def keys_of(self, client: str) -> Mapping[str, bytes]:
+        """By broker where a client is at home: the key that its name is bound to there."""
+        return self._keys.get(client, _NOBODY)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._origins)
@@ -350,8 +363,9 @@ class Interests:
             parsed(entry.filter)
         if known is None and len(self._origins) >= self._max_origins:
             raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
-        more = len([entry for entry in added if entry.name not in entries]) - len(removed)
-        if more > 0 and self._count + more > self._max_entries:
+        begun = [entry.name for entry in added if entry.name not in entries and not is_identity(entry.name)]
+        more = len(begun) - len([name for name in removed if not is_identity(name)])
+        if more > 0 and len(self) + more > self._max_entries:
             raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
         base = 0 if known is None or known.epoch != said.epoch else known.version
         if known is None or known.epoch != said.epoch:
@@ -369,13 +383,24 @@ class Interests:
         self._count -= len(table.entries)
         checksum = known.checksum
         for name in removed:
+            checksum -= _checksum(table.entries[name])
+            if is_identity(name):
+                self._identities -= 1
+                self._bind(origin, name, None)
+                table.drop(name)
+                continue
             self._matcher.drop((origin, name))
             _recount(self.records, table.entries[name], None)
-            checksum -= _checksum(table.entries[name])
             table.drop(name)
             self.ended.append((origin, name))
         for entry in added:
             before = table.entries.get(entry.name)
+            if is_identity(entry.name):
+                self._identities += before is None
+                self._bind(origin, entry.name, key_in(entry.name))
+                checksum += _checksum(entry) - (0 if before is None else _checksum(before))
+                table.put(entry)
+                continue
             _recount(self.records, before, entry)
             if before is None:
                 self.begun.append((origin, entry.name))
@@ -386,6 +411,17 @@ class Interests:
         known.checksum = checksum % 2**32
         self._count += len(table.entries)
         self.changes += 1
+
+    def _bind(self, origin: str, told: str, key: bytes | None) -> None:
+        """The name of a client is bound to this key at a broker; None: to the one in `told` no more."""
+        client = client_of(told)
+        theirs = self._keys.setdefault(client, {})
+        if key is not None:
+            theirs[origin] = key
+        elif theirs.get(origin) == key_in(told):
+            del theirs[origin]
+        if not theirs:
+            del self._keys[client]
 
 
 def _checksum(entry: Entry) -> int:
@@ -402,9 +438,22 @@ class LocalInterests:
         self._touched: dict[tuple[str, str], None] = {}  # what the others may have to be told of
         self.records: Counter[int] = Counter()
         self._matcher = _Matcher()
+        self._keys: dict[str, bytes] = {}
 
     def __len__(self) -> int:
         return self._count
+
+    def bind(self, client: str, key: bytes) -> bool:
+        """The others are told that a client's name is bound to this key (empty: to none); whether that is new."""
+        before = self._keys.get(client, b"")
+        if before == key:
+            return False
+        self._touched.update(dict.fromkeys((client, identity_name(each)) for each in (before, key) if each))
+        if key:
+            self._keys[client] = key
+        else:
+            del self._keys[client]
+        return True
 
     @property
     def changes(self) -> int:
@@ -474,7 +523,11 @@ class LocalInterests:
         touched, self._touched = self._touched, {}
         found: list[tuple[str, Entry | None]] = []
         for client, name in touched:
-            entry = None if client in self.untold else self.of(client).get(name)
+            if is_reserved(name):
+                is_bound = client in self._keys and identity_name(self._keys[client]) == name
+                entry = Entry(name, _NOTHING, None, 0.0, 0) if is_bound else None
+            else:
+                entry = None if client in self.untold else self.of(client).get(name)
             found.append((told_name(client, name), None if entry is None else as_told(client, entry)))
         return found
 
@@ -486,28 +539,3 @@ def _recount(records: Counter[int], before: Entry | None, after: Entry | None) -
             records[entry.record] += change
             if not records[entry.record]:
                 del records[entry.record]
-
-
-def as_told(client: str, entry: Entry) -> Entry:
-    """A client's subscription as other brokers know it."""
-    return msgspec.structs.replace(entry, name=told_name(client, entry.name))
-
-
-def client_of(told: str) -> str:
-    """Whose subscription it is that other brokers know by this name."""
-    return split_told(told)[0]
-
-
-def split_told(told: str) -> tuple[str, str]:
-    """The client and its own name for a subscription that other brokers know by this one."""
-    if not told.startswith("/"):
-        client, _, name = told.partition("/")
-        return client, name
-    length, _, rest = told[1:].partition("/")
-    end = int(length) if length.isdecimal() else 0
-    return rest[:end], rest[end + 1 :]
-
-
-def told_name(client: str, name: str) -> str:
-    """No two subscriptions have the same one."""
-    return f"{client}/{name}" if "/" not in client else f"/{len(client)}/{client}/{name}"

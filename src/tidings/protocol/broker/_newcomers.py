@@ -8,13 +8,14 @@ there again, holds events for the client and does not know where it is. So:
 - From then on that broker is told (`Rehomed`), with every refresh and whenever the overlay has changed, until it lists
   the client no more; but only while the client is connected here, and wants here all that it wants there.
 - A broker that is told so lets the client go as if the client had said so itself, unless it is connected with the
-  client or knows of a life as late: then the client is on the move, and says where it is at home when it knows.
+  client or knows of a life as late: then the client is on the move, and says where it is at home when it knows. Nor
+  does it if its name is bound to another key there: then somebody else has come under the client's name.
 """
 
 from collections.abc import Callable, Mapping
 
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import client_of, split_told, told_name
+from tidings.protocol.broker._told_names import client_of, is_identity, split_told, told_name
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Rehomed
 
@@ -60,7 +61,7 @@ class Newcomers:
             peer = self._clients.get(client)
             for home in sorted(homes):
                 table = interests.entries(home) if home in interests else {}
-                there = {told for told in table if client_of(told) == client}
+                there = {told for told in table if client_of(told) == client and not is_identity(told)}
                 if not there or peer is None:
                     homes.discard(home)  # if it lists the client again, that is heard
                 elif peer.is_up and there <= here:

@@ -1,4 +1,8 @@
-"""What clients have asked for: subscriptions and advertisements, kept durably, confirmed when they are."""
+"""What clients have asked for: subscriptions and advertisements, kept durably, confirmed when they are.
+
+With the first of them goes the key that the client's name is bound to: it is kept and told to the other brokers for as
+long as anything of the client is.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,10 +14,12 @@ from tidings.protocol import wire
 from tidings.protocol._budgets import matching_us, reading_us
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
+from tidings.protocol._rights import Rights
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
+from tidings.protocol.broker._told_names import is_reserved
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Registry"]
@@ -59,7 +65,7 @@ class Registry:
                 case wire.Subscribe():
                     self._spend(reading_us(request.entry.filter))
                     if source.rights is not None:
-                        _require(source.rights.may_subscribe(parsed(request.entry.filter)), source.name, "subscribe")
+                        source.rights.require_subscribe(source.name, request.entry)
                     self._subscribe(source, request.entry)
                 case wire.Unsubscribe():
                     self._unsubscribe(source.name, request.name)
@@ -73,7 +79,23 @@ class Registry:
         except PeerError as error:
             self._deny(source, kind, name, request.number, error)
         else:
+            self.bind(source)
             self._journal.when_durable(("done", source, kind, name, request.number))
+
+    def bind(self, client: Peer) -> None:
+        """Keep the key that a client's name is bound to, and tell the others, if anything of the client is kept."""
+        key = client.key if self.knows(client.name) else b""
+        if self._gossip.local.bind(client.name, key):
+            if key:
+                self._journal.store(f"identity/{client.name}", key)
+            else:
+                self._journal.erase(f"identity/{client.name}")
+            self._gossip.tell_interests()
+
+    def restore_key(self, client: Peer, key: bytes) -> None:
+        """What the durable store kept of a client's name."""
+        client.key = key
+        self._gossip.local.bind(client.name, key)
 
     def restore(self, kind: str, value: bytes) -> str:
         """What the durable store kept of a request; the client whose it is."""
@@ -107,7 +129,23 @@ class Registry:
         for name in self._advertised.pop(client, {}):
             self._journal.erase(_key("advertisement", client, name))
         self._costs.pop(client, None)
+        if self._gossip.local.bind(client, b""):
+            self._journal.erase(f"identity/{client}")
         self._gossip.tell_interests()
+
+    def restrict(self, client: Peer, rights: Rights) -> None:
+        """A client may do only this from now on: end what it has asked for and may not any more, and tell it."""
+        for entry in list(self._gossip.local.of(client.name).values()):
+            try:
+                rights.require_subscribe(client.name, entry)
+            except PeerError as error:
+                self._unsubscribe(client.name, entry.name)
+                self._deny(client, "subscribe", entry.name, max(client.request, 0), error)
+        for name, promised in list(self._advertised.get(client.name, {}).items()):
+            if not rights.may_advertise(promised):
+                self._unadvertise(client.name, name)
+                denied = PeerError("denied", f"no rule allows {client.name!r} to advertise this any more")
+                self._deny(client, "advertise", name, max(client.request, 0), denied)
 
     def checks(self, client: str) -> bool:
         """Whether events of this client have to be held against what it has advertised; not if that is everything."""
@@ -155,6 +193,8 @@ class Registry:
     def _subscribe(self, source: Peer, entry: wire.Entry) -> None:
         client = source.name
         mine = self._gossip.local.of(client)
+        if is_reserved(entry.name):
+            raise PeerError("name", f"the name {entry.name!r} of a subscription is reserved: take another")
         if len(client) + len(entry.name) >= wire.MAX_NAME:
             raise PeerError("name", f"the names of client and subscription together are over {wire.MAX_NAME} long")
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:

@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 from tidings.protocol._addresses import is_address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import Interests, client_of
+from tidings.protocol.broker._interests import Interests
+from tidings.protocol.broker._told_names import client_of, is_identity
 
 __all__ = ["MOST_SUBSCRIPTIONS", "Subscribers", "View", "subscribers_at", "view_of"]
 
@@ -25,9 +26,11 @@ class View(NamedTuple):
 def view_of(gossip: Gossip, settings: BrokerSettings) -> View:
     """Links, interests and routes as a broker with this knowledge sees them."""
     interests = gossip.interests
-    wanted = {origin: frozenset((e.name, e.filter) for e in interests.entries(origin).values()) for origin in interests}
-    own = gossip.told.table.entries
-    wanted[settings.name] = frozenset((entry.name, entry.filter) for entry in own.values())
+    tables = {origin: interests.entries(origin) for origin in interests} | {settings.name: gossip.told.table.entries}
+    wanted = {
+        origin: frozenset((entry.name, entry.filter) for entry in table.values() if not is_identity(entry.name))
+        for origin, table in tables.items()
+    }
     return View(
         links=dict(gossip.links.links()),
         interests={origin: kept for origin, kept in wanted.items() if kept},
@@ -44,7 +47,8 @@ class Subscribers(NamedTuple):
 
 def subscribers_at(interests: Interests, broker: str) -> Subscribers:
     """Who subscribes at another broker, whether or not it answers."""
-    # A subscription is named after its client; what is kept under an address is of one that has moved away.
+    # A subscription is named after its client; what is kept under an address is of one that has moved away, or is a
+    # client's key.
     names = sorted(name for name in (interests.entries(broker) if broker in interests else ()) if not is_address(name))
     told = {name: client_of(name) for name in names[:MOST_SUBSCRIPTIONS]}
     return Subscribers(told, len(names) - len(told))

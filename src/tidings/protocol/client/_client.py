@@ -15,7 +15,7 @@ from typing import Any, Final
 from tidings.ordering import Policy, Stamper
 from tidings.protocol import wire
 from tidings.protocol._effects import Effect, EventId
-from tidings.protocol._errors import PeerError, RequestError
+from tidings.protocol._errors import PeerError, RequestError, known_code
 from tidings.protocol._filters import parsed
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._sampling import sampler
@@ -337,7 +337,7 @@ class Client(Machine):
         self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.news()))
 
     def _on_error(self, source: Peer, said: wire.Error) -> None:
-        self.counts[f"told {said.code}"[:80]] += 1
+        self.counts[f"told {known_code(said.code)}"] += 1
         if source is self._moving.target and said.kind:
             self._moving.call_off(said.code, said.text, self._now_ns)
         elif source is not self.home:

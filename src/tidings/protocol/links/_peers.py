@@ -185,6 +185,7 @@ class Peer:
         "hello_ns",
         "inbox",
         "is_up",
+        "key",
         "kind",
         "meter",
         "name",
@@ -217,6 +218,7 @@ class Peer:
         self.record = 0  # how many of its last events each of its events should describe
         self.rights: Rights | None = None  # what it may do, if not everything
         self.budget = _NO_BUDGET  # what it may take, if it is a client
+        self.key = b""  # that the name of a client is bound to, if it is to any
         self.different = 0  # in how many pings in a row its digest was another one
 
     def step(self, step: PeerStep) -> None:

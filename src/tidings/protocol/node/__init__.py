@@ -1,7 +1,19 @@
 """A node: a machine with everything between it and its sockets, disk and clock, and no I/O."""
 
 from tidings.protocol._lives import clock_offset_ns, next_epoch
-from tidings.protocol.node._admission import Admission, Answer, Preamble, Rights, Rule, Token, read_answer
+from tidings.protocol.node._admission import (
+    Admission,
+    Answer,
+    Challenge,
+    Credentials,
+    MistrustError,
+    Opening,
+    Preamble,
+    Rights,
+    Rule,
+    Token,
+    read_answer,
+)
 from tidings.protocol.node._effects import (
     Admitted,
     Commit,
@@ -25,27 +37,35 @@ from tidings.protocol.node._framing import (
     prefixed,
 )
 from tidings.protocol.node._node import CHECKED_FROM, GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
+from tidings.protocol.node._proofs import NONCE_BYTES, ClientKey, Proof, is_signed
 from tidings.protocol.node._records import Opened, opened, sealed, value_of
 
 __all__ = [
     "CHECKED_BYTES",
     "CHECKED_FROM",
     "GRACE_NS",
+    "NONCE_BYTES",
     "STEP_BYTES",
     "Admission",
     "Admitted",
     "Answer",
+    "Challenge",
+    "ClientKey",
     "Commit",
     "ConnectionLimits",
+    "Credentials",
     "DamageError",
     "Dial",
     "Directory",
     "FramingError",
+    "MistrustError",
     "Node",
     "NodeEffect",
     "Opened",
+    "Opening",
     "Parted",
     "Preamble",
+    "Proof",
     "Read",
     "Report",
     "Rights",
@@ -57,6 +77,7 @@ __all__ = [
     "Write",
     "checked",
     "clock_offset_ns",
+    "is_signed",
     "joined",
     "next_epoch",
     "opened",

@@ -61,6 +61,11 @@ class Splitter:
         self._at_least = _PLAIN.size  # bytes that there have to be before looking again is worth it
         self._waits: bool | None = waits or None  # for the first frame (True); for `go_on` (False); for nothing
 
+    def once_more(self) -> list[bytes]:
+        """Another frame that begins as the first did, if it has come already."""
+        self._waits = True
+        return self.feed(b"")
+
     def go_on(self, *, is_checked: bool) -> list[bytes]:
         """How the frames after the first begin; those that have come already."""
         self._waits = None

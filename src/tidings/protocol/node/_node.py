@@ -4,7 +4,9 @@ Bytes, the state of sockets, the results of the disk and the time come in; effec
 with real sockets, files and clocks, `tidings.storm` with simulated ones; there is no other way to run a machine.
 
 - **Sessions.** A connection that was dialled begins with a preamble, one that came in with somebody else's; whoever has
-  not got that far within GRACE_NS is closed. Then it is the machine's, under the name that it was admitted by.
+  something to prove is challenged (`_admission`). Who has not got through that within GRACE_NS is closed, counted from
+  the first sign of it, before TLS. Then it is the machine's, under the name that it was admitted by, until it leaves,
+  or would not be admitted any more (`readmit`).
 - **The turn.** All that came over all connections since the last turn is one step of the machine, and what it causes
   leaves as one write per connection.
 - **Congestion.** While a socket takes no more, the machine sends no events to that peer: they wait in its queue, where
@@ -17,6 +19,7 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
 - **Draining.** A node that drains dials nobody, and its machine takes no more events.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal
@@ -25,33 +28,40 @@ import msgspec
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._budgets import Budget, Purse
-from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Send, SetTimer, Store, Sync
-from tidings.protocol._errors import DeniedError
+from tidings.protocol._effects import Close, Connect, Disconnect, Effect, Erase, Remark, Send, SetTimer, Store, Sync
+from tidings.protocol._errors import REMEDIES, DeniedError, known_code
 from tidings.protocol._machine import Machine
+from tidings.protocol._rights import Rights
 from tidings.protocol.node._admission import (
     Admission,
     Answer,
+    Challenge,
+    Credentials,
+    MistrustError,
+    Opening,
     Preamble,
-    Rights,
     common_version,
-    read_answer,
     read_preamble,
+    read_proof,
 )
 from tidings.protocol.node._commits import CALM_NS, Commits
 from tidings.protocol.node._dials import Dials, Target
 from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
 from tidings.protocol.node._framing import DamageError, FramingError, Splitter, checked, plain
+from tidings.protocol.node._proofs import NONCE_BYTES, Proof
 from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
 from tidings.protocol.wire import OLDEST_VERSION, VERSION
 
 __all__ = ["CHECKED_FROM", "GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
 
 GRACE_NS: Final = 5_000_000_000
-"""How long a connection may take to be opened and admitted."""
+"""How long a connection may take to be opened and admitted, TLS included."""
 STEP_BYTES: Final = 4 << 20
 """So much may wait for one step of the machine: a turn in which very many connections have much to say has several."""
 CHECKED_FROM: Final = 3
 """From this version of the protocol on, frames are checked."""
+PROVED_FROM: Final = 3
+"""A node that speaks this version shows no token to who has not proved to have it."""
 _MOST_NAMED: Final = 10
 """So many damaged keys are reported by name."""
 _SLICE_BYTES: Final = 4_096
@@ -84,6 +94,7 @@ class _State(Enum):
     """Of a session. A question is asked or answered over a connection of its own, which is closed then."""
 
     DIALLED = "dialled"
+    """Or it came in, and TLS is not through."""
     OPEN = "open"
     ADMITTED = "admitted"
     CLOSING = "closing"
@@ -95,9 +106,12 @@ class _Session:
     __slots__ = (
         "address",
         "certified",
+        "challenge",
         "is_encrypted",
         "is_held_back",
+        "kind",
         "name",
+        "opening",
         "peer",
         "preamble",
         "prefix",
@@ -105,6 +119,7 @@ class _Session:
         "splitter",
         "state",
         "target",
+        "token",
         "unread_bytes",
         "unsent",
         "unsent_answers_bytes",
@@ -116,6 +131,10 @@ class _Session:
         self.state = _State.DIALLED
         self.target = target  # whom this node has dialled
         self.preamble = preamble  # what it says first, if it was dialled
+        self.opening: Opening | None = None  # the same, once it is open
+        self.challenge: Challenge | None = None  # what the other end has to prove, if it came in
+        self.token: str | None = None  # by which the other end was admitted, or this one is known there
+        self.kind = ""  # what is at the other end, as it says
         self.peer = ""  # who is at the other end, as admitted
         self.address = ""
         self.certified: Collection[str] = ()
@@ -141,7 +160,8 @@ class Node:
     `preamble` is what it says when it dials; `admission` whom it lets in (None: nobody); `answer` gives the answer to a
     question of somebody who does not stay. Where `is_refusal_final`, whoever refuses this node is dialled no more.
     `found` is what `read` has made of its store; a node without one has no store. `speaks`: the oldest and the latest
-    version of the protocol that it speaks.
+    version of the protocol that it speaks. `credentials` are what it proves who it is with, `nonce` makes NONCE_BYTES
+    that nobody can foresee.
     """
 
     def __init__(
@@ -156,6 +176,8 @@ class Node:
         is_refusal_final: bool = False,
         found: Opened | None = None,
         speaks: tuple[int, int] = (OLDEST_VERSION, VERSION),
+        credentials: Credentials | None = None,
+        nonce: Callable[[], bytes] = lambda: os.urandom(NONCE_BYTES),
     ) -> None:
         self.machine = machine
         self.damaged: Mapping[str, int] = {} if found is None else kinds_of(found.damaged)
@@ -174,6 +196,8 @@ class Node:
         """Whether nothing that comes is looked at any more."""
         self._speaks = speaks
         self._preamble = msgspec.structs.replace(preamble, speaks=speaks)
+        self._credentials = credentials or Credentials()
+        self._nonce = nonce
         self._limits = limits
         self._answer = answer
         self._is_refusal_final = is_refusal_final
@@ -260,6 +284,21 @@ class Node:
         self._unwant(name)
         return self._finish(now_ns)
 
+    def accepted(self, connection: str, now_ns: int, *, address: str = "") -> list[NodeEffect]:
+        """A connection comes in, and is not open yet: TLS has still to show who is there."""
+        self._accept(connection, address, now_ns)
+        return self._finish(now_ns)
+
+    def _accept(self, connection: str, address: str, now_ns: int) -> _Session:
+        session, most = self._session(connection, None, None, now_ns), self._limits.max_connections
+        session.address = address
+        if len(self._sessions) > most:
+            why = f"there are {most} connections, the most there may be"
+            remedy = "raise [limits] connections and the number of files that the process may open"
+            self._report("warning", "connection refused", address=address, why=why, remedy=remedy)
+            self._shut(session, why)
+        return session
+
     def opened(
         self,
         connection: str,
@@ -272,15 +311,25 @@ class Node:
         """There is a connection: one that was dialled, or one that came in."""
         session = self._sessions.get(connection)
         if session is None:
-            session = self._session(connection, None, None, now_ns)
-            if len(self._sessions) > self._limits.max_connections:
-                self._shut(session, f"there are {self._limits.max_connections} connections, the most there may be")
+            session = self._accept(connection, address, now_ns)
         session.address, session.certified, session.is_encrypted = address, certified, is_encrypted
         if session.state is _State.DIALLED:
             session.state = _State.OPEN
             if session.preamble is not None:
-                self._put(session, msgspec.msgpack.encode(session.preamble), is_answer=True)
+                session.opening = self._opening(session, session.preamble)
+                self._put(session, session.opening.first, is_answer=True)
         return self._finish(now_ns)
+
+    def _opening(self, session: _Session, preamble: Preamble) -> Opening:
+        """What this node says first to whom it has dialled."""
+        session.token, target = self._credentials.token, session.target
+        return Opening(
+            preamble,
+            self._credentials,
+            self._nonce(),
+            listener=target.name if target is not None and preamble.kind == "broker" else None,
+            is_trusted=session.is_encrypted or self._speaks[1] < PROVED_FROM,
+        )
 
     def lost(self, connection: str, reason: str, now_ns: int, *, code: str = "") -> list[NodeEffect]:
         """A connection is gone, or could not be opened (with a code: it never will); what came before has come."""
@@ -409,6 +458,12 @@ class Node:
             purse.was_held_back += 1
             self.machine.counts["held back"] += 1
             self._effects.append(Read(session.name, False))
+            if purse.was_held_back == 1:  # the operator is told once for each connection
+                why = "it sends more events, bytes or long filters than its budget allows"
+                remedy = (
+                    "raise its rate, traffic or reading in [limits] or [[budget]], or the rate of its rule, if it may"
+                )
+                self._report("warning", "client held back", peer=session.peer, why=why, remedy=remedy)
         self._agenda.set(("read", session.name), now_ns + wait_ns)
 
     def _read_on(self, session: _Session, now_ns: int) -> None:
@@ -434,46 +489,74 @@ class Node:
     # -- strangers -------------------------------------------------------------------------------------------------
 
     def _let_in(self, session: _Session, frames: list[bytes], now_ns: int) -> bool:
-        """Whether a session is admitted, or has become so by its first frame, which is taken off then."""
-        if session.state is not _State.OPEN:
-            return session.is_admitted
-        first = frames.pop(0)
+        """Whether a session is admitted, or has become so by its first frames, which are taken off then."""
         try:
-            if session.preamble is not None:
-                self._on_answer(session, session.preamble, read_answer(first), now_ns)
-            elif self.admission is not None:
-                self._on_preamble(session, self.admission, read_preamble(first), now_ns)
-            else:
-                self._shut(session, "nobody may come in here")
-            if session.is_admitted:
-                frames += session.splitter.go_on(is_checked=session.prefix is checked)
+            while session.state is _State.OPEN and frames:
+                self._open(session, frames.pop(0), now_ns)
+                if session.is_admitted:
+                    frames += session.splitter.go_on(is_checked=session.prefix is checked)
+                elif session.state is _State.OPEN:
+                    frames += session.splitter.once_more()
         except DeniedError as error:
             self._denied(session, error)
         except FramingError as error:
             self._misread(session, error)
         return session.is_admitted
 
+    def _open(self, session: _Session, frame: bytes, now_ns: int) -> None:
+        """A frame before a session is admitted."""
+        if session.opening is not None:
+            answer = session.opening.answered(frame)
+            if isinstance(answer, Proof):
+                self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
+            else:
+                self._on_answer(session, session.opening.said, answer, now_ns)
+        elif self.admission is None:
+            self._shut(session, "nobody may come in here")
+        elif session.challenge is not None:
+            session.token, proof = session.challenge.met(read_proof(frame))
+            self._welcome(session, self.admission, session.challenge.said, proof, now_ns)
+        else:
+            self._on_preamble(session, self.admission, read_preamble(frame), now_ns)
+
     def _on_preamble(self, session: _Session, admission: Admission, said: Preamble, now_ns: int) -> None:
-        """Who has come in."""
-        admission.require(said, session.certified)
+        """Who has come in: what it has to prove."""
+        session.kind = said.kind
+        keys = self.machine.keys_of(said.name) if said.kind == "client" else ()
+        if keys is None:
+            self._shut(session, "the broker has lost its store, and has yet to learn who its clients are")
+            return
+        demand = admission.demand(said, session.certified, keys)
+        if demand is not None and said.nonce:
+            session.challenge = Challenge(said=said, demand=demand, listener=admission.name, nonce=self._nonce())
+            self._put(session, msgspec.msgpack.encode(session.challenge.answer()), is_answer=True)
+            return
+        if demand is not None:
+            session.token = demand.require_shown(said.token)
+        self._welcome(session, admission, said, b"", now_ns)
+
+    def _welcome(self, session: _Session, admission: Admission, said: Preamble, proof: bytes, now_ns: int) -> None:
+        """Somebody may come in, or has its question answered."""
         if said.kind not in ("broker", "client"):
             is_directory = said.kind == "directory"
             answer = Answer(detail=msgspec.msgpack.encode(self.directory)) if is_directory else self._answer(said)
-            self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
+            self._put(session, msgspec.msgpack.encode(msgspec.structs.replace(answer, proof=proof)), is_answer=True)
             self._shut(session, "answered", at_once=False)
             return
         version = common_version(self._speaks, said.speaks)
-        detail = b""
-        if said.kind == "client":
-            last_life = self.machine.last_life(said.name)
-            detail = msgspec.msgpack.encode(msgspec.structs.replace(self.directory, last_life=last_life))
-        self._put(session, msgspec.msgpack.encode(Answer(detail=detail, speaks=version)), is_answer=True)
-        rights = admission.rights_of(said.name) if said.kind == "client" else None
-        budget = None
-        if said.kind == "client":
-            budget = admission.budget_of(said.name)
-            session.purse = Purse(budget, now_ns)
-        self._admit(session, said.kind, said.name, version, now_ns, rights=rights, budget=budget)
+        if said.kind == "broker":
+            self._put(session, msgspec.msgpack.encode(Answer(speaks=version, proof=proof)), is_answer=True)
+            self._admit(session, "broker", said.name, version, now_ns)
+            return
+        # By its token or certificate it is known whatever key it has.
+        key = None if session.token is not None or admission.client_certificates else said.key
+        directory = msgspec.structs.replace(self.directory, last_life=self.machine.last_life(said.name, key))
+        answer = Answer(detail=msgspec.msgpack.encode(directory), speaks=version, proof=proof)
+        self._put(session, msgspec.msgpack.encode(answer), is_answer=True)
+        rights = admission.rights_of(said.name)
+        budget = admission.budget_of(said.name, rights)
+        session.purse = Purse(budget, now_ns)
+        self._admit(session, "client", said.name, version, now_ns, rights=rights, budget=budget, key=key)
 
     def _on_answer(self, session: _Session, said: Preamble, answer: Answer, now_ns: int) -> None:
         """Somebody who was dialled lets this node in, or answers its question."""
@@ -488,6 +571,31 @@ class Node:
         self.dials.connected(session.target, now_ns)
         self._admit(session, "broker", peer, version, now_ns)
 
+    def readmit(self, admission: Admission, credentials: Credentials, now_ns: int) -> list[NodeEffect]:
+        """Let in by this from now on, and end the connections of those who would not be let in any more, or may do
+        something else now; what clients have asked for, and may not any more, is over."""
+        before, self.admission = self.admission, admission
+        has_other_token, self._credentials = credentials.token != self._credentials.token, credentials
+        self._carry_out(self.machine.restrict(admission.rights_of, now_ns))  # and those concerned are told
+        for session in list(self._sessions.values()):
+            why = "" if before is None else _revocation(session, before, admission, has_other_token)
+            if session.is_admitted and why:
+                facts = {"peer": session.peer, "kind": session.kind, "address": session.address, "why": why}
+                self._report("warning", "revoked", **facts, remedy="who should stay needs a token and rules again")
+                self._shut(session, why, at_once=False)
+            elif session.challenge is not None and not session.is_admitted:
+                self._shut(session, "the network's file has changed")  # what it was asked for may be out of date
+        return self._finish(now_ns)
+
+    def expel(self, connection: str, why: str, now_ns: int) -> list[NodeEffect]:
+        """End a connection whose certificate is not good any more."""
+        session = self._sessions.get(connection)
+        if session is not None:
+            facts = {"peer": session.peer, "kind": session.kind, "address": session.address, "why": why}
+            self._report("warning", "revoked", **facts, remedy="who should stay needs another certificate")
+            self._shut(session, why, at_once=False)
+        return self._finish(now_ns)
+
     def _admit(
         self,
         session: _Session,
@@ -498,14 +606,15 @@ class Node:
         *,
         rights: Rights | None = None,
         budget: Budget | None = None,
+        key: bytes | None = None,
     ) -> None:
-        session.state, session.peer = _State.ADMITTED, peer
+        session.state, session.peer, session.kind = _State.ADMITTED, peer, kind
         if version >= CHECKED_FROM and not session.is_encrypted:
             session.prefix = checked
         self._strangers -= 1
         self._agenda.cancel(("grace", session.name))
-        held_to = {"identity": (kind, peer), "rights": rights, "budget": budget}
-        self._carry_out(self.machine.connected(session.name, now_ns, **held_to, version=version))  # type: ignore[arg-type]
+        held_to: dict[str, Any] = {"identity": (kind, peer), "rights": rights, "budget": budget, "key": key}
+        self._carry_out(self.machine.connected(session.name, now_ns, version=version, **held_to))
         self._effects.append(Admitted(session.name, peer, kind))
 
     def _learn(self, session: _Session, answer: Answer) -> str:
@@ -522,13 +631,16 @@ class Node:
     def _denied(self, session: _Session, error: DeniedError) -> None:
         target = session.target
         if session.preamble is None:
-            self._report("warning", "denied", address=session.address, code=error.code, why=str(error))
-            self.machine.refused[error.code] += 1
+            facts = {"kind": session.kind, "address": session.address, "code": error.code}
+            self._report("warning", "denied", **facts, why=str(error), remedy=REMEDIES[known_code(error.code)])
+            self.machine.refused[known_code(error.code)] += 1
             self._put(session, msgspec.msgpack.encode(Answer(error.code, str(error))), is_answer=True)
             self._shut(session, str(error), at_once=False)
             return
         if target is not None:
-            self._unreached(target, str(error), error.code)
+            # Whoever is there instead of a broker cannot end the search for it.
+            code = "" if isinstance(error, MistrustError) else error.code
+            self._unreached(target, f"{session.address}: {error}" if not code else str(error), code)
         self._shut(session, "not admitted")
 
     # -- what the machine wants ------------------------------------------------------------------------------------
@@ -557,6 +669,8 @@ class Node:
                 self._wanted.add(effect.broker)  # type: ignore[union-attr]
             elif kind is Disconnect:
                 self._disconnect(effect.broker)  # type: ignore[union-attr]
+            elif kind is Remark:
+                self._report("warning", effect.event, **effect.facts)  # type: ignore[union-attr, arg-type]
             else:
                 out.append(effect)  # type: ignore[arg-type]
 
@@ -733,3 +847,17 @@ class Node:
             out.append(SetTimer(due_ns))
         self._effects = []
         return out
+
+
+def _revocation(session: _Session, before: Admission, after: Admission, has_other_token: bool) -> str:
+    """Why a session that was admitted would not be so any more; empty if it would."""
+    kind, name, token = session.kind, session.peer, session.token
+    if session.preamble is not None:
+        return "the brokers' token has changed" if has_other_token and token is not None else ""
+    if token is None and before.is_valid(kind, name, None) and not after.is_valid(kind, name, None):
+        return f"{name!r} needs a token by now"
+    if token is not None and not after.is_valid(kind, name, token):
+        return f"the token of {kind} {name!r} is not valid any more"
+    if kind == "client" and before.rules_of(name) != after.rules_of(name):
+        return f"the rules for {name!r} have changed"
+    return ""

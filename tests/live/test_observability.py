@@ -1,0 +1,131 @@
+"""What a broker tells of itself stays small, whatever clients do, and says why and what helps."""
+
+import asyncio
+import random
+import urllib.request
+from typing import Any
+
+import msgspec
+import pytest
+from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.raw import Raw
+
+from tidings.live import DeniedError, connect
+from tidings.live.operations._asking import ask_network
+from tidings.live.operations._status import SUBSCRIBERS_MAX
+from tidings.protocol import wire
+from tidings.protocol.node import Preamble
+
+METRICS_BYTES, METRICS_BYTES_EACH = 40_000, 6_000
+"""The metrics of a broker take so much at most, and so much more for each neighbour."""
+
+
+async def greeted(address: str, name: str) -> Raw:
+    """A client of raw bytes, of the oldest version."""
+    raw = await Raw.to(address)
+    raw.send(Preamble("client", name), wire.encode(wire.Hello(wire.OLDEST_VERSION, name, "client", 5, 10)))
+    assert (await raw.answer()).code == ""
+    while not isinstance(wire.decode(await raw.frame() or b""), wire.Welcome):
+        pass
+    return raw
+
+
+def metrics(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def test_thought_up_codes_make_neither_metrics_nor_status_grow(place: Place) -> None:
+    """Random error codes made /metrics 20 MB long, and `tidings status` failed for good."""
+
+    async def work() -> None:
+        (port,) = free_ports(1)
+        network = place.write("a", "b")
+        text = network.path.read_text("utf-8").replace('name = "a"', f'name = "a"\nmetrics = "127.0.0.1:{port}"')
+        network.path.write_text(text, "utf-8")
+        place.start("up", str(network.path))
+        await all_up(network)
+        dice = random.Random(1)
+        raw = await greeted(place.address("a"), "mallory")
+        for _ in range(40):
+            raw.send(*(wire.encode(wire.Error(dice.randbytes(60).hex(), "?")) for _ in range(500)))
+            await raw.writer.drain()
+        while True:
+            (status, _) = await ask_network(network)
+            if status["counts"].get("told other") == 20_000:
+                break
+            await asyncio.sleep(0.05)
+        assert len(msgspec.json.encode(status)) < 20_000
+        assert len(await asyncio.to_thread(metrics, port)) < METRICS_BYTES + METRICS_BYTES_EACH
+        raw.close()
+
+    run(work(), within_s=120.0)
+
+
+def lines(nodes: dict[str, Any], event: str) -> list[dict[str, Any]]:
+    found = [msgspec.json.decode(line) for line in nodes["a"].log._stream.getvalue().splitlines()]
+    return [line for line in found if line["event"] == event]
+
+
+def test_refusals_and_limits_are_lines_with_cause_and_remedy(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", more='[limits]\nconnections = 3\nsubscriptions = 1\nrate = "100 /s"\n')
+        async with running(network) as nodes, connect(place.address("a"), name="c") as c:
+            await c.subscribe("n >= 0")
+            for _ in range(3):
+                with pytest.raises(DeniedError, match="the most there may be"):
+                    await c.subscribe("n >= 1")
+            (line,) = lines(nodes, "refused")
+            assert (line["level"], line["peer"], line["kind"]) == ("warning", "c", "subscribe")
+            assert line["code"] == "too-many"
+            assert line["remedy"].startswith("raise the limit")
+            for _ in range(300):
+                await c.offer({"n": -1})
+            await c.flush()
+            (line,) = lines(nodes, "client held back")
+            assert (line["peer"], line["why"]) == ("c", "it sends more than 100 events and requests a second")
+            crowd = [await Raw.to(place.address("a")) for _ in range(3)]
+            await until(lambda: bool(lines(nodes, "connection refused")))
+            assert "raise [limits] connections" in lines(nodes, "connection refused")[0]["remedy"]
+            for raw in crowd:
+                raw.close()
+
+    run(work())
+
+
+def test_a_neighbour_that_goes_is_a_line_with_cause_and_remedy(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        async with running(network, "a") as nodes:
+            async with running(network, "b"):
+                await until(lambda: bool(lines(nodes, "neighbour heard")))
+            await until(lambda: bool(lines(nodes, "neighbour lost")))
+            (line,) = lines(nodes, "neighbour lost")
+            assert line["why"] in ("the connection was lost",) or "said nothing" in line["why"]
+            assert line["remedy"]
+
+    run(work())
+
+
+def test_a_status_is_bounded_and_made_as_often_as_it_costs(place: Place) -> None:
+    async def work() -> None:
+        many = SUBSCRIBERS_MAX + 200
+        network = place.write("a")
+        async with running(network) as nodes, connect(place.address("a"), name="c") as c:
+            subscriptions = await c.subscribe_many([f"n = {n}" for n in range(many)], max_delay_s=1e-9, late_s=60.0)
+            late = many - 7  # of a subscription that would not be shown, were it not for its late events
+            await c.publish({"n": late})
+            assert (await anext(subscriptions[late])).late
+            while True:
+                (status,) = await ask_network(network)
+                if status["subscribers"][0]["late"]:
+                    break
+                await asyncio.sleep(0.05)
+            assert status["subscribers"][0]["subscription"] == f"c/{subscriptions[late].name}"
+            assert (len(status["subscribers"]), status["subscribers_left_off"]) == (SUBSCRIBERS_MAX, 200)
+            snapshots = nodes["a"].snapshots
+            snapshots._until_s = float("inf")
+            first = snapshots.encoded()
+            assert all(snapshots.encoded() is first for _ in range(100))  # it is not made anew for each who asks
+
+    run(work())
