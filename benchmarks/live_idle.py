@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +31,7 @@ _SPARE_FILES = 200
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _BARE = """
 import asyncio, sys, uvloop
+from functools import partial
 kept = []
 class Bare(asyncio.Protocol):
     def connection_made(self, transport): kept.append((transport, bytearray()))
@@ -77,6 +79,10 @@ class _Idle(asyncio.Protocol):
         self._transport.write(joined([wire.encode(message)]))
 
 
+def _same(one: _Idle) -> _Idle:
+    return one
+
+
 async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, float, float]]:
     """For each count: kB of memory for each connection, and the share of a processor that all take."""
     loop = asyncio.get_running_loop()
@@ -89,7 +95,7 @@ async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, flo
             break
         while there < count:
             some = [_Idle(f"idle-{n}", is_bare=is_bare) for n in range(there, min(there + TOGETHER, count))]
-            await asyncio.gather(*(loop.create_connection(lambda one=one: one, "127.0.0.1", port) for one in some))
+            await asyncio.gather(*(loop.create_connection(partial(_same, one), "127.0.0.1", port) for one in some))
             await asyncio.gather(*(one.is_done for one in some))
             there += len(some)
         began_s, cpu_s = time.monotonic(), _cpu_s(pid)
