@@ -148,6 +148,18 @@ def test_a_token_is_shown_to_version_2_only_where_that_is_meant() -> None:
     assert Opening(Preamble("broker", "b1"), implied, bytes(32), is_trusted=True).said.token is None
 
 
+def test_an_implied_token_is_asked_of_version_2_unless_the_network_is_being_upgraded() -> None:
+    """A broker of version 2 knows of no such token, and cannot be challenged."""
+    old, new = Preamble("broker", "b1"), Preamble("broker", "b1", nonce=bytes(32))
+    strict, lenient = (door(is_token_implied=True, trusts_old=trusts).admission for trusts in (False, True))
+    assert lenient.demand(old, ()) is None
+    assert lenient.demand(new, ()) is not None  # who can be challenged has it
+    demand = strict.demand(old, ())
+    assert demand is not None
+    with pytest.raises(DeniedError, match="write wire_version = 2 under"):
+        demand.require_shown(None)
+
+
 @given(secret=NAMES, other=NAMES, name=NAMES, nonce=NONCES)
 def test_a_key_follows_from_secret_and_name_alone(secret: str, other: str, name: str, nonce: bytes) -> None:
     owner, same = ClientKey(secret, name), ClientKey(secret, name)
