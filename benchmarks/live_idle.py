@@ -31,7 +31,6 @@ _SPARE_FILES = 200
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _BARE = """
 import asyncio, sys, uvloop
-from functools import partial
 kept = []
 class Bare(asyncio.Protocol):
     def connection_made(self, transport): kept.append((transport, bytearray()))

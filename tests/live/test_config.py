@@ -169,3 +169,35 @@ def test_public_brokers_have_to_know_who_comes(tmp_path: Path, more: str, messag
             assert message in " ".join(done.output.split())
     if not message:
         assert read_network(path).document.network.public
+
+
+def test_a_token_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    printed = {run(app, ["token", "new"]).output.strip() for _ in range(5)}
+    assert len(printed) == 5
+    assert all(len(token) >= 40 for token in printed)
+    file = tmp_path / "brokers" / "token"
+    assert run(app, ["token", "new", "--file", str(file)]).output.strip() == str(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    kept = file.read_text("utf-8")
+    again = run(app, ["token", "new", "--file", str(file), "--json"])
+    assert again.exit_code == 2
+    assert file.read_text("utf-8") == kept  # nobody loses a token by making one
+    text = '[network]\nbroker_token_file = "brokers/token"\n[[broker]]\nname = "a"\nlisten = "127.0.0.1:7001"\n'
+    path = tmp_path / "network.toml"
+    path.write_text(text, "utf-8")
+    assert read_network(path).broker_token == kept.strip()
+
+
+def test_brokers_that_are_given_no_token_make_one(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text(GOOD, "utf-8")
+    network = read_network(path)
+    assert network.shared_token(is_made=False) is None
+    token = network.shared_token()
+    assert token is not None
+    assert {read_network(path).shared_token() for _ in range(3)} == {token}
+    assert network.implied_token_file.stat().st_mode & 0o777 == 0o600
+    network.implied_token_file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="is open to everybody on this machine"):
+        network.shared_token()

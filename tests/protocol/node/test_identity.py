@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.node.nodes import LATEST, Wire, broker, client
 
-from tidings.protocol import OLDEST_VERSION, Broker, Client, Deliver
+from tidings.model.filters import Filter
+from tidings.protocol import OLDEST_VERSION, Broker, Client, Deliver, Failed
 from tidings.protocol._errors import DeniedError
 from tidings.protocol.node import (
     Admission,
@@ -24,6 +25,7 @@ from tidings.protocol.node import (
     Preamble,
     Proof,
     Report,
+    Rule,
     Token,
     Unreached,
 )
@@ -146,6 +148,18 @@ def test_a_token_is_shown_to_version_2_only_where_that_is_meant() -> None:
             demand.require_shown(wrong)
     implied = Credentials(token=TOKEN, is_token_implied=True)
     assert Opening(Preamble("broker", "b1"), implied, bytes(32), is_trusted=True).said.token is None
+
+
+def test_an_implied_token_is_asked_of_version_2_unless_the_network_is_being_upgraded() -> None:
+    """A broker of version 2 knows of no such token, and cannot be challenged."""
+    old, new = Preamble("broker", "b1"), Preamble("broker", "b1", nonce=bytes(32))
+    strict, lenient = (door(is_token_implied=True, trusts_old=trusts).admission for trusts in (False, True))
+    assert lenient.demand(old, ()) is None
+    assert lenient.demand(new, ()) is not None  # who can be challenged has it
+    demand = strict.demand(old, ())
+    assert demand is not None
+    with pytest.raises(DeniedError, match="write wire_version = 2 under"):
+        demand.require_shown(None)
 
 
 @given(secret=NAMES, other=NAMES, name=NAMES, nonce=NONCES)
@@ -342,3 +356,28 @@ def test_no_subscription_can_tell_a_key() -> None:
     call(wire, "s", "subscribe", "\0is\0AAAA", "n >= 0")
     wire.run(1.0)
     assert wire.nodes["s"].machine.counts["told name"] == 1
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_what_no_rule_allows_any_more_is_over_and_its_client_is_told(is_away: bool) -> None:
+    wire = Wire()
+    tokens = (Token(identity="s", secret="the token of s"),)
+    a = broker(wire, "a", tokens=tokens)
+    client(wire, "s", "a", token="the token of s")
+    for name, filter in (("wide", "n >= 0"), ("narrow", "n > 5")):
+        call(wire, "s", "subscribe", name, filter)
+    wire.run(1.0)
+    if is_away:
+        wire.gone.add("a")
+        (connection,) = [mine for name, mine in wire.ends if name == "s"]
+        wire.cut("s", connection)
+        wire.run(1.0)
+    assert a.admission is not None
+    rule = Rule(identity="s", publish=False, advertise=False, subscribe=Filter.parse("n > 5"))
+    admission = msgspec.structs.replace(a.admission, rules=(rule,))
+    wire.carry("a", a.readmit(admission, Credentials(), wire.now_ns))
+    wire.gone.clear()
+    wire.run(12.0)
+    assert machine(a).clients["s"].is_up
+    assert list(machine(a).gossip.local.of("s")) == ["narrow"]
+    assert [(failed.name, failed.code) for failed in wire.of("s", Failed)] == [("wide", "denied")]

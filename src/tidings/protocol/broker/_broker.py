@@ -585,6 +585,7 @@ class Broker(Doorway):
             self.carrier.dispatch.resend(peer, self._now_ns)  # before what has come since
         self._set_retry(peer)
         if peer.kind == "client":
+            self.registry.tell_denied(peer)
             self.carrier.router.deliver_waiting(peer.name, self._now_ns)
             self.carrier.dispatch.pump(peer, self._now_ns)
         else:

@@ -55,6 +55,7 @@ class Registry:
         self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
         self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: what costs more than most, by kind, name
+        self._denied: dict[str, list[tuple[str, str, PeerError]]] = {}  # by client: what is over, and it does not know
 
     def handle(self, source: Peer, request: wire.Registration) -> None:
         """Carry out a request, or refuse it."""
@@ -122,6 +123,7 @@ class Registry:
 
     def forget(self, client: str) -> None:
         """A client is gone for good, with all that it asked for."""
+        self._denied.pop(client, None)
         self._accounts.forget(client, self._gossip.local.of(client))
         for name in list(self._gossip.local.of(client)):
             self._gossip.local.drop(client, name)
@@ -134,18 +136,26 @@ class Registry:
         self._gossip.tell_interests()
 
     def restrict(self, client: Peer, rights: Rights) -> None:
-        """A client may do only this from now on: end what it has asked for and may not any more, and tell it."""
+        """A client may do only this from now on: end what it has asked for and may not any more."""
+        denied = self._denied.setdefault(client.name, [])
         for entry in list(self._gossip.local.of(client.name).values()):
             try:
                 rights.require_subscribe(client.name, entry)
-            except PeerError as error:
+            except PeerError as why:
                 self._unsubscribe(client.name, entry.name)
-                self._deny(client, "subscribe", entry.name, max(client.request, 0), error)
+                denied.append(("subscribe", entry.name, why))
         for name, promised in list(self._advertised.get(client.name, {}).items()):
             if not rights.may_advertise(promised):
                 self._unadvertise(client.name, name)
-                denied = PeerError("denied", f"no rule allows {client.name!r} to advertise this any more")
-                self._deny(client, "advertise", name, max(client.request, 0), denied)
+                error = PeerError("denied", f"no rule allows {client.name!r} to advertise this any more")
+                denied.append(("advertise", name, error))
+        self.tell_denied(client)
+
+    def tell_denied(self, client: Peer) -> None:
+        """Tell a client what is over, now or when it is back: it does not ask again for what was confirmed."""
+        if client.is_up or not self._denied.get(client.name):
+            for kind, name, error in self._denied.pop(client.name, ()):
+                self._deny(client, kind, name, max(client.request, 0), error)
 
     def checks(self, client: str) -> bool:
         """Whether events of this client have to be held against what it has advertised; not if that is everything."""
