@@ -1,16 +1,19 @@
-"""Compiled kernels on disk are renewed when what they are made of changes; borrowing ones cannot allocate."""
+"""Compiled kernels on disk are renewed when what they are made of changes; borrowing ones cannot allocate, and take
+records of arrays by reference."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from numba import typeof, types
 from numba.core.errors import TypingError
 
-from tidings.compiled import borrowing, borrowing_inner, borrowing_step
+from tidings.compiled import borrowing, borrowing_inner, borrowing_step, lend
 
 Array = npt.NDArray[np.float64]
 
@@ -87,3 +90,79 @@ def test_a_borrowing_kernel_that_allocates_is_refused() -> None:
     """Nothing would ever free the array, so the compiler must not accept it."""
     with pytest.raises(TypingError, match="array passed into the function"):
         _allocating(3)
+
+
+PAIR = np.dtype([("whole", np.int64), ("share", np.float64)], align=True)
+
+
+class Sums(NamedTuple):
+    by_row: Array
+
+
+class Ledger(NamedTuple):
+    counts: npt.NDArray[np.int64]
+    pairs: npt.NDArray[Any]
+    grid: Array
+    sums: Sums
+    is_large: npt.NDArray[np.bool_]
+
+
+@borrowing_inner
+def _row_sum(row: Array, columns: int) -> float:
+    total = 0.0
+    for column in range(columns):
+        total += row[column]
+    return total
+
+
+@borrowing_inner
+def _book(ledger: Ledger, place: int, by: int) -> None:
+    ledger.counts[place] += by
+    ledger.pairs[place].whole = ledger.counts[place]
+    ledger.pairs[place].share = 0.5
+    ledger.pairs[place + 1] = ledger.pairs[place]
+    ledger.grid[place, 1] = ledger.pairs[place + 1].whole
+    ledger.sums.by_row[place] = _row_sum(ledger.grid[place], 3)
+    ledger.is_large[place] = ledger.counts[place] > 3
+
+
+@borrowing
+def _book_all(ledger: Ledger) -> int:
+    for place in range(len(ledger.counts) - 1):
+        _book(ledger, place, 4 if place == 0 else 1)
+    _book(ledger, 0, 10)
+    return len(ledger.grid)
+
+
+def _ledger() -> Ledger:
+    return Ledger(
+        counts=np.arange(3),
+        pairs=np.zeros(3, PAIR),
+        grid=np.full((3, 3), 0.25),
+        sums=Sums(np.zeros(3)),
+        is_large=np.zeros(3, np.bool_),
+    )
+
+
+def test_a_record_of_arrays_is_lent() -> None:
+    """Elements, records, rows, records within the record and lengths; what a kernel writes is in the arrays."""
+    ledger = _ledger()
+    assert _book_all(lend(ledger)) == 3
+    assert ledger.counts.tolist() == [14, 2, 2]
+    assert ledger.pairs.tolist() == [(14, 0.5), (14, 0.5), (2, 0.5)]
+    assert ledger.grid.tolist() == [[0.25, 14.0, 0.25], [0.25, 2.0, 0.25], [0.25, 0.25, 0.25]]
+    assert ledger.sums.by_row.tolist() == [14.5, 2.5, 0.0]
+    assert ledger.is_large.tolist() == [True, False, False]
+
+
+def test_constants_make_no_kernels_of_their_own() -> None:
+    kernel: Any = _book
+    for place, by in ((0, 4), (0, 1), (1, 10)):
+        constants = types.literal(place), types.literal(by)
+        kernel.get_call_template((typeof(lend(_ledger())), *constants), {})
+    assert len(kernel.signatures) == 1
+
+
+def test_an_array_that_is_not_contiguous_is_not_lent() -> None:
+    with pytest.raises(AssertionError, match="by_row is not contiguous"):
+        lend(Sums(np.zeros((4, 4))[:, 0]))

@@ -10,8 +10,14 @@ not, is therefore forgotten here, before it can be used. Imports are found by th
 Two families. `compiled` and `compiled_inline` may allocate, so they count who holds an array: an atomic addition for
 each array of each call. The *borrowing* kernels allocate nothing and return no array, and whoever calls the outermost
 holds all arrays until it comes back; counting would protect nothing, and takes half of the time of a loop of many small
-steps. One that allocates does not compile, so the premise is checked. Without references a call costs little, so steps
-stay functions of their own: each is analysed once, which is what compilation spends its time on.
+steps. One that allocates does not compile, so the premise is checked.
+
+What keeps compilation short, by what the compiler spends its time on (docs/decisions/0032-compiling-once.md):
+
+- The inner kernels of the borrowing family are only translated. The outermost is optimised and made machine code, once,
+  together with all that it calls; so only outermost kernels are on disk.
+- Many arrays go from step to step as one pointer: `lend` them as a record.
+- Constants do not make kernels of their own: an inner kernel is translated once for the types of its arguments.
 """
 
 import re
@@ -19,20 +25,28 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import numba
+from llvmlite.binding import Linkage
+from numba import _dynfunc, types  # type: ignore[attr-defined]
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import register_pass
+from numba.core.typed_passes import NativeLowering
 
-__all__ = ["borrowing", "borrowing_inner", "borrowing_step", "compiled", "compiled_inline"]
+from tidings._lent import lend
+
+__all__ = ["borrowing", "borrowing_inner", "borrowing_step", "compiled", "compiled_inline", "lend"]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
 
 
-def _compile(function: Kernel, **more: bool | str) -> Kernel:
+def _compile(function: Kernel, *, cache: bool = True, **more: Any) -> Kernel:
     compiler: Any = numba.njit  # its published types leave out some of its options
-    return cast(Kernel, compiler(cache=True, nogil=True, error_model="numpy", **more)(function))
+    return cast(Kernel, compiler(cache=cache, nogil=True, error_model="numpy", **more)(function))
 
 
 def compiled(function: Kernel) -> Kernel:
@@ -51,17 +65,97 @@ def compiled_inline(function: Kernel) -> Kernel:
 
 def borrowing(function: Kernel) -> Kernel:
     """Compile `function`, which must not allocate, for calls from other borrowing kernels and from Python."""
-    return _compile(function, _nrt=False)
+    return _compile(function, _nrt=False, no_cfunc_wrapper=True, pipeline_class=_OutermostCompiler)
 
 
 def borrowing_inner(function: Kernel) -> Kernel:
-    """As `borrowing`, for calls from other kernels only: what Python would call is not made."""
-    return _compile(function, _nrt=False, no_cpython_wrapper=True)
+    """As `borrowing`, for calls from other kernels only: it becomes machine code as a part of them."""
+    return _inner(function)
 
 
 def borrowing_step(function: Kernel) -> Kernel:
     """As `borrowing_inner`, for a short function of a hot loop: its machine code is put in the place of each call."""
-    return _compile(function, _nrt=False, no_cpython_wrapper=True, forceinline=True)
+    return _inner(function, forceinline=True)
+
+
+def _inner(function: Kernel, **more: bool) -> Kernel:
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _InnerCompiler}
+    kernel: Any = _compile(function, cache=False, _nrt=False, **options, **more)
+    find_call = kernel.get_call_template
+
+    def find_call_without_literals(arguments: Any, named: Any) -> Any:
+        plain = {name: types.unliteral(kind) for name, kind in named.items()}
+        return find_call(tuple(types.unliteral(kind) for kind in arguments), plain)
+
+    kernel.get_call_template = find_call_without_literals
+    return cast(Kernel, kernel)
+
+
+class _OutermostLibrary(JITCodeLibrary):
+    """The machine code of a kernel and of all that it calls.
+
+    Optimised once. The compiler's own way is twice, so that references which nobody needs are found in between; here
+    there are none. Loops of many small steps have nothing to vectorise.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = "internal"
+        manager, builder = self._codegen._module_pass_manager(loop_vectorize=False, slp_vectorize=False)
+        manager.run(self._final_module, builder)
+
+
+class _InnerLibrary(JITCodeLibrary):
+    """A kernel that is only linked to others: it is not optimised, and no machine code is made of it."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _OutermostLowering(NativeLowering):
+    _name = "outermost_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _OutermostLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _InnerLowering(NativeLowering):
+    _name = "inner_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        library = state.library = _InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        lowered = state["cr"]
+        # Callers find a kernel by its entry point, also by one that leads nowhere.
+        name = lowered.fndesc.qualname.rpartition(".")[2]
+        entry = _dynfunc.make_function(lowered.fndesc.lookup_module(), name, name, 0, lowered.env, (library,))
+        state.targetctx.insert_user_function(entry, lowered.fndesc, [library])
+        state["cr"] = lowered._replace(cfunc=entry)
+        return True
+
+
+class _OutermostCompiler(CompilerBase):
+    lowering: ClassVar[type[NativeLowering]] = _OutermostLowering
+
+    def define_pipelines(self) -> list[Any]:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(self.lowering, NativeLowering)
+        passes.passes = [each for each in passes.passes if each[0] is not NativeLowering]
+        passes.finalize()
+        return [passes]
+
+
+class _InnerCompiler(_OutermostCompiler):
+    lowering = _InnerLowering
 
 
 def _forget_stale_kernels(package: Path) -> None:

@@ -73,11 +73,11 @@ def test_grouping_by_event() -> None:
     pairs = [(int(e), int(c)) for e, c in zip(rng.integers(0, 30, 2000), rng.integers(0, 100, 2000), strict=True)]
     pairs = list(dict.fromkeys(pairs))
     events, clauses = (np.array(column) for column in zip(*pairs, strict=True))
-    grouped, counts = _results.by_event(events, clauses, 30, first, True)
+    grouped, counts = _results.each_once(*_results.by_event(events, clauses, 30), first)
     ends = np.cumsum(counts)
     got = [sorted(first[grouped[end - count : end]].tolist()) for end, count in zip(ends, counts, strict=True)]
     assert got == _twins.by_event(pairs, 30, first)
-    plain, counts = _results.by_event(events, clauses, 30, first, False)
+    plain, counts = _results.by_event(events, clauses, 30)
     assert sorted(plain.tolist()) == sorted(clauses.tolist())
     assert counts.tolist() == np.bincount(events, minlength=30).tolist()
 

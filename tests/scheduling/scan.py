@@ -7,9 +7,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tidings.scheduling import NORMAL_TABLE, Deleted, Strategy, Waiting
-from tidings.scheduling._layout import Pairs, Paths, empty_slots, fill_slot
-from tidings.scheduling._scan import decide, take
+from tidings.compiled import lend
+from tidings.scheduling import Deleted, Strategy, Waiting
+from tidings.scheduling._layout import empty_board, fill_slot
+from tidings.scheduling._scan import decide
 from tidings.scheduling._waiting import reason_of
 
 T = TypeVar("T")
@@ -24,12 +25,9 @@ class ScanQueue(Generic[T]):
         self._strategy = strategy
         self._postponed_s = strategy.postponed_s(turn_s)
         self._processing_s = processing_s
-        self._slots = empty_slots(events)
-        self._rows = np.zeros((5, events * pairs))
+        self._board = empty_board(events, events * pairs)
+        self._lent = lend(self._board)
         self._end = 0
-        allowed_s, *paths = self._rows
-        self._tables = (self._slots, Pairs(np.arange(events * pairs), allowed_s), Paths(*paths))
-        self._order = np.zeros(events, np.int64)
         self._count = 0
         self._waiting: list[Waiting[T]] = []
 
@@ -39,33 +37,27 @@ class ScanQueue(Generic[T]):
     def push(self, waiting: Waiting[T], now_s: float) -> tuple[Deleted[T], ...]:  # noqa: ARG002
         slot, count = len(self._waiting), waiting.rows.shape[1]
         start, stop = self._end, self._end + count
-        self._rows[:, start:stop] = waiting.rows
-        figures = (float(waiting.published_s), float(waiting.size_kb), start, stop, slot, self._strategy.quantile)
-        fill_slot(slot, *figures, *self._tables, self._processing_s)
+        for array, row in zip((self._board.pairs.allowed_s, *self._board.paths), waiting.rows, strict=True):
+            array[start:stop] = row
+        figures = (float(waiting.published_s), float(waiting.size_kb), start, stop, self._strategy.quantile)
+        fill_slot(self._lent, slot, *figures, self._processing_s)
         self._waiting.append(waiting)
         self._end = stop
-        self._order[self._count] = slot
+        self._board.queue[self._count] = slot
         self._count += 1
         return ()
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         deleted = np.empty(self._count, np.int64)
-        position, self._count, removed = decide(
-            self._strategy.code,
-            self._strategy.r,
-            now_s,
-            self._postponed_s,
-            self._order,
-            self._count,
-            *self._tables,
-            self._processing_s,
-            NORMAL_TABLE,
-            deleted,
-        )
+        strategy = self._strategy
+        decision = (strategy.code, strategy.r, now_s, self._postponed_s, self._count, self._processing_s)
+        position, self._count, removed = decide(self._lent, *decision, deleted)
         gone = [self._waiting[slot] for slot in deleted[:removed].tolist()]
         reasons = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in gone)
         if position < 0:
             return None, reasons
-        slot = take(self._order, self._count, position)
+        queue = self._board.queue
+        slot = int(queue[position])
         self._count -= 1
+        queue[position : self._count] = queue[position + 1 : self._count + 1]
         return self._waiting[slot], reasons

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tests.simulation.plain_twin import Decision
 
+from tidings.compiled import lend
 from tidings.faults._bypass import bypass_targets
 from tidings.model.scenario import Network
 from tidings.scheduling import strategy
@@ -86,7 +87,7 @@ class _Run:
         self.plan, self.batches = planned, Batches(planned)
         self.faults, wanted = planned.network.policies.faults, planned.network.policies.scheduling
         self.strategy = strategy(wanted.name, r=wanted.r)
-        self.laws, self.subscriptions = planned.laws.copy(), planned.subscriptions.copy()
+        self.laws, self.subscriptions = lend(planned.laws.copy()), planned.subscriptions.copy()
         self.channels, self.stations = planned.links.copy(), planned.brokers.copy()
         components = planned.components.records
         brokers, links = range(len(self.stations)), range(len(planned.components.answering))
@@ -137,7 +138,7 @@ class _Run:
             what(about, now)
 
     def duration(self, law: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, law, self.plan.law_rows)))
+        return int(whole_ns(factor * draw(self.laws, law)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))

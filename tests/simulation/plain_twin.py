@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tests.scheduling.twins import PlainQueue
 
+from tidings.compiled import lend
 from tidings.model.scenario import Network
 from tidings.scheduling import Waiting, strategy
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
@@ -93,7 +94,7 @@ class Decision(PlainQueue[Any]):
 class _Run:
     def __init__(self, planned: Plan) -> None:
         self.plan, self.batches = planned, Batches(planned)
-        self.laws, self.subscriptions = planned.laws.copy(), planned.subscriptions.copy()
+        self.laws, self.subscriptions = lend(planned.laws.copy()), planned.subscriptions.copy()
         self.links, self.brokers = planned.links.copy(), planned.brokers.copy()
         self.calendar: list[tuple[int, int, int, object]] = []
         self.order = self.steps = self.traffic = self.published = 0
@@ -125,7 +126,7 @@ class _Run:
                 self.arrive(what, now) if kind == ARRIVED else self.process(what, now)
 
     def duration(self, law: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, law, self.plan.law_rows)))
+        return int(whole_ns(factor * draw(self.laws, law)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))

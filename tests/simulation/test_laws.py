@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from tidings.compiled import lend
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
@@ -46,29 +47,29 @@ LAWS: list[DelayDistribution] = [
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_draws_follow_the_law(law: DelayDistribution) -> None:
-    records, rows = encode([law], seed=3, part=0)
-    drawn = np.array([draw(records, 0, rows) for _ in range(COUNT)])
+    laws = lend(encode([law], seed=3, part=0))
+    drawn = np.array([draw(laws, 0) for _ in range(COUNT)])
     assert ks_distance(law, drawn) < 2.2 / math.sqrt(COUNT)
 
 
 def test_streams_are_their_own() -> None:
     """What one law draws does not depend on the laws beside it, nor on how often they draw."""
-    alone, rows = encode([Exponential(scale=1.0)], seed=3, part=0)
-    among, _ = encode([Exponential(scale=1.0), Uniform(low=0.0, high=1.0)], seed=3, part=0)
-    first = [draw(alone, 0, rows) for _ in range(50)]
+    alone = lend(encode([Exponential(scale=1.0)], seed=3, part=0))
+    among = lend(encode([Exponential(scale=1.0), Uniform(low=0.0, high=1.0)], seed=3, part=0))
+    first = [draw(alone, 0) for _ in range(50)]
     second = []
     for _ in range(50):
-        draw(among, 1, rows)
-        second.append(draw(among, 0, rows))
+        draw(among, 1)
+        second.append(draw(among, 0))
     assert first == second
-    other, _ = encode([Exponential(scale=1.0)], seed=4, part=0)
-    assert draw(other, 0, rows) != first[0]
+    other = lend(encode([Exponential(scale=1.0)], seed=4, part=0))
+    assert draw(other, 0) != first[0]
 
 
 def test_uniform_numbers_are_uniform_and_uncorrelated() -> None:
     """Margins: 4 standard errors of a mean of n uniforms and of a lag-one correlation."""
-    records, _ = encode([Uniform(low=0.0, high=1.0)], seed=9, part=1)
-    u = np.array([uniform(records, 0) for _ in range(COUNT)])
+    laws = lend(encode([Uniform(low=0.0, high=1.0)], seed=9, part=1))
+    u = np.array([uniform(laws, 0) for _ in range(COUNT)])
     assert 0.0 <= u.min() <= u.max() < 1.0
     assert abs(u.mean() - 0.5) < 4 * math.sqrt(1 / 12 / COUNT)
     assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 4 / math.sqrt(COUNT)

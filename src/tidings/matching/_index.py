@@ -17,7 +17,7 @@ from tidings.matching._clauses import ClauseStore
 from tidings.matching._columns import Columns
 from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, State, encode, match_each, match_tiles
 from tidings.matching._partitions import Partitions
-from tidings.matching._results import by_event
+from tidings.matching._results import by_event, each_once
 from tidings.model.filters import Filter
 
 Id = Hashable
@@ -201,7 +201,9 @@ class MatchingIndex:
             if self._unsure:
                 keep = self._confirmed(events, clauses, _row_reader(batch, start))
                 events, clauses = events[keep], clauses[keep]
-            grouped, counts = by_event(events, clauses, len(chunk), self._store.first, self._store.any_multiple)
+            grouped, counts = by_event(events, clauses, len(chunk))
+            if self._store.any_multiple:
+                grouped, counts = each_once(grouped, counts, self._store.first)
             pieces.append(grouped)
             offsets[start + 1 : start + 1 + len(chunk)] = counts
         return np.cumsum(offsets), self._ids[np.concatenate(pieces)]

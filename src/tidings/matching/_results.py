@@ -7,11 +7,8 @@ from tidings.matching._kernels import Array
 
 
 @compiled
-def by_event(events: Array, clauses: Array, count: int, first: Array, is_multiple: bool) -> tuple[Array, Array]:
-    """The pairs' clauses grouped by event, and how many each event has.
-
-    Where subscriptions may have several clauses, each is represented by the first one that was found.
-    """
+def by_event(events: Array, clauses: Array, count: int) -> tuple[Array, Array]:
+    """The pairs' clauses grouped by event, and how many each event has."""
     ends = np.zeros(count + 1, np.int64)
     for i in range(len(events)):
         ends[events[i] + 1] += 1
@@ -22,14 +19,22 @@ def by_event(events: Array, clauses: Array, count: int, first: Array, is_multipl
     for i in range(len(events)):
         grouped[cursor[events[i]]] = clauses[i]
         cursor[events[i]] += 1
-    counts = ends[1:] - ends[:-1]
-    if not is_multiple:
-        return grouped, counts
-    kept = 0
-    for e in range(count):
-        start = kept
+    return grouped, ends[1:] - ends[:-1]
+
+
+@compiled
+def each_once(grouped: Array, counts: Array, first: Array) -> tuple[Array, Array]:
+    """The same where subscriptions may have several clauses: each is represented by the first one that was found.
+
+    Apart, because sorting takes long to compile and most sets of subscriptions do not need it.
+    """
+    kept = start = 0
+    kept_counts = np.empty_like(counts)
+    for e in range(len(counts)):
+        begin = kept
         # the few matches of an event are compared in sorted order of their subscription
-        group = grouped[ends[e] : ends[e + 1]].copy()
+        group = grouped[start : start + counts[e]].copy()
+        start += counts[e]
         order = np.argsort(first[group])
         previous = -1
         for i in range(len(order)):
@@ -38,5 +43,5 @@ def by_event(events: Array, clauses: Array, count: int, first: Array, is_multipl
                 grouped[kept] = clause
                 kept += 1
                 previous = first[clause]
-        counts[e] = kept - start
-    return grouped[:kept], counts
+        kept_counts[e] = kept - begin
+    return grouped[:kept], kept_counts

@@ -2,11 +2,10 @@
 
 A slot is one event waiting on one link; a queue is an array of slot numbers in the order in which they were enqueued.
 Slots of many links may share the arrays. `known` holds what earlier decisions learnt about a slot, as upper bounds:
-worth never rises with time, so a stale figure still rules a slot out. `fill_slot` starts it at infinity (nothing is
-known); `forget` does so again, and is needed when path figures or the time of a turn change while events wait.
+worth never rises with time, so a stale figure still rules a slot out. `fill_slot` starts it at infinity: nothing is
+known.
 
-Kernels unpack these tuples by position, so that a plain tuple of the same arrays does as well: a call from Python takes
-a plain tuple in a fraction of the time that a named one costs.
+Kernels take a `Board` as it is lent (`tidings.compiled.lend`): all of it is one pointer.
 """
 
 import math
@@ -14,22 +13,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidings.compiled import compiled
-from tidings.scheduling._kernels import FloatArray, IntArray, deletion_time
+from tidings.compiled import borrowing
+from tidings.scheduling._kernels import NORMAL_TABLE, FloatArray, IntArray, deletion_time
 from tidings.scheduling._lane import TURNS
 
-__all__ = ["Pairs", "Paths", "Room", "Slots", "empty_slots", "fill_slot", "forget", "make_room"]
+__all__ = ["Board", "Pairs", "Paths", "Room", "Slots", "empty_board", "fill_slot"]
 
 
 class Slots(NamedTuple):
-    """By slot: the event's own figures, its pairs start..stop-1, when to delete it, its place in the order."""
+    """By slot: the event's own figures, its pairs start..stop-1, when to delete it, what is known of its worth."""
 
     published_s: FloatArray
     size_kb: FloatArray
     start: IntArray
     stop: IntArray
     delete_s: FloatArray
-    sequence: IntArray
     known: FloatArray
 
 
@@ -50,8 +48,7 @@ class Paths(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room to decide in, for loops that must not allocate: one place for each that may wait and one more, and what a
-    plan is made of (`_plan`)."""
+    """Room to decide in: one place for each that may wait and one more, and what a plan is made of (`_plan`)."""
 
     urgent: IntArray
     top: FloatArray
@@ -59,71 +56,71 @@ class Room(NamedTuple):
     without: FloatArray
 
 
-@compiled
-def make_room(waiting: int) -> Room:
-    """Room for decisions about this many that wait."""
-    return Room(
-        np.zeros(waiting + 1, np.int64),
-        np.zeros((TURNS, TURNS)),
-        np.zeros((TURNS + 1, TURNS), np.int64),
-        np.zeros(TURNS),
+class Board(NamedTuple):
+    """All that a decision looks at: the queue (slots in the order in which they were enqueued; a decision is told how
+    many), what is known of each slot, pair and path, the table of the normal law, and room."""
+
+    queue: IntArray
+    slots: Slots
+    pairs: Pairs
+    paths: Paths
+    table: FloatArray
+    room: Room
+
+
+def empty_board(slots: int, pairs: int) -> Board:
+    """Room for this many events, and for this many pairs; a pair is a subscription of its own."""
+    return Board(
+        queue=np.zeros(slots, np.int64),
+        slots=Slots(
+            published_s=np.zeros(slots),
+            size_kb=np.zeros(slots),
+            start=np.zeros(slots, np.int64),
+            stop=np.zeros(slots, np.int64),
+            delete_s=np.zeros(slots),
+            known=np.full((slots, TURNS), math.inf),
+        ),
+        pairs=Pairs(target=np.arange(pairs), allowed_s=np.zeros(pairs)),
+        paths=Paths(*(np.zeros(pairs) for _ in Paths._fields)),
+        table=NORMAL_TABLE,
+        room=Room(
+            urgent=np.zeros(slots + 1, np.int64),
+            top=np.zeros((TURNS, TURNS)),
+            holder=np.zeros((TURNS + 1, TURNS), np.int64),
+            without=np.zeros(TURNS),
+        ),
     )
 
 
-def empty_slots(capacity: int) -> Slots:
-    """Room for this many events."""
-    return Slots(
-        published_s=np.zeros(capacity),
-        size_kb=np.zeros(capacity),
-        start=np.zeros(capacity, np.int64),
-        stop=np.zeros(capacity, np.int64),
-        delete_s=np.zeros(capacity),
-        sequence=np.zeros(capacity, np.int64),
-        known=np.full((capacity, TURNS), math.inf),
-    )
-
-
-@compiled
+@borrowing
 def fill_slot(
+    board: Board,
     slot: int,
     published_s: float,
     size_kb: float,
     start: int,
     stop: int,
-    sequence: int,
     quantile: float,
-    slots: Slots,
-    pairs: Pairs,
-    paths: Paths,
     processing_s: float,
 ) -> None:
     """Enter an event whose pairs start..stop-1 are in place; its deletion time follows from them."""
-    published, size, starts, stops, delete_s, sequences, known = slots
-    target, allowed_s = pairs
-    _, nodes, mean_s_per_kb, sd_s_per_kb = paths
-    published[slot] = published_s
-    size[slot] = size_kb
-    starts[slot] = start
-    stops[slot] = stop
-    sequences[slot] = sequence
-    known[slot, :] = math.inf
-    delete_s[slot] = deletion_time(
+    slots, pairs, paths = board.slots, board.pairs, board.paths
+    slots.published_s[slot] = published_s
+    slots.size_kb[slot] = size_kb
+    slots.start[slot] = start
+    slots.stop[slot] = stop
+    for turn in range(TURNS):
+        slots.known[slot, turn] = math.inf
+    slots.delete_s[slot] = deletion_time(
         published_s,
         size_kb,
         start,
         stop,
-        target,
-        allowed_s,
-        nodes,
-        mean_s_per_kb,
-        sd_s_per_kb,
+        pairs.target,
+        pairs.allowed_s,
+        paths.nodes,
+        paths.mean_s_per_kb,
+        paths.sd_s_per_kb,
         processing_s,
         quantile,
     )
-
-
-@compiled
-def forget(queue: IntArray, count: int, known: FloatArray) -> None:
-    """Drop what is known of the queued slots, after a change of path figures or of the time of a turn."""
-    for position in range(count):
-        known[queue[position], :] = math.inf

@@ -1,6 +1,6 @@
 """A broker: a server with a queue, a delay that keeps nobody waiting, and the subscribers at home there."""
 
-from tidings.compiled import borrowing_step
+from tidings.compiled import borrowing_inner
 from tidings.simulation._copies import copy_for, span
 from tidings.simulation._heap import push
 from tidings.simulation._laws import draw, whole_ns
@@ -22,18 +22,18 @@ from tidings.simulation._stores import acknowledge, fail
 from tidings.simulation._world import Failing, World
 
 
-@borrowing_step
+@borrowing_inner
 def serve(w: World, broker: int, copy: int, now: int) -> None:
     """Take a copy to the broker's server, which is free."""
     w.copies[copy].began = now
     w.brokers[broker].serving = copy
-    served = now + whole_ns(w.brokers[broker].table * draw(w.laws, w.brokers[broker].service, w.law_rows))
+    served = now + whole_ns(w.brokers[broker].table * draw(w.laws, w.brokers[broker].service))
     w.brokers[broker].served_at = served
     w.brokers[broker].busy_ns += max(0, min(served, w.settings[END]) - max(now, w.settings[WARMUP]))
     push(w.heap, w.control, served, broker << KIND_BITS | SERVED)
 
 
-@borrowing_step
+@borrowing_inner
 def enter(w: World, broker: int, copy: int, now: int) -> None:
     """A copy is at the door of a broker that serves one after the other."""
     if w.brokers[broker].serving < 0:
@@ -43,18 +43,18 @@ def enter(w: World, broker: int, copy: int, now: int) -> None:
         w.brokers[broker].head, w.brokers[broker].tail = head, tail
 
 
-@borrowing_step
+@borrowing_inner
 def process(w: World, broker: int, copy: int, now: int) -> int:
     """What keeps nobody waiting; the copy if it is through already, or else -1."""
     if w.brokers[broker].has_processing != 0:
-        delay = whole_ns(draw(w.laws, w.brokers[broker].processing, w.law_rows))
+        delay = whole_ns(draw(w.laws, w.brokers[broker].processing))
         if delay > 0:
             push(w.heap, w.control, now + delay, copy << KIND_BITS | PROCESSED)
             return NOBODY
     return copy
 
 
-@borrowing_step
+@borrowing_inner
 def served(w: World, broker: int, now: int) -> int:
     """A broker has served a copy and takes the next one; the copy if it is through already, or else -1."""
     copy = w.brokers[broker].serving
@@ -70,7 +70,7 @@ def served(w: World, broker: int, now: int) -> int:
     return process(w, broker, copy, now)
 
 
-@borrowing_step
+@borrowing_inner
 def land(w: World, copy: int, now: int) -> int:
     """A copy gets to the other end of its link where things fail; the copy that is inside, or -1 if none is."""
     link = w.copies[copy].link
@@ -90,7 +90,7 @@ def land(w: World, copy: int, now: int) -> int:
     return copy
 
 
-@borrowing_step
+@borrowing_inner
 def arrive(w: World, copy: int, now: int, failing: Failing) -> int:
     """A copy gets to the other end of its link; the copy that is through with the broker already, or else -1."""
     if failing is not None:
@@ -105,7 +105,7 @@ def arrive(w: World, copy: int, now: int, failing: Failing) -> int:
     return NOBODY
 
 
-@borrowing_step
+@borrowing_inner
 def deliver(w: World, event: int, start: int, stop: int, now: int) -> None:
     """Hand an event to subscribers; only the first copy counts, and on time is strictly before the deadline."""
     delay, lifetime = now - w.events[event].published, w.events[event].lifetime

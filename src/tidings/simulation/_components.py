@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidings.compiled import lend
 from tidings.model.distributions import DelayDistribution, Uniform
 from tidings.model.failures import Failures
 from tidings.model.scenario import Network
-from tidings.simulation._laws import draw, encode_all, uniform, whole_ns
+from tidings.simulation._laws import Laws, draw, encode_all, uniform, whole_ns
 from tidings.simulation._layout import (
     COMPONENT,
     KIND_BITS,
@@ -44,22 +45,22 @@ class Components:
     records: Array
     starts: list[tuple[int, int]]
     answering: Array
-    laws: Array
-    law_rows: Array
+    laws: Laws
     refresh_ns: int | None
 
     def first_refreshes(self, brokers: Array) -> list[tuple[int, int]]:
         """The first refresh of each home broker, at a random place in the interval."""
         if self.refresh_ns is None:
             return []
-        first_law = len(self.laws) - len(brokers)
+        first_law = len(self.laws.records) - len(brokers)
+        laws = lend(self.laws)
         return [
-            (int(self.refresh_ns * uniform(self.laws, first_law + home)), home << KIND_BITS | REFRESH)
+            (int(self.refresh_ns * uniform(laws, first_law + home)), home << KIND_BITS | REFRESH)
             for home in np.flatnonzero(brokers["root"] >= 0).tolist()
         ]
 
 
-def plan_components(network: Network, links: Array, laws: Array, law_rows: Array) -> Components:
+def plan_components(network: Network, links: Array, laws: Laws) -> Components:
     """The components of a network; the links learn which is theirs."""
     if not network.has_failures:
         nothing = np.zeros(0, COMPONENT)
@@ -68,13 +69,12 @@ def plan_components(network: Network, links: Array, laws: Array, law_rows: Array
             starts=[],
             answering=np.zeros(0, np.int64),
             laws=laws,
-            law_rows=law_rows,
             refresh_ns=None,
         )
     brokers, faults = len(network.topology.brokers), network.policies.faults
     failures = [*network.broker_failures, *_by_component(network)]
-    all_laws, all_rows = _laws(failures, brokers, network.seed, laws, law_rows)
-    records, starts = _records(failures, all_laws, all_rows, first_law=len(laws))
+    all_laws = _with_failures(laws, failures, brokers, network.seed)
+    records, starts = _records(failures, all_laws, first_law=len(laws.records))
     links["component"] = len(records) - 1
     links["component"][: len(network.link_components)] = np.array(network.link_components, np.int64) + brokers
     return Components(
@@ -82,7 +82,6 @@ def plan_components(network: Network, links: Array, laws: Array, law_rows: Array
         starts=starts,
         answering=_answering(links[: len(network.topology.links)], records),
         laws=all_laws,
-        law_rows=all_rows,
         refresh_ns=min(round(faults.refresh_s * NANOSECONDS), NEVER_NS // 4) if faults.is_refreshing else None,
     )
 
@@ -93,9 +92,7 @@ def _by_component(network: Network) -> list[Failures | None]:
     return [found.get(component) for component in range(count)]
 
 
-def _laws(
-    failures: Sequence[Failures | None], brokers: int, seed: int, laws: Array, law_rows: Array
-) -> tuple[Array, Array]:
+def _with_failures(laws: Laws, failures: Sequence[Failures | None], brokers: int, seed: int) -> Laws:
     """The laws of every run, then up times, down times and starts of all components, and the phases of refreshes."""
     unit = Uniform(low=0.0, high=1.0)
     kinds: list[list[DelayDistribution | None]] = [
@@ -104,15 +101,11 @@ def _laws(
         [unit] * len(failures),
         [unit] * brokers,
     ]
-    more, rows = encode_all(kinds, seed, first_part=_FIRST_PART)
-    more["first"] += len(law_rows)
-    return np.concatenate([laws, more]), np.concatenate([law_rows, rows])
+    return laws.with_more(encode_all(kinds, seed, first_part=_FIRST_PART))
 
 
-def _records(
-    failures: Sequence[Failures | None], laws: Array, law_rows: Array, *, first_law: int
-) -> tuple[Array, list[tuple[int, int]]]:
-    count = len(failures)
+def _records(failures: Sequence[Failures | None], laws: Laws, *, first_law: int) -> tuple[Array, list[tuple[int, int]]]:
+    count, lent = len(failures), lend(laws)
     components = np.zeros(count + 1, COMPONENT)
     components["up"] = 1
     components["up_law"] = components["down_law"] = NOBODY
@@ -122,11 +115,11 @@ def _records(
             continue
         up_law, down_law, start = (first_law + kind * count + number for kind in range(3))
         # Half of the longest time that is ever drawn: what hardly ever fails is then up at the start.
-        now = -min(whole_ns((CYCLES_BEFORE + uniform(laws, start)) * each.period_s), NEVER_NS // 8)
+        now = -min(whole_ns((CYCLES_BEFORE + uniform(lent, start)) * each.period_s), NEVER_NS // 8)
         is_up = False
         while now <= 0:
             is_up = not is_up
-            now += max(1, whole_ns(draw(laws, up_law if is_up else down_law, law_rows)))
+            now += max(1, whole_ns(draw(lent, up_law if is_up else down_law)))
         for name, value in (("up", int(is_up)), ("up_law", up_law), ("down_law", down_law)):
             components[name][number] = value
         starts.append((int(now), number << KIND_BITS | TRANSITION))

@@ -85,7 +85,7 @@ def take_event(w: World) -> int:
     return int(event)
 
 
-@borrowing_step
+@borrowing_inner
 def new_copy(w: World, event: int, link: int, now: int) -> int:
     """A copy that is to go over a link from now on; its entries are still to be given."""
     copy = w.control[FREE_COPY]
@@ -138,7 +138,7 @@ def span(w: World, event: int, node: int) -> tuple[int, int, int]:
     return start, stop, expiry_ns(w, event, start, stop, allowed)
 
 
-@borrowing_step
+@borrowing_inner
 def copy_for(w: World, event: int, node: int, link: int, now: int, is_stored: int, served: tuple[int, int, int]) -> int:
     """A copy for a broker of the event's tree, where things fail; `served` is the span of that broker."""
     copy = new_copy(w, event, link, now)
@@ -172,12 +172,12 @@ def own_entries(w: World, copy: int) -> None:
         copy_entry(w, entry, start + entry - first)
 
 
-@borrowing_step
+@borrowing_inner
 def copy_entry(w: World, entry: int, target: int) -> None:
     w.entries[target].subscription = w.entries[entry].subscription
     w.entries[target].origin = w.entries[entry].origin
-    w.pairs.allowed_s[target] = w.pairs.allowed_s[entry]
-    w.paths.price[target] = w.paths.price[entry]
+    w.board.pairs.allowed_s[target] = w.board.pairs.allowed_s[entry]
+    w.board.paths.price[target] = w.board.paths.price[entry]
 
 
 @borrowing_inner
@@ -210,7 +210,7 @@ def end_event(w: World, event: int) -> None:
     w.control[FREE_EVENT] = event
 
 
-@borrowing_step
+@borrowing_inner
 def end_copy(w: World, copy: int) -> None:
     """Give a copy back, and its event with its last copy."""
     event = w.copies[copy].event
@@ -234,7 +234,7 @@ def mark(w: World, start: int, stop: int, state: int) -> None:
         w.entries[w.entries[entry].origin].state |= state
 
 
-@borrowing_step
+@borrowing_inner
 def report(w: World, copy: int, outcome: int, ended: int) -> None:
     """Leave a row of the trace about a copy that has come to its end, if its event is sampled."""
     event = w.copies[copy].event
@@ -257,7 +257,7 @@ def is_expired(w: World, copy: int, now: int) -> bool:
     """Whether a copy that is deleted is too late for everybody, and not merely hopeless."""
     if w.settings[IS_FAILING] != 0:
         return bool(now >= w.copies[copy].expires)
-    last_s = expiry_time(0.0, w.copies[copy].start, w.copies[copy].stop, w.pairs.allowed_s)
+    last_s = expiry_time(0.0, w.copies[copy].start, w.copies[copy].stop, w.board.pairs.allowed_s)
     return bool(now - w.events[w.copies[copy].event].published >= whole_ns(last_s))
 
 

@@ -53,12 +53,11 @@ from tidings.simulation._layout import (
     UNDERWAY,
     WIDEST,
     WORDS_USED,
-    Array,
 )
 from tidings.simulation._links import transmitted
 from tidings.simulation._outages import accept, happen
 from tidings.simulation._stores import acked
-from tidings.simulation._world import Deciding, Failing, World
+from tidings.simulation._world import Failing, World
 
 __all__ = ["advance", "finish"]
 
@@ -96,9 +95,6 @@ def has_rows(w: World) -> bool:
 @borrowing
 def advance(
     w: World,
-    d: Deciding,
-    publications: Array,
-    matches: Array,
     horizon: int,
     steps_max: int,
     copies_max: int,
@@ -120,14 +116,16 @@ def advance(
         if is_draining and control[ALIVE] == 0:
             return INPUT_USED
         number = control[NEXT_PUBLICATION]
-        is_new = number < len(publications) and (control[HEAP_SIZE] == 0 or publications[number].time <= w.heap[0].time)
+        is_new = number < len(w.publications) and (
+            control[HEAP_SIZE] == 0 or w.publications[number].time <= w.heap[0].time
+        )
         if not is_new and (control[HEAP_SIZE] == 0 or w.heap[0].time >= horizon):
             return INPUT_USED
         control[STEPS] += 1
         if is_new:
             control[NEXT_PUBLICATION] = number + 1
-            control[NOW] = publications[number].time
-            publish(w, number, publications, matches)
+            control[NOW] = w.publications[number].time
+            publish(w, number)
             continue
         now = w.heap[0].time
         kind, which = w.heap[0].what & KINDS, w.heap[0].what >> KIND_BITS
@@ -135,7 +133,7 @@ def advance(
         control[NOW] = now
         ready = NOBODY  # the copy that is through with a broker
         if kind == TRANSMITTED:
-            ready = transmitted(w, d, which, now)
+            ready = transmitted(w, which, now)
         elif kind == PROCESSED:
             ready = which
         elif kind == SERVED:

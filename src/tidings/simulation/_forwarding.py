@@ -7,7 +7,7 @@ sake it came; the first copy that arrives counts.
 
 from math import inf
 
-from tidings.compiled import borrowing_inner, borrowing_step
+from tidings.compiled import borrowing_inner
 from tidings.simulation._brokers import deliver
 from tidings.simulation._copies import (
     copy_entry,
@@ -33,26 +33,25 @@ from tidings.simulation._layout import (
     PUBLISHED,
     RECEIVED,
     WARMUP,
-    Array,
 )
 from tidings.simulation._links import enqueue
 from tidings.simulation._world import World
 
 
 @borrowing_inner
-def begin_event(w: World, number: int, publications: Array) -> int:
+def begin_event(w: World, number: int) -> int:
     """An event without copies and with room for its entries, and for its words where things fail."""
     event = take_event(w)
-    w.events[event].published = publications[number].time
-    w.events[event].sequence = publications[number].sequence
-    w.events[event].lifetime = publications[number].lifetime
-    w.events[event].size_kb = publications[number].size_kb
-    w.events[event].publisher = publications[number].publisher
-    w.events[event].tree = w.publishers[publications[number].publisher].tree
-    w.events[event].is_sampled = publications[number].is_sampled
-    w.events[event].is_counted = 1 if publications[number].time >= w.settings[WARMUP] else 0
+    w.events[event].published = w.publications[number].time
+    w.events[event].sequence = w.publications[number].sequence
+    w.events[event].lifetime = w.publications[number].lifetime
+    w.events[event].size_kb = w.publications[number].size_kb
+    w.events[event].publisher = w.publications[number].publisher
+    w.events[event].tree = w.publishers[w.publications[number].publisher].tree
+    w.events[event].is_sampled = w.publications[number].is_sampled
+    w.events[event].is_counted = 1 if w.publications[number].time >= w.settings[WARMUP] else 0
     w.events[event].copies = 0
-    count = publications[number].count
+    count = w.publications[number].count
     w.events[event].pending = count
     start, block = 0, NOBODY
     if count > 0:
@@ -72,7 +71,7 @@ def begin_event(w: World, number: int, publications: Array) -> int:
     return event
 
 
-@borrowing_step
+@borrowing_inner
 def is_reached(w: World, link: int, tree: int, home: int) -> bool:
     """Whether what a publisher sends over its access link gets to a home."""
     if w.settings[IS_MULTI] != 0:
@@ -81,13 +80,13 @@ def is_reached(w: World, link: int, tree: int, home: int) -> bool:
 
 
 @borrowing_inner
-def publish(w: World, number: int, publications: Array, matches: Array) -> None:
+def publish(w: World, number: int) -> None:
     """A new event with its entries, and its copy on the publisher's access link."""
-    event = begin_event(w, number, publications)
+    event = begin_event(w, number)
     publisher, tree, now = w.events[event].publisher, w.events[event].tree, w.events[event].published
     link, is_failing = w.publishers[publisher].link, w.settings[IS_FAILING] != 0
     start, lifetime, is_counted = w.events[event].start, w.events[event].lifetime, w.events[event].is_counted
-    first, count = publications[number].first, publications[number].count
+    first, count = w.publications[number].first, w.publications[number].count
     is_valued = not is_failing or w.settings[HAS_OWN_ENTRIES] != 0  # without strategies a copy knows when it expires
     # Matches are in the order of their homes in the tree: those of one home are a group.
     place, groups, home, group_allows = w.events[event].words + w.settings[BROKERS] - GROUP, 0, NOBODY, 0
@@ -95,7 +94,7 @@ def publish(w: World, number: int, publications: Array, matches: Array) -> None:
     # What no path leads to stands at the end, outside the range that the copy serves.
     served_to, outside, longest = start, start + count, 0
     for match in range(first, first + count):
-        wanted = matches[match]
+        wanted = w.matches[match]
         w.subscriptions[wanted].matched += is_counted
         allowed = min(lifetime, w.subscriptions[wanted].allowed)
         if w.subscriptions[wanted].home != home:
@@ -121,8 +120,8 @@ def publish(w: World, number: int, publications: Array, matches: Array) -> None:
         w.entries[entry].origin = entry
         w.entries[entry].state = PENDING
         if is_valued:
-            w.pairs.allowed_s[entry] = allowed / NANOSECONDS if allowed < NEVER_NS else inf
-            w.paths.price[entry] = w.subscriptions[wanted].price
+            w.board.pairs.allowed_s[entry] = allowed / NANOSECONDS if allowed < NEVER_NS else inf
+            w.board.paths.price[entry] = w.subscriptions[wanted].price
     w.control[PUBLISHED] += is_counted
     copy = new_copy(w, event, link, now)
     w.copies[copy].start = start
@@ -191,7 +190,7 @@ def forward_on_all(w: World, copy: int, broker: int, now: int) -> None:
         enqueue(w, onward, now)
 
 
-@borrowing_step
+@borrowing_inner
 def forward(w: World, copy: int, now: int) -> None:
     """A copy is through with its broker: the event is delivered there and goes on."""
     broker = w.links[w.copies[copy].link].target

@@ -14,9 +14,10 @@ The constant draws nothing; a record of kind NONE is the constant 0.
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidings.compiled import borrowing, borrowing_inner, borrowing_step
 from tidings.model.distributions import (
@@ -45,8 +46,25 @@ _TURN = 2.0 * math.pi
 _LONGEST_S = NEVER_NS / NANOSECONDS / 4.0
 
 
-def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> tuple[Array, Array]:
-    """Records and shared parameters of these laws; `part` keeps the streams of different kinds of laws apart."""
+class Laws(NamedTuple):
+    """One record for each law, and the parameters of those that have many; kernels take it as it is lent."""
+
+    records: Array
+    rows: Array
+
+    def copy(self) -> "Laws":
+        """The same laws at the same place of their streams; drawing from one does not move the other."""
+        return Laws(self.records.copy(), self.rows)
+
+    def with_more(self, more: "Laws") -> "Laws":
+        """These laws and others after them."""
+        records = more.records.copy()
+        records["first"] += len(self.rows)
+        return Laws(np.concatenate([self.records, records]), np.concatenate([self.rows, more.rows]))
+
+
+def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> Laws:
+    """These laws; `part` keeps the streams of different kinds of laws apart."""
     records = np.zeros(len(laws), LAW)
     rows: list[float] = []
     states = np.random.SeedSequence([seed, part]).generate_state(max(len(laws), 1), np.uint64)
@@ -57,19 +75,12 @@ def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> tu
             record[name] = number
         record["first"], record["count"] = len(rows), len(row)
         rows += row
-    return records, np.array(rows, np.float64)
+    return Laws(records, np.array(rows, np.float64))
 
 
-def encode_all(
-    kinds: Sequence[Sequence[DelayDistribution | None]], seed: int, *, first_part: int = 0
-) -> tuple[Array, Array]:
+def encode_all(kinds: Sequence[Sequence[DelayDistribution | None]], seed: int, *, first_part: int = 0) -> Laws:
     """All laws of several kinds one after the other; each kind is a part of its own, from `first_part` on."""
-    parts = [encode(laws, seed, part) for part, laws in enumerate(kinds, first_part)]
-    passed = 0
-    for records, rows in parts:
-        records["first"] += passed
-        passed += len(rows)
-    return np.concatenate([records for records, _ in parts]), np.concatenate([rows for _, rows in parts])
+    return reduce(Laws.with_more, (encode(laws, seed, part) for part, laws in enumerate(kinds, first_part)))
 
 
 def _parameters(law: DelayDistribution | None) -> tuple[int, Sequence[float], list[float]]:
@@ -111,10 +122,10 @@ def _phase_rows(law: PhaseType) -> list[float]:
 
 
 @borrowing
-def uniform(laws: Array, law: int) -> float:
+def uniform(laws: Laws, law: int) -> float:
     """The next number of this law's stream, from 0 to below 1."""
-    state = laws[law].state + _STEP
-    laws[law].state = state
+    state = laws.records[law].state + _STEP
+    laws.records[law].state = state
     state = (state ^ (state >> _BITS_30)) * _FIRST
     state = (state ^ (state >> _BITS_27)) * _SECOND
     state = state ^ (state >> _BITS_31)
@@ -122,13 +133,13 @@ def uniform(laws: Array, law: int) -> float:
 
 
 @borrowing_step
-def _normal(laws: Array, law: int) -> float:
+def _normal(laws: Laws, law: int) -> float:
     radius = math.sqrt(-2.0 * math.log1p(-uniform(laws, law)))
     return radius * math.cos(_TURN * uniform(laws, law))
 
 
 @borrowing_inner
-def _gamma(laws: Array, law: int, shape: float) -> float:
+def _gamma(laws: Laws, law: int, shape: float) -> float:
     """Marsaglia and Tsang (2000); a shape below 1 is lifted by 1 and brought back by a power of a uniform."""
     lift = 1.0
     if shape < 1.0:
@@ -147,9 +158,9 @@ def _gamma(laws: Array, law: int, shape: float) -> float:
 
 
 @borrowing_inner
-def _through_phases(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
-    first = laws[law].first
-    count = int(laws[law].a)
+def _through_phases(laws: Laws, law: int) -> float:
+    rows, first = laws.rows, laws.records[law].first
+    count = int(laws.records[law].a)
     chance = uniform(laws, law)
     phase = 0
     while phase < count and chance >= rows[first + phase]:
@@ -166,9 +177,9 @@ def _through_phases(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
 
 
 @borrowing_inner
-def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
+def _other(laws: Laws, law: int) -> float:
     """All kinds but the commonest two, so that `draw` stays short."""
-    record = laws[law]
+    rows, record = laws.rows, laws.records[law]
     if record.kind == UNIFORM:
         return float(record.a + record.b * uniform(laws, law))
     if record.kind == NORMAL:
@@ -183,7 +194,7 @@ def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
     if record.kind == WEIBULL:
         return float(record.b * (-math.log1p(-uniform(laws, law))) ** record.a)
     if record.kind == PHASES:
-        return _through_phases(laws, law, rows)
+        return _through_phases(laws, law)
     first, count = record.first, record.count
     if record.kind == STAGES:
         total = 0.0
@@ -196,14 +207,14 @@ def _other(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
 
 
 @borrowing
-def draw(laws: Array, law: int, rows: NDArray[np.float64]) -> float:
+def draw(laws: Laws, law: int) -> float:
     """The next value of this law; the commonest kinds are decided here."""
-    kind = laws[law].kind
-    value = laws[law].a
+    kind = laws.records[law].kind
+    value = laws.records[law].a
     if kind == EXPONENTIAL:
         value = -value * math.log1p(-uniform(laws, law))
     elif kind != CONSTANT:
-        value = _other(laws, law, rows)
+        value = _other(laws, law)
     return float(value)
 
 

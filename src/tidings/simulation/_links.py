@@ -16,10 +16,10 @@ Rules:
 
 from math import inf, sqrt
 
-from tidings.compiled import borrowing, borrowing_inner, borrowing_step
-from tidings.scheduling._kernels import HOPELESS_QUANTILE, NORMAL_TABLE, deletion_time, expiry_time
+from tidings.compiled import borrowing, borrowing_inner
+from tidings.scheduling._kernels import HOPELESS_QUANTILE, deletion_time, expiry_time
 from tidings.scheduling._lane import TURNS
-from tidings.scheduling._scan import choose_in
+from tidings.scheduling._scan import choose
 from tidings.scheduling._strategies import FIFO, RL, TRIAGE
 from tidings.simulation._brokers import enter
 from tidings.simulation._copies import discard
@@ -51,7 +51,7 @@ from tidings.simulation._layout import (
 )
 from tidings.simulation._lists import appended, removed
 from tidings.simulation._stores import block, count_tries, fail, is_usable
-from tidings.simulation._world import Deciding, World
+from tidings.simulation._world import World
 
 __all__ = ["deletion_ns", "enqueue", "retry", "transmitted"]
 
@@ -77,14 +77,20 @@ def set_figures(w: World, copy: int) -> None:
             before_mean = w.routes[row, source].mean
             before_variance = w.routes[row, source].variance
         else:
-            access = w.places.shape[0] + w.events[event].publisher
+            access = len(w.places) + w.events[event].publisher
             before_mean = -w.routes[access, 0].mean
             before_variance = -w.routes[access, 0].variance
+    known, fixed_s, mean, sd = NOBODY, 0.0, 0.0, 0.0
     for entry in range(w.copies[copy].start, w.copies[copy].stop):
         home = w.subscriptions[w.entries[entry].subscription].home
-        w.paths.nodes[entry] = w.routes[row, home].fixed_s - before_fixed_s
-        w.paths.mean_s_per_kb[entry] = w.routes[row, home].mean - before_mean
-        w.paths.sd_s_per_kb[entry] = sqrt(max(0.0, w.routes[row, home].variance - before_variance))
+        if home != known:  # those of one home follow each other
+            known = home
+            fixed_s = w.routes[row, home].fixed_s - before_fixed_s
+            mean = w.routes[row, home].mean - before_mean
+            sd = sqrt(max(0.0, w.routes[row, home].variance - before_variance))
+        w.board.paths.nodes[entry] = fixed_s
+        w.board.paths.mean_s_per_kb[entry] = mean
+        w.board.paths.sd_s_per_kb[entry] = sd
 
 
 @borrowing
@@ -110,7 +116,7 @@ def deletion_ns(
     return published + whole_ns(after_s) if after_s < inf else NEVER_NS
 
 
-@borrowing_step
+@borrowing_inner
 def set_deletion(w: World, copy: int, link: int) -> None:
     """When a copy that comes to a link now is given up; triage wants to know it even if nothing is."""
     strategy, start, stop = w.links[link].strategy, w.copies[copy].start, w.copies[copy].stop
@@ -131,55 +137,42 @@ def set_deletion(w: World, copy: int, link: int) -> None:
         w.events[event].size_kb,
         start,
         stop,
-        w.pairs.target,
-        w.pairs.allowed_s,
-        w.paths.nodes,
-        w.paths.mean_s_per_kb,
-        w.paths.sd_s_per_kb,
+        w.board.pairs.target,
+        w.board.pairs.allowed_s,
+        w.board.paths.nodes,
+        w.board.paths.mean_s_per_kb,
+        w.board.paths.sd_s_per_kb,
         quantile,
     )
 
 
 @borrowing_inner
-def choose_copy(w: World, d: Deciding, link: int, now: int) -> int:
+def choose_copy(w: World, link: int, now: int) -> int:
     """The copy to send next from a queue that is not empty."""
-    published_s, size_kb, start, stop, delete_s, _, known = d.slots
+    queue, slots = w.board.queue, w.board.slots
     count = 0
     copy = w.links[link].head
     while copy >= 0:
         event = w.copies[copy].event
-        d.queue[count] = copy
+        queue[count] = copy
         count += 1
-        published_s[copy] = (w.events[event].published - now) * _SECOND
+        slots.published_s[copy] = (w.events[event].published - now) * _SECOND
         delete_at = w.copies[copy].delete_at
-        delete_s[copy] = (delete_at - now) * _SECOND if delete_at < NEVER_NS else inf
+        slots.delete_s[copy] = (delete_at - now) * _SECOND if delete_at < NEVER_NS else inf
         # Remaining lifetimes are compared as deadlines, which an earlier decision counted from another time 0.
         if w.copies[copy].is_new != 0 or w.links[link].strategy == RL:
             w.copies[copy].is_new = 0
-            size_kb[copy] = w.events[event].size_kb
-            start[copy] = w.copies[copy].start
-            stop[copy] = w.copies[copy].stop
+            slots.size_kb[copy] = w.events[event].size_kb
+            slots.start[copy] = w.copies[copy].start
+            slots.stop[copy] = w.copies[copy].stop
             for turn in range(TURNS):
-                known[copy, turn] = inf
+                slots.known[copy, turn] = inf
         copy = w.copies[copy].next
-    chosen = choose_in(
-        d.room,
-        w.links[link].strategy,
-        w.links[link].weight,
-        0.0,
-        w.links[link].postponed_s,
-        d.queue,
-        count,
-        d.slots,
-        w.pairs,
-        w.paths,
-        1.0,
-        NORMAL_TABLE,
-    )
-    return int(d.queue[chosen])
+    strategy, weight, postponed_s = w.links[link].strategy, w.links[link].weight, w.links[link].postponed_s
+    return int(queue[choose(w.board, strategy, weight, 0.0, postponed_s, count, 1.0)])
 
 
-@borrowing_step
+@borrowing_inner
 def append(w: World, link: int, copy: int) -> None:
     """Put a copy at the end of a link's queue."""
     w.copies[copy].place = QUEUED
@@ -190,7 +183,7 @@ def append(w: World, link: int, copy: int) -> None:
     w.control[LONGEST] = max(w.control[LONGEST], w.links[link].length)
 
 
-@borrowing_step
+@borrowing_inner
 def unlink(w: World, link: int, copy: int) -> None:
     """Take a copy out of a link's queue."""
     head, tail = removed(w.copies, copy, w.links[link].head, w.links[link].tail)
@@ -198,7 +191,7 @@ def unlink(w: World, link: int, copy: int) -> None:
     w.links[link].length -= 1
 
 
-@borrowing_step
+@borrowing_inner
 def enqueue(w: World, copy: int, now: int) -> None:
     """Give a copy to its link: to the queue, or over it if it is free."""
     link = w.copies[copy].link
@@ -217,7 +210,7 @@ def enqueue(w: World, copy: int, now: int) -> None:
         depart(w, copy, now)
 
 
-@borrowing_step
+@borrowing_inner
 def depart(w: World, copy: int, now: int) -> None:
     """Begin to send a copy over a link that is free."""
     link = w.copies[copy].link
@@ -231,14 +224,14 @@ def depart(w: World, copy: int, now: int) -> None:
         return
     w.copies[copy].place = QUEUED
     w.links[link].sending = copy
-    slowness = draw(w.laws, w.links[link].slowness, w.law_rows)
+    slowness = draw(w.laws, w.links[link].slowness)
     sent = now + whole_ns(w.events[w.copies[copy].event].size_kb * slowness)
     w.links[link].sent_at = sent
     w.links[link].busy_ns += max(0, min(sent, w.settings[END]) - max(now, w.settings[WARMUP]))
     push(w.heap, w.control, sent, link << KIND_BITS | TRANSMITTED)
 
 
-@borrowing_step
+@borrowing_inner
 def cross(w: World, copy: int, now: int, at_once: bool) -> int:
     """A copy leaves its link's sending end; the copy if it is through with the next broker already, or else -1."""
     link = w.copies[copy].link
@@ -250,7 +243,7 @@ def cross(w: World, copy: int, now: int, at_once: bool) -> int:
     if w.links[link].loss_chance > 0.0 and uniform(w.laws, w.links[link].loss) < w.links[link].loss_chance:
         fail(w, copy, LOST, now)
         return NOBODY
-    received = now + whole_ns(draw(w.laws, w.links[link].propagation, w.law_rows))
+    received = now + whole_ns(draw(w.laws, w.links[link].propagation))
     if w.settings[IS_FAILING] != 0:
         w.copies[copy].place = FLYING
         push(w.heap, w.control, received, copy << KIND_BITS | ARRIVED)
@@ -258,7 +251,7 @@ def cross(w: World, copy: int, now: int, at_once: bool) -> int:
     return reach(w, copy, now, received, at_once)
 
 
-@borrowing_step
+@borrowing_inner
 def reach(w: World, copy: int, now: int, received: int, at_once: bool) -> int:
     """A copy gets to the target of its link, now or later, where nothing fails; as `cross`."""
     broker = w.links[w.copies[copy].link].target
@@ -272,7 +265,7 @@ def reach(w: World, copy: int, now: int, received: int, at_once: bool) -> int:
         return NOBODY
     w.copies[copy].began = received
     if w.brokers[broker].has_processing != 0:
-        received += whole_ns(draw(w.laws, w.brokers[broker].processing, w.law_rows))
+        received += whole_ns(draw(w.laws, w.brokers[broker].processing))
     if received > now or not at_once:
         push(w.heap, w.control, received, copy << KIND_BITS | PROCESSED)
         return NOBODY
@@ -293,8 +286,8 @@ def prune(w: World, link: int, now: int) -> None:
         copy = after
 
 
-@borrowing_step
-def transmitted(w: World, d: Deciding, link: int, now: int) -> int:
+@borrowing_inner
+def transmitted(w: World, link: int, now: int) -> int:
     """A link has sent a copy and begins the next; the copy if it is through with the next broker, or else -1."""
     copy = w.links[link].sending
     if copy < 0 or w.links[link].sent_at != now:
@@ -305,7 +298,7 @@ def transmitted(w: World, d: Deciding, link: int, now: int) -> int:
     chosen = w.links[link].head
     if chosen >= 0:
         if w.links[link].strategy != FIFO and w.links[link].length > 1:
-            chosen = choose_copy(w, d, link, now)
+            chosen = choose_copy(w, link, now)
         unlink(w, link, chosen)
         depart(w, chosen, now)
     return cross(w, copy, now, True)

@@ -68,7 +68,7 @@ def find_ways(w: World, broker: int) -> None:
                 last += 1
 
 
-@borrowing_step
+@borrowing_inner
 def way(w: World, broker: int, target: int) -> int:
     """The first link of a broker's way to another, -1 if its map has none."""
     if w.brokers[broker].is_dirty != 0:

@@ -4,7 +4,7 @@ What may be many at once (events that are offered, copies that look for a detour
 that a step needs a bounded amount of room.
 """
 
-from tidings.compiled import borrowing_inner, borrowing_step
+from tidings.compiled import borrowing_inner
 from tidings.simulation._copies import discard, end_copy, report
 from tidings.simulation._heap import push
 from tidings.simulation._laws import draw, whole_ns
@@ -58,7 +58,7 @@ def pass_on(w: World, copy: int, broker: int, now: int) -> None:
     enqueue(w, copy, now)
 
 
-@borrowing_step
+@borrowing_inner
 def accept(w: World, copy: int, now: int) -> None:
     """A copy is through with its broker, which takes the event in, or passes it on if it is on a detour."""
     link, event, node = w.copies[copy].link, w.copies[copy].event, w.copies[copy].node
@@ -160,7 +160,7 @@ def transition(w: World, component: int, now: int) -> None:
     w.components[component].epoch += 1
     w.components[component].changed = now
     law = w.components[component].up_law if is_up != 0 else w.components[component].down_law
-    lasts = max(1, whole_ns(draw(w.laws, law, w.law_rows)))
+    lasts = max(1, whole_ns(draw(w.laws, law)))
     push(w.heap, w.control, now + lasts, component << KIND_BITS | TRANSITION)
     if len(w.transitions) > 0:
         row = w.control[TRANSITIONS_OUT]

@@ -16,7 +16,7 @@ from tidings.scheduling import Strategy, strategy
 from tidings.scheduling._strategies import FIFO
 from tidings.simulation import _layout as at
 from tidings.simulation._components import Components, plan_components
-from tidings.simulation._laws import encode_all
+from tidings.simulation._laws import Laws, encode_all
 from tidings.simulation._layout import (
     BRANCH,
     BROKER,
@@ -55,8 +55,7 @@ class Plan:
     brokers: Array
     subscriptions: Array
     publishers: Array
-    laws: Array
-    law_rows: Array
+    laws: Laws
     routes: Routes
     places: Array
     branches: Array
@@ -87,9 +86,9 @@ def plan(network: Network, options: Options) -> Plan:
     homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int64)
     access = _access(network, options)
     routes = plan_routes(network, options, access, homes)
-    laws, law_rows = _laws(network, access)
+    laws = _laws(network, access)
     links = _links(network, options, access)
-    components = plan_components(network, links, laws, law_rows)
+    components = plan_components(network, links, laws)
     brokers = _brokers(network, routes, first_law=_LINK_LAWS * len(links))
     places, branches, parent = _trees(routes, len(brokers))
     lists = Lists()
@@ -110,7 +109,6 @@ def plan(network: Network, options: Options) -> Plan:
         subscriptions=_subscriptions(network, homes),
         publishers=_publishers(network, routes),
         laws=components.laws,
-        law_rows=components.law_rows,
         routes=routes,
         places=places,
         branches=branches,
@@ -286,7 +284,7 @@ def _access(network: Network, options: Options) -> list[DelayDistribution | None
     return list(options.access_slowness)
 
 
-def _laws(network: Network, access: list[DelayDistribution | None]) -> tuple[Array, Array]:
+def _laws(network: Network, access: list[DelayDistribution | None]) -> Laws:
     """All laws one after the other, in the order in which links and brokers number them; each has its own stream."""
     links, brokers = network.topology.links, network.topology.brokers
     free: list[DelayDistribution | None] = [None] * len(access)

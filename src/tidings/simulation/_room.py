@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tidings.scheduling._layout import Pairs, Paths, Slots, empty_slots, make_room
+from tidings.scheduling._layout import Board, Pairs, Paths, Slots, empty_board
 from tidings.simulation._layout import (
     ALIVE,
     BROKERS,
@@ -31,6 +31,7 @@ from tidings.simulation._layout import (
     IS_FAILING,
     NOBODY,
     ORDER,
+    PUBLICATION,
     ROUTE,
     SIZE_CLASSES,
     TRANSITION_OUT,
@@ -41,9 +42,9 @@ from tidings.simulation._layout import (
     Array,
 )
 from tidings.simulation._plan import Plan
-from tidings.simulation._world import Deciding, World
+from tidings.simulation._world import World
 
-__all__ = ["give_room", "make_deciding", "make_world"]
+__all__ = ["give_room", "make_world"]
 
 _COPIES, _EVENTS, _ENTRIES, _WORDS = 1024, 256, 8192, 16384
 
@@ -54,7 +55,6 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
     control[FREE_COPY] = control[FREE_EVENT] = NOBODY
     control[HEAP_SIZE] = control[ORDER] = len(plan.heap)
     control[CLOCK] = 1
-    pairs, paths = _figures(_ENTRIES)
     known_of = len(plan.brokers) if plan.settings[IS_FAILING] else 0  # maps are for what fails
     return World(
         control=control,
@@ -63,8 +63,7 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
         copies=np.zeros(_COPIES, COPY),
         events=np.zeros(_EVENTS, EVENT),
         entries=np.zeros(_ENTRIES, ENTRY),
-        pairs=pairs,
-        paths=paths,
+        board=empty_board(_COPIES, _ENTRIES),
         words=np.zeros(_WORDS if known_of else 0, np.int64),
         free=np.full((2, SIZE_CLASSES), NOBODY, np.int64),
         links=plan.links.copy(),
@@ -72,7 +71,6 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
         subscriptions=plan.subscriptions.copy(),
         publishers=plan.publishers,
         laws=plan.laws.copy(),
-        law_rows=plan.law_rows,
         places=plan.places,
         branches=plan.branches,
         parent=plan.parent,
@@ -88,15 +86,12 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
         hops=np.zeros(output_rows, HOP),
         deliveries=np.zeros(output_rows, DELIVERY),
         transitions=np.zeros(output_rows, TRANSITION_OUT),
+        publications=np.zeros(0, PUBLICATION),
+        matches=np.zeros(0, np.int64),
     )
 
 
-def make_deciding(copies: int) -> Deciding:
-    """Room for decisions about this many copies; what earlier ones knew is not kept."""
-    return Deciding(slots=empty_slots(copies), queue=np.zeros(copies, np.int64), room=make_room(copies))
-
-
-def give_room(world: World, deciding: Deciding) -> tuple[World, Deciding]:
+def give_room(world: World) -> World:
     """The same world with room for one more step, and at least twice as large where there was too little."""
     control, settings = world.control, world.settings
     step = int(settings[COPIES_STEP])
@@ -111,15 +106,8 @@ def give_room(world: World, deciding: Deciding) -> tuple[World, Deciding]:
     if settings[IS_FAILING]:
         words = int(control[WORDS_USED] + 2 * ((GROUP + 1) * settings[BROKERS] + 1))
         larger["words"] = longer(world.words, words)
-    if len(larger["entries"]) > len(world.entries):
-        pairs, paths = _figures(len(larger["entries"]))
-        for new, old in zip((pairs.allowed_s, *paths), (world.pairs.allowed_s, *world.paths), strict=True):
-            new[: len(old)] = old
-        larger["pairs"], larger["paths"] = pairs, paths
-    if len(larger["copies"]) > len(world.copies):
-        slots = Slots(*(longer(each, len(larger["copies"])) for each in deciding.slots))
-        deciding = make_deciding(len(larger["copies"]))._replace(slots=slots)
-    return world._replace(**larger), deciding
+    larger["board"] = _larger_board(world.board, len(larger["copies"]), len(larger["entries"]))
+    return world._replace(**larger)
 
 
 def longer(array: Array, length: int) -> Array:
@@ -131,9 +119,14 @@ def longer(array: Array, length: int) -> Array:
     return found
 
 
-def _figures(entries: int) -> tuple[Pairs, Paths]:
-    """What strategies know of each entry; an entry is its own subscription to them (see scheduling._kernels)."""
-    return Pairs(np.arange(entries, dtype=np.int64), np.zeros(entries)), Paths(*(np.zeros(entries) for _ in range(4)))
+def _larger_board(board: Board, copies: int, entries: int) -> Board:
+    """What strategies know, with room for this many copies and entries."""
+    if copies == len(board.queue) and entries == len(board.pairs.target):
+        return board
+    paths = Paths(*(longer(each, entries) for each in board.paths))
+    pairs = Pairs(np.arange(entries), longer(board.pairs.allowed_s, entries))
+    slots = Slots(*(longer(each, copies) for each in board.slots))
+    return empty_board(copies, 0)._replace(slots=slots, pairs=pairs, paths=paths)
 
 
 def _routes(plan: Plan) -> Array:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tidings.compiled import lend
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network
 from tidings.simulation._engine import advance, finish
@@ -45,7 +46,7 @@ from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import Chunk, chunks
 from tidings.simulation._result import Batches, FaultFigures, Result, make_result
-from tidings.simulation._room import give_room, make_deciding, make_world
+from tidings.simulation._room import give_room, make_world
 from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
 
 __all__ = ["Run", "simulate"]
@@ -91,7 +92,6 @@ class Run:
     def __init__(self, planned: Plan, options: Options, writer: TraceOutput | None, progress: Progress | None) -> None:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
         self._world = make_world(planned, output_rows=0 if writer is None else OUTPUT_ROWS)
-        self._deciding = make_deciding(len(self._world.copies))
         self.batches = Batches(planned)
 
     def go(self) -> None:
@@ -111,7 +111,7 @@ class Run:
         self._advance(drained, is_draining=True)
         if self._writer is not None:
             self._writer.write_hops(self._unfinished())
-        finish(self._world)
+        finish(lend(self._world))
         self.batches.count(planned.drained_ns, self._world.subscriptions)
 
     def result(self, wall_s: float) -> Result:
@@ -150,12 +150,10 @@ class Run:
         options, control, end_ns = self._options, self._world.control, self._plan.end_ns
         control[NEXT_PUBLICATION] = 0
         control[WIDEST] = max(control[WIDEST], int(chunk.events["count"].max(initial=0)))
+        self._world = self._world._replace(publications=chunk.events, matches=chunk.matches)
         while True:
             reason = advance(
-                self._world,
-                self._deciding,
-                chunk.events,
-                chunk.matches,
+                lend(self._world),
                 chunk.horizon_ns,
                 options.steps_per_call,
                 options.copies_max,
@@ -164,7 +162,7 @@ class Run:
             )
             self._drain(is_full=reason == OUTPUT_FULL)
             if reason == POOL_FULL:
-                self._world, self._deciding = give_room(self._world, self._deciding)
+                self._world = give_room(self._world)
             elif reason == OVERLOADED:
                 raise ConfigurationError(self._overload())
             if self._progress is not None:

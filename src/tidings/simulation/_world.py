@@ -1,15 +1,15 @@
 """All arrays of one run under one roof: a step of the event loop takes the world and a few numbers.
 
-The loop and its steps allocate nothing (see `tidings.compiled`), so passing the world counts no references; the steps
-that every event takes are put in the place of their calls.
+The world is lent to the loop (`tidings.compiled.lend`), so a call passes one pointer.
 """
 
 from typing import Literal, NamedTuple
 
-from tidings.scheduling._layout import Pairs, Paths, Room, Slots
+from tidings.scheduling._layout import Board
+from tidings.simulation._laws import Laws
 from tidings.simulation._layout import Array
 
-__all__ = ["Deciding", "Failing", "World"]
+__all__ = ["Failing", "World"]
 
 Failing = Literal[True] | None
 """Whether anything fails, as a type: steps that are compiled for None leave out all that is about failures, which takes
@@ -19,8 +19,9 @@ longer to compile than the rest together."""
 class World(NamedTuple):
     """The state of a run; the records are those of `_layout`.
 
-    - Pools, which grow with the load: `heap`, `copies`, `events`, `entries` with `pairs` and `paths` beside them (what
-      strategies want to know of each entry), `words`; `free` are the lists of free blocks.
+    - Pools, which grow with the load: `heap`, `copies`, `events`, `entries`, `words`; `free` are the lists of free
+      blocks. `board` is what strategies decide by: its slots are the copies, its pairs and paths the entries.
+    - What is published in the chunk of time at hand: `publications` and their `matches`.
     - The network: `links`, `brokers`, `subscriptions`, `publishers`, random streams (`laws`), trees (`places`,
       `branches`, `parent`), figures of paths (`routes`), and what each link leads to where there are several paths
       (`reaches`).
@@ -36,16 +37,14 @@ class World(NamedTuple):
     copies: Array
     events: Array
     entries: Array
-    pairs: Pairs
-    paths: Paths
+    board: Board
     words: Array
     free: Array
     links: Array
     brokers: Array
     subscriptions: Array
     publishers: Array
-    laws: Array
-    law_rows: Array
+    laws: Laws
     places: Array
     branches: Array
     parent: Array
@@ -61,11 +60,5 @@ class World(NamedTuple):
     hops: Array
     deliveries: Array
     transitions: Array
-
-
-class Deciding(NamedTuple):
-    """What decisions know of copies that wait, by the copy's number, and room to list them and to decide in."""
-
-    slots: Slots
-    queue: Array
-    room: Room
+    publications: Array
+    matches: Array
