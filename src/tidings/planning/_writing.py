@@ -154,6 +154,7 @@ def _policies(network: Network) -> dict[str, Any]:
             "detection": _quantity(faults.detection_s, "s"),
             "ack": faults.ack,
             "queues": faults.queues,
+            "tables": faults.tables,
         },
     }
     return found | ({} if policies.ordering is None else {"ordering": policies.ordering})
