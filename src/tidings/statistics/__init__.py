@@ -4,6 +4,7 @@ Pure functions over arrays, one entry per thing estimated. What cannot be estima
 """
 
 from tidings.statistics._arrays import ratio
+from tidings.statistics._batches import BATCHES_LEAST, BatchEstimate, batch_share, student_quantile
 from tidings.statistics._checked import DurationFit, fit_durations
 from tidings.statistics._components import (
     FEWEST_EVENTS,
@@ -29,9 +30,11 @@ from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_f
 from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
 __all__ = [
+    "BATCHES_LEAST",
     "FEWEST_EVENTS",
     "INDEPENDENCE",
     "MOST_PHASES",
+    "BatchEstimate",
     "DurationFit",
     "Exponentiality",
     "Interval",
@@ -40,6 +43,7 @@ __all__ = [
     "Periods",
     "Rates",
     "Stages",
+    "batch_share",
     "censored_rates",
     "distance_from_quantiles",
     "events_interval",
@@ -54,6 +58,7 @@ __all__ = [
     "stages_cdf",
     "stages_from_moments",
     "standard_normal_quantile",
+    "student_quantile",
     "two_laplace_cdf",
     "two_laplace_scale",
     "wilson_interval",

@@ -43,6 +43,11 @@ SECOND: Final = 10**9
 _SETTLED_NS: Final = 60 * SECOND
 """Before anything is published or fails, everybody gets to know everybody."""
 _LONGEST_NS: Final = 365 * 86_400 * SECOND
+_PATIENCE: Final = 64
+"""An unanswered event is sent again after `retry_s` at the earliest, and on a link that takes longer than that after up
+to so many times as long: what is sent again too early takes the place of others."""
+_WINDOW: Final = 256
+"""As live brokers have it unless their file says otherwise."""
 ENVELOPE_BYTES: Final = 130
 """What an event needs on a link besides its attributes, its publisher's name and its payload: one target, one frame."""
 _KINDS: Final = {
@@ -248,10 +253,10 @@ class _Play:
             forget_ns=max(round(faults.timeout_s * SECOND), 2 * refresh_ns + 1),
             ready_wait_ns=retry_ns,
             retry_least_ns=retry_ns,
-            retry_most_ns=retry_ns,
+            retry_most_ns=_PATIENCE * retry_ns,
             probe_ns=retry_ns,
             max_lifetime_ns=self._longest_ns(),
-            window=1_024,
+            window=_WINDOW,
         )
 
     def _client_settings(self, name: str) -> ClientSettings:
@@ -261,10 +266,10 @@ class _Play:
             greet_ns=retry_ns,
             silence_ns=_LONGEST_NS,
             retry_least_ns=retry_ns,
-            retry_most_ns=retry_ns,
+            retry_most_ns=_PATIENCE * retry_ns,
             max_lifetime_ns=self._longest_ns(),
             failover_ns=0,  # a scenario says where its clients are
-            window=1_024,
+            window=_WINDOW,
         )
 
     def _start(self, name: str) -> None:
