@@ -114,6 +114,11 @@ def _publisher(publisher: Publisher) -> dict[str, Any]:
     }
     if publisher.lifetime is not None:
         found["lifetime"] = _law(publisher.lifetime, "s")
+    for key, by, unit in (("lifetime", publisher.lifetime_by, "s"), ("size", publisher.size_by, "kB")):
+        if by is not None:
+            found[key] = {"by": by.attribute, "laws": {name: _law(law, unit) for name, law in by.laws.items()}}
+    if publisher.day is not None:
+        found["day"] = {"factors": list(publisher.day.factors), "period": _quantity(publisher.day.period_s, "s")}
     if publisher.advertisement is not None:
         found["advertisement"] = _template(str(publisher.advertisement))
     found["attributes"] = {name: _content(content) for name, content in publisher.attributes.items()}

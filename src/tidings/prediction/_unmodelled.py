@@ -45,6 +45,8 @@ UnmodelledKind = Literal[
     "failures",
     "bursts",
     "regularity",
+    "content",
+    "day",
     "policies",
     "dropping",
     "overload",
@@ -89,7 +91,7 @@ def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unm
         has_queue(link.slowness) for link in topology.links
     )
     intervals = {publisher.name: publisher.interval for publisher in network.publishers}
-    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()))
+    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()), *_changing(network))
     if scheme is None or not network.has_failures:
         return (*left_out, *_failures(network))
     faults = network.policies.faults
@@ -267,6 +269,34 @@ def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
                 effect=f"for the mean over all phases, and {too_low}" if is_in_step else too_low,
                 remedy="simulate it under several seeds" if is_in_step else SIMULATE,
                 publishers=tuple(name for names in constant.values() for name in names),
+            )
+        )
+    return found
+
+
+def _changing(network: Network) -> list[Unmodelled]:
+    """Publishers whose events are not alike, or not alike at all times."""
+    by_content = [p.name for p in network.publishers if p.lifetime_by is not None or p.size_by is not None]
+    by_day = [p.name for p in network.publishers if p.day is not None]
+    found = []
+    if by_content:
+        found.append(
+            Unmodelled(
+                kind="content",
+                what="lifetimes and sizes that depend on what an event says",
+                effect="as if every event drew them from the mixture of all",
+                remedy=SIMULATE,
+                publishers=tuple(by_content),
+            )
+        )
+    if by_day:
+        found.append(
+            Unmodelled(
+                kind="day",
+                what="a rate that follows the day",
+                effect="for the mean rate",
+                remedy=SIMULATE,
+                publishers=tuple(by_day),
             )
         )
     return found

@@ -4,7 +4,9 @@
 `Network` that simulations, predictions and live runs start from.
 """
 
+from tidings.model.scenario._by_content import ByContent
 from tidings.model.scenario._content import AttributeValue, Choice, Constant, Content, Numeric
+from tidings.model.scenario._day import Day
 from tidings.model.scenario._faults import Faults, Scheme
 from tidings.model.scenario._network import Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
@@ -14,9 +16,11 @@ from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary,
 
 __all__ = [
     "AttributeValue",
+    "ByContent",
     "Choice",
     "Constant",
     "Content",
+    "Day",
     "Document",
     "Faults",
     "Network",

@@ -50,7 +50,7 @@ class Quantity:
         return value
 
 
-class LawTemplate(msgspec.Struct, frozen=True, kw_only=True):
+class LawTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="law", tag_field="template"):
     """A law with some parameters still to be drawn (`drawn`); `make` draws them and gives the distribution."""
 
     law: str

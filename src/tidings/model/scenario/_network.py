@@ -9,8 +9,10 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.model.failures import Failures
+from tidings.model.scenario._by_content import ByContent
 from tidings.model.scenario._components import joint_components
 from tidings.model.scenario._content import AttributeValue, Content
+from tidings.model.scenario._day import Day
 from tidings.model.scenario._schema import Policies
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Topology
@@ -25,7 +27,10 @@ __all__ = ["Network", "Publisher", "Subscriber"]
 
 
 class Publisher(msgspec.Struct, frozen=True, kw_only=True):
-    """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute."""
+    """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute.
+
+    Where lifetime or size depend on content, `lifetime_by` and `size_by` say how, and the other two are the mixtures.
+    """
 
     name: str
     group: str
@@ -35,6 +40,9 @@ class Publisher(msgspec.Struct, frozen=True, kw_only=True):
     size_kb: "DelayDistribution"
     advertisement: "Filter | None"
     attributes: dict[str, Content]
+    lifetime_by: ByContent | None = None
+    size_by: ByContent | None = None
+    day: Day | None = None
 
     @property
     def rate_per_s(self) -> float:
