@@ -129,6 +129,7 @@ def _subscribers(network: Network) -> Iterator[dict[str, Any]]:
     names = [subscription.subscriber for subscription in network.subscriptions]
     if len(set(names)) != len(names) or set(names) != {subscriber.name for subscriber in network.subscribers}:
         raise ConfigurationError("a scenario has one subscription for each subscriber, and this network has not")
+    churns = {subscriber.name: subscriber.churn for subscriber in network.subscribers}
     for subscription in network.subscriptions:
         row: dict[str, Any] = {
             "name": subscription.subscriber,
@@ -139,6 +140,8 @@ def _subscribers(network: Network) -> Iterator[dict[str, Any]]:
             row["max_delay"] = _quantity(subscription.max_delay_s, "s")
         if subscription.price != 1.0:
             row["price"] = subscription.price
+        if (churn := churns[subscription.subscriber]) is not None:
+            row["churn"] = {"stay": _law(churn.stay, "s"), "away": _law(churn.away, "s")}
         yield row
 
 

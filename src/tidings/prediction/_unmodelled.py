@@ -47,6 +47,7 @@ UnmodelledKind = Literal[
     "regularity",
     "content",
     "day",
+    "churn",
     "policies",
     "dropping",
     "overload",
@@ -299,6 +300,9 @@ def _changing(network: Network) -> list[Unmodelled]:
                 publishers=tuple(by_day),
             )
         )
+    if any(subscriber.churn is not None for subscriber in network.subscribers):
+        what, effect = "subscribers that come and go", "as if all of them were always there"
+        found.append(Unmodelled(kind="churn", what=what, effect=effect, remedy=SIMULATE))
     return found
 
 

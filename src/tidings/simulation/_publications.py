@@ -11,7 +11,7 @@ Rules:
 - Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
   have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
   tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
-  once, and share the list.
+  once, and share the list, unless subscribers come and go (`_presence`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,7 @@ from tidings.model.scenario import ByContent, Choice, Constant, Content, Network
 from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
 from tidings.simulation._plan import Plan
+from tidings.simulation._presence import Presence
 
 __all__ = ["Chunk", "attribute_kinds", "chunks"]
 
@@ -216,10 +217,12 @@ class _Matcher:
         if not routes.is_multi:
             self._ranks = routes.position[routes.tree_of][:, homes]
         self._broker_count = len(plan.brokers)
+        self._presence = Presence(plan.network)
         self._constant = {
             number
             for number, publisher in enumerate(plan.network.publishers)
-            if all(isinstance(content, Constant) for content in publisher.attributes.values())
+            if self._presence.is_always
+            and all(isinstance(content, Constant) for content in publisher.attributes.values())
         }
 
     def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array]:
@@ -247,6 +250,10 @@ class _Matcher:
             found.append(numbers)
         offsets, numbers = np.cumsum(np.concatenate(counts)), np.concatenate(found)
         event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        if not self._presence.is_always:
+            there = self._presence.there(numbers, np.concatenate([part.time for part in parts])[event])
+            event, numbers = event[there], numbers[there]
+            offsets = np.searchsorted(event, np.arange(len(offsets)))
         publisher = np.repeat([part.publisher for part in parts], [len(part) for part in parts]).astype(np.int64)
         # One number that sorts like (event, rank, subscription); a rank is -1 where no path leads.
         place = event * (self._broker_count + 1) + self._ranks[publisher[event], numbers] + 1

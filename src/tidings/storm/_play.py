@@ -416,6 +416,12 @@ def require_playable(scene: Scene) -> None:
             f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
             "simulate the scenario"
         )
+    changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)
+    if changing is not None:
+        raise ConfigurationError(
+            f"subscriber {changing.name!r} comes and goes, but here everybody stays; leave `churn` out, or simulate "
+            "the scenario"
+        )
     taken = {broker.name for broker in scene.topology.brokers} & scene.homes.keys()
     if taken:
         raise ConfigurationError(f"{min(taken)!r} is the name of a broker and of a client: give the client another")

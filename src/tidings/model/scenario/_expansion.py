@@ -17,7 +17,7 @@ from tidings.model.scenario._content import (
 from tidings.model.scenario._day import Day
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
-from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._placement import place_clients
 from tidings.model.scenario._schema import DayWritten, Document, PublisherGroup, SubscriberGroup
@@ -57,8 +57,8 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         group = _Clients(subscriber_group, topology, here, streams.stream("subscribers", subscriber_group.name), taken)
         group.check_reached(reached)
         subscribers += [
-            Subscriber(name=name, group=subscriber_group.name, broker=broker)
-            for name, broker in zip(group.names, group.brokers, strict=True)
+            Subscriber(name=name, group=subscriber_group.name, broker=broker, churn=churn)
+            for name, broker, churn in zip(group.names, group.brokers, _churns(subscriber_group, group), strict=True)
         ]
         subscriptions += _subscriptions(subscriber_group, group, here)
     link_failures, link_components = build_link_failures(document, topology, place, streams)
@@ -232,6 +232,16 @@ def _contents(
                 else content
             )
     return contents
+
+
+def _churns(written: SubscriberGroup, clients: _Clients) -> list[Churn | None]:
+    if written.churn is None:
+        return [None] * len(clients)
+    stays = clients.made(written.churn.stay, "churn.stay")
+    aways = clients.made(written.churn.away, "churn.away")
+    if not all(law.mean() > 0 for law in (*stays, *aways)):
+        (clients.place / "churn").fail("a mean of 0: give laws of the times there and away that stay above 0")
+    return [Churn(stay=stay, away=away) for stay, away in zip(stays, aways, strict=True)]
 
 
 def _subscriptions(written: SubscriberGroup, clients: _Clients, place: Place) -> list[Subscription]:

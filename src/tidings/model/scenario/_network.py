@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidings.model.distributions import DelayDistribution
     from tidings.model.filters import Filter
 
-__all__ = ["Network", "Publisher", "Subscriber"]
+__all__ = ["Churn", "Network", "Publisher", "Subscriber"]
 
 
 class Publisher(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +55,20 @@ class Publisher(msgspec.Struct, frozen=True, kw_only=True):
         return [{name: column[number] for name, column in columns.items()} for number in range(count)]
 
 
+class Churn(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a subscriber stays, and how long it is then away, in seconds."""
+
+    stay: "DelayDistribution"
+    away: "DelayDistribution"
+
+
 class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscriber at its home broker; its subscriptions name it."""
+    """A subscriber at its home broker, always unless it has a `churn`; its subscriptions name it."""
 
     name: str
     group: str
     broker: str
+    churn: Churn | None = None
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -246,8 +246,17 @@ class _MaxDelay:
         return LawWritten("time", above_zero=True).prepare(raw, place)
 
 
+class ChurnWritten(_Written, frozen=True, kw_only=True):
+    """How long subscribers stay, and how long they are away before they come again."""
+
+    stay: PositiveTimeLaw
+    away: PositiveTimeLaw
+    EXAMPLES: ClassVar = {"stay": 'stay = "2 h"', "away": 'away = { law = "exponential", mean = "30 min" }'}
+
+
 class SubscriberGroup(_Group, frozen=True, kw_only=True):
     filter: str
+    churn: ChurnWritten | None = None
     max_delay: Annotated[LawTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
     price: NumberLaw | None = None
 
