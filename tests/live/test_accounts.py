@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.live.conftest import Place, all_up, free_ports, run, running, until
-from tests.live.proxy import Direction, proxy
 
 from tidings.live import Delivery, Network, Tidings, connect, read_network
 from tidings.live.operations._asking import ask_network
 from tidings.live.operations._status import subscribers_of
+from tidings.rehearsal import door, shape_of
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 LIFETIME_S = 1.0
@@ -135,7 +135,7 @@ def test_what_an_overloaded_link_drops_is_in_the_account_of_the_subscriber_behin
         got: list[Delivery] = []
         accepted: list[int] = []
         async with (
-            proxy(place.ports["b"], Direction(bytes_per_s=50_000), listen=port),
+            door(place.ports["b"], shape_of(bytes_per_s=50_000), listen=port),
             running(network),
             connect(place.address("a"), name="p") as p,
             connect(place.address("b"), name="s") as s,

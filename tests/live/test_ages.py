@@ -16,10 +16,10 @@ import pytest
 from tests.live import ages
 from tests.live.ages import Departures, Seen, Watch
 from tests.live.conftest import Place, all_up, run, until
-from tests.live.proxy import Direction, proxy
 from tests.live.test_processes import pid_of
 
 from tidings.live import DeniedError, Network, connect
+from tidings.rehearsal import door, shape_of
 
 LIFETIME_S = 0.5
 PAUSE_S = 1.5
@@ -110,8 +110,8 @@ async def _through(network: Network, place: Place, to_s: float, from_s: float) -
     await all_up(network)
     departures = Departures()
     async with (
-        proxy(place.ports["a"], Direction(to_s), Direction(from_s)) as port,
-        connect(f"127.0.0.1:{port}", name="s") as s,
+        door(place.ports["a"], shape_of(delay_s=to_s), shape_of(delay_s=from_s)) as way,
+        connect(f"127.0.0.1:{way.port}", name="s") as s,
         connect(place.address("a"), name="p") as p,
     ):
         watched = Watch(s)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.live.conftest import Place, all_up, free_ports, run, running, until
-from tests.live.proxy import Direction, proxy
 from tests.live.test_operations import metrics, printed_status, values_of
 from tests.live.test_processes import pid_of
 
@@ -18,6 +17,7 @@ from tidings.errors import TidingsError
 from tidings.live import Delivery, DeniedError, Network, Tidings, connect, read_network
 from tidings.live.operations._asking import ask_network
 from tidings.protocol import BrokerSettings
+from tidings.rehearsal import door, shape_of
 
 SOON = '[relocation]\nstay = "100 ms"\n'
 
@@ -64,11 +64,11 @@ def test_a_publisher_moves_to_where_its_events_are_on_time(place: Place) -> None
         text = network.path.read_text("utf-8")
         network.path.write_text(text + f'address = "127.0.0.1:{port}"\n', "utf-8")  # of broker b, the last one
         network = read_network(network.path)
-        slow = Direction(delay_s=0.2)
+        slow = shape_of(delay_s=0.2)
         got: list[Delivery] = []
         n = 0
         async with (
-            proxy(place.ports["b"], slow, slow, listen=port),
+            door(place.ports["b"], slow, slow, listen=port),
             running(network),
             connect(place.address("a"), name="p") as p,
             connect(place.address("b"), name="s") as s,

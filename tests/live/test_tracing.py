@@ -12,6 +12,7 @@ from tests.live.conftest import RUN, Place, run, running, until
 from tidings.live import connect
 from tidings.live.traces._trace_files import attribute_kinds, write_rows
 from tidings.model.trace import TABLES, check_schema
+from tidings.protocol import Acknowledged, Note
 from tidings.protocol._sampling import sampler
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
@@ -174,3 +175,22 @@ def test_the_pipeline_reads_a_live_trace_and_finds_nothing_wrong(place: Place) -
     done = subprocess.run(command, capture_output=True, check=False, timeout=300)
     result = msgspec.json.decode(done.stdout)
     assert (result["matched"], result["on_time"], result["lost"], result["bad"]) == (30, 30, 0, 0)
+
+
+def test_an_event_that_was_sent_again_under_another_number_has_one_hop(place: Place) -> None:
+    """After a connection was lost an event goes out again under a new number; one acknowledgement may cover both."""
+    event = ("p", 1, 0)
+
+    async def work() -> None:
+        network = place.write("a", "b", more=TRACE)
+        async with running(network) as nodes:
+            tracer = nodes["a"].driver.tracer
+            assert tracer is not None
+            now_ns = nodes["a"].driver.clock.now_ns()
+            tracer.note(Note("enqueued", event, peer="b"), now_ns)
+            for number in (7, 8):
+                tracer.note(Note("sent", event, peer="b", number=number), now_ns)
+            tracer.acknowledged(Acknowledged(peer="b", numbers=((7, 8),), held_ns=0), now_ns)
+
+    run(work())
+    assert [row["outcome"] for row in rows(place, "hops")] == ["received"]

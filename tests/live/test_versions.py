@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any
 
 from tests.live.conftest import Place, all_up, run, running, until
-from tests.live.proxy import Direction, proxy
 
 from tidings.live import Network, connect, read_network
+from tidings.rehearsal import door, shape_of
 
 
 def test_a_noisy_network_costs_connections_and_no_event(place: Place) -> None:
@@ -18,12 +18,12 @@ def test_a_noisy_network_costs_connections_and_no_event(place: Place) -> None:
     async def work() -> None:
         network = place.write("a")
         got: list[bytes] = []
-        noisy = Direction(flip_after_bytes=100_000)
+        noisy = shape_of(flip_after_bytes=100_000)
         async with (
             running(network) as nodes,
-            proxy(place.ports["a"], noisy, noisy) as port,
-            connect(f"127.0.0.1:{port}", name="p", failover_s=None) as p,
-            connect(f"127.0.0.1:{port}", name="s", failover_s=None) as s,
+            door(place.ports["a"], noisy, noisy) as way,
+            connect(f"127.0.0.1:{way.port}", name="p", failover_s=None) as p,
+            connect(f"127.0.0.1:{way.port}", name="s", failover_s=None) as s,
         ):
             await s.subscribe("n >= 0", callback=lambda event: got.append(event.payload))
             payloads = [n.to_bytes(4, "big") * 256 for n in range(300)]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,8 @@ def test_check_values(path, model):
 
 
 def test_what_it_costs(path):
-    found = predict_schemes(predict(from_network(path)), failing_network(path))
+    soft = replace(failing_network(path), has_durable_tables=False)
+    found = predict_schemes(predict(from_network(path)), soft)
     none, periodic, buffer, both = (found[name].overhead for name in ("static", "periodic", "buffer", "bypass+buffer"))
     assert none.messages == 0.0
     assert periodic.data == pytest.approx(0.92 + 0.92 * 0.99 * 0.94, abs=0.02)  # over two links, if it got there
@@ -188,15 +190,19 @@ def test_against_the_simulator():
     links.propagation = "20 ms"
     publishers = [{ name = "p", count = 3, at = "random", rate = "1 /h", lifetime = "1 h", attributes = { x = 1 } }]
     subscribers = [{ name = "s", count = 6, at = "random", filter = "x = 1" }]
-    policies.faults = { scheme = "SCHEME", refresh = "600 s" }
+    policies.faults = { scheme = "SCHEME", refresh = "600 s", tables = "TABLES" }
     """
-    for scheme in ("periodic", "bypass+buffer"):
-        network = Scenario.parse(text.replace("SCHEME", scheme)).expand()
+    cases = (("periodic", "volatile"), ("bypass+buffer", "volatile"), ("static", "durable"), ("buffer", "durable"))
+    for scheme, tables in cases:
+        network = Scenario.parse(text.replace("SCHEME", scheme).replace("TABLES", tables)).expand()
         found = predict_schemes(predict(from_network(network)), failing_network(network), schemes=[scheme])
         result = simulate(network)
         seen = np.array([row.on_time_reliability for row in result.subscribers.values()])
         assert np.abs(found[scheme].reliability - seen).max() < 0.015, scheme
         sent, cost = result.faults.messages, found[scheme].overhead
+        if scheme == "static":
+            assert cost.refreshes == sent["refresh"] == 0
+            continue
         assert cost.refreshes == pytest.approx(sent["refresh"] / result.published, rel=0.1)
         if scheme == "periodic":
             assert cost.data == pytest.approx(sent["data"] / result.published, rel=0.05)

@@ -210,7 +210,7 @@ def test_profiles_do_not_tell_the_policies() -> None:
 
 def test_every_policy_is_modelled_or_named() -> None:
     """A new key of a scenario's policies has to be put into one of the two."""
-    modelled = {"expired", "scheme", "refresh_s", "timeout_s"}
+    modelled = {"expired", "scheme", "refresh_s", "timeout_s", "tables"}
     named = {"scheduling", "routing", "ordering", "faults", "retry_s", "detection_s", "ack", "queues"}
     fields = {*Policies.__struct_fields__, *Faults.__struct_fields__}
     assert fields == modelled | named

@@ -623,7 +623,7 @@ class _Run:
 
     def crash(self, broker: int, now: int) -> None:
         for row, record in enumerate(self.plan.rows):
-            if record["broker"] == broker:
+            if record["broker"] == broker and not self.faults.has_durable_tables:
                 self.table[row] = 0
         self.map[broker] = dict.fromkeys(self.links, (False, 0))
         inside = [each[0] for each in (self.serving[broker],) if each is not None] + self.door[broker]

@@ -12,6 +12,7 @@ from tidings.compiled import lend
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
+    Discrete,
     Empirical,
     Exponential,
     Hypoexponential,
@@ -42,6 +43,7 @@ LAWS: list[DelayDistribution] = [
     PhaseType.from_moments(mean=2.0, scv=0.3),
     PhaseType(alpha=(0.6, 0.4), sub_generator=((-2.0, 1.0), (0.5, -1.0))),
     Empirical(quantiles=(0.0, 1.0, 1.0, 4.0, 9.0)),
+    Discrete(values=(5.0, 1.0, 2.0), weights=(1.0, 7.0, 2.0)),
 ]
 
 

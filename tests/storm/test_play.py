@@ -6,7 +6,7 @@ import pytest
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network, Scenario, Scheme
 from tidings.prediction import failing_network, from_network, predict, predict_schemes
-from tidings.simulation import simulate
+from tidings.simulation import simulate, simulate_script
 from tidings.storm import play
 
 RING = """
@@ -49,17 +49,16 @@ RUN = 0.04
 """Half a day is some twenty cycles of each component: by so much a run may differ from the long run predicted."""
 
 
-def ring(scheme: Scheme, *, refresh_s: float = 200.0) -> Network:
+def ring(scheme: Scheme) -> Network:
     network = Scenario.parse(RING).expand()
-    faults = msgspec.structs.replace(network.policies.faults, scheme=scheme, refresh_s=refresh_s)
+    faults = msgspec.structs.replace(network.policies.faults, scheme=scheme)
     return msgspec.structs.replace(network, policies=msgspec.structs.replace(network.policies, faults=faults))
 
 
-@pytest.mark.parametrize("scheme", ["periodic", "buffer", "bypass", "bypass+buffer"])
+@pytest.mark.parametrize("scheme", ["static", "periodic", "buffer", "bypass", "bypass+buffer"])
 def test_protocol_simulator_and_predictor_agree(scheme: Scheme) -> None:
-    played = play(ring(scheme))
-    # Subscriptions are durable in the protocol: the model comes to that when it refreshes all the time.
-    network = ring(scheme, refresh_s=1.0)
+    network = ring(scheme)
+    played = play(network)
     simulated = simulate(network)
     predicted = predict_schemes(predict(from_network(network)), failing_network(network), schemes=(scheme,))[scheme]
     assert played.matched == simulated.matched > 4_000
@@ -72,7 +71,29 @@ def test_protocol_simulator_and_predictor_agree(scheme: Scheme) -> None:
     assert played.messages_per_event["data"] == pytest.approx(predicted.overhead.data, rel=0.2)
 
 
-def test_brokers_that_take_time_are_not_played() -> None:
-    network = Scenario.parse(RING.replace("[brokers]", '[brokers]\nprocessing = "1 ms"')).expand()
-    with pytest.raises(ConfigurationError, match="take no time"):
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("[brokers]", '[brokers]\nservice = "1 ms"', "take no time"),
+        ("[links]", "[links]\nloss = 0.1", "connections lose nothing"),
+        ("[policies]", '[policies]\nrouting = "balanced"', 'write routing = "single-path"'),
+        ("[policies]", '[policies]\nordering = "CST-30"', "leave `ordering` out"),
+    ],
+)
+def test_what_the_protocol_has_no_counterpart_of_is_refused(before: str, after: str, message: str) -> None:
+    network = Scenario.parse(RING.replace(before, after)).expand()
+    with pytest.raises(ConfigurationError, match=message):
         play(network)
+
+
+def test_processing_takes_its_time_at_every_broker_once() -> None:
+    """On a ring of four with links of 20 ms, c is two links and three brokers away from a."""
+    sound = RING.replace("failures", "# failures").replace("12 h", "10 min")
+    network = Scenario.parse(sound.replace("[brokers]", '[brokers]\nprocessing = "50 ms"')).expand()
+    played = play(network)
+    taken_ms = {delay_ns / 1e6 for (_, subscription), delay_ns in played.delays_ns.items() if subscription == 2}
+    assert taken_ms
+    assert all(taken == pytest.approx(2 * 20 + 3 * 50) for taken in taken_ms)
+    simulated = simulate_script(network)[0].delays_ns
+    assert played.delays_ns.keys() == simulated.keys()
+    assert all(played.delays_ns[pair] == pytest.approx(simulated[pair], abs=1e4) for pair in simulated)

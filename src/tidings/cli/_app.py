@@ -16,6 +16,7 @@ from tidings.cli import (
     _plan,
     _predict,
     _publish,
+    _rehearse,
     _report,
     _reproduce,
     _scenario,
@@ -50,6 +51,8 @@ app.add_typer(_pipeline.app, name="pipeline")
 app.add_typer(_order.app, name="order")
 app.command(epilog=_simulate.EPILOG)(_simulate.simulate)
 app.command(epilog=_storm.EPILOG)(_storm.storm)
+app.command(epilog=_rehearse.REHEARSE_EPILOG)(_rehearse.rehearse)
+app.command(epilog=_rehearse.COMPARE_EPILOG)(_rehearse.compare)
 app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
 app.command(epilog=_predict.EPILOG)(_predict.predict)
 app.command(epilog=_place.EPILOG)(_place.place)

@@ -75,7 +75,7 @@ def make_network(topology: Topology, quality: Quality, seed: int, *, days: float
 
 
 def with_scheme(network: Network, scheme: Scheme, refresh_s: float) -> Network:
-    faults = replace(network.policies.faults, scheme=scheme, refresh_s=refresh_s)
+    faults = replace(network.policies.faults, scheme=scheme, refresh_s=refresh_s, tables="volatile")
     return replace(network, policies=replace(network.policies, faults=faults))
 
 

@@ -4,10 +4,9 @@ Every broker, link and client is listed by itself, in the order of the network, 
 last digit: reading the file gives the network back, and a simulation of it gives the same result.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -15,22 +14,21 @@ from tidings.errors import ConfigurationError, InputError
 from tidings.model.distributions import DelayDistribution, Deterministic
 from tidings.model.failures import Failures
 from tidings.model.scenario import Choice, Constant, Content, Network, Numeric, Publisher
+from tidings.model.scenario._laws import LIKE_THE_VARIABLE, PER_VARIABLE
+from tidings.model.scenario._toml import table_text
 from tidings.model.topology import Broker
 
 __all__ = ["to_toml", "write_toml"]
 
-_LIKE_THE_VARIABLE: Final = frozenset({"value", "mean", "low", "high", "sd", "shift", "scale", "median", "quantiles"})
-_PER_VARIABLE: Final = frozenset({"rates", "sub_generator"})
-
 
 def to_toml(network: Network) -> str:
     """The scenario file of this very network; ConfigurationError if it is one that no scenario describes."""
-    parts = [_table("", _head(network)), _table("[topology]", _topology(network))]
-    parts += [_table("[[broker]]", row) for row in _brokers(network)]
-    parts += [_table("[[link]]", row) for row in _links(network)]
-    parts += [_table("[[publishers]]", _publisher(publisher)) for publisher in network.publishers]
-    parts += [_table("[[subscribers]]", row) for row in _subscribers(network)]
-    parts.append(_table("[policies]", _policies(network)))
+    parts = [table_text("", _head(network)), table_text("[topology]", _topology(network))]
+    parts += [table_text("[[broker]]", row) for row in _brokers(network)]
+    parts += [table_text("[[link]]", row) for row in _links(network)]
+    parts += [table_text("[[publishers]]", _publisher(publisher)) for publisher in network.publishers]
+    parts += [table_text("[[subscribers]]", row) for row in _subscribers(network)]
+    parts.append(table_text("[policies]", _policies(network)))
     return "\n".join(parts)
 
 
@@ -116,6 +114,11 @@ def _publisher(publisher: Publisher) -> dict[str, Any]:
     }
     if publisher.lifetime is not None:
         found["lifetime"] = _law(publisher.lifetime, "s")
+    for key, by, unit in (("lifetime", publisher.lifetime_by, "s"), ("size", publisher.size_by, "kB")):
+        if by is not None:
+            found[key] = {"by": by.attribute, "laws": {name: _law(law, unit) for name, law in by.laws.items()}}
+    if publisher.day is not None:
+        found["day"] = {"factors": list(publisher.day.factors), "period": _quantity(publisher.day.period_s, "s")}
     if publisher.advertisement is not None:
         found["advertisement"] = _template(str(publisher.advertisement))
     found["attributes"] = {name: _content(content) for name, content in publisher.attributes.items()}
@@ -126,6 +129,7 @@ def _subscribers(network: Network) -> Iterator[dict[str, Any]]:
     names = [subscription.subscriber for subscription in network.subscriptions]
     if len(set(names)) != len(names) or set(names) != {subscriber.name for subscriber in network.subscribers}:
         raise ConfigurationError("a scenario has one subscription for each subscriber, and this network has not")
+    churns = {subscriber.name: subscriber.churn for subscriber in network.subscribers}
     for subscription in network.subscriptions:
         row: dict[str, Any] = {
             "name": subscription.subscriber,
@@ -136,6 +140,8 @@ def _subscribers(network: Network) -> Iterator[dict[str, Any]]:
             row["max_delay"] = _quantity(subscription.max_delay_s, "s")
         if subscription.price != 1.0:
             row["price"] = subscription.price
+        if (churn := churns[subscription.subscriber]) is not None:
+            row["churn"] = {"stay": _law(churn.stay, "s"), "away": _law(churn.away, "s")}
         yield row
 
 
@@ -154,6 +160,7 @@ def _policies(network: Network) -> dict[str, Any]:
             "detection": _quantity(faults.detection_s, "s"),
             "ack": faults.ack,
             "queues": faults.queues,
+            "tables": faults.tables,
         },
     }
     return found | ({} if policies.ordering is None else {"ordering": policies.ordering})
@@ -172,9 +179,9 @@ def _law(law: DelayDistribution, unit: str) -> Any:
 def _parameter(name: str, value: Any, unit: str) -> Any:
     if isinstance(value, list | tuple):
         return [_parameter(name, item, unit) for item in value]
-    if name in _LIKE_THE_VARIABLE:
+    if name in LIKE_THE_VARIABLE:
         return _quantity(value, unit)
-    if name in _PER_VARIABLE and unit == "s":
+    if name in PER_VARIABLE and unit == "s":
         return _quantity(value, "/s")
     return value
 
@@ -202,32 +209,3 @@ def _quantity(value: float, unit: str) -> str:
 def _template(filter_text: str) -> str:
     """A filter text in which no brace begins a parameter."""
     return filter_text.replace("{", "{{").replace("}", "}}")
-
-
-def _table(heading: str, rows: Mapping[str, Any]) -> str:
-    lines = [heading] if heading else []
-    return "\n".join([*lines, *(f"{_key(name)} = {_value(value)}" for name, value in rows.items())]) + "\n"
-
-
-def _key(name: str) -> str:
-    plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if plain else _text(name)
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return _text(value)
-        case int() | float():
-            return repr(value)
-        case list():
-            return f"[{', '.join(_value(item) for item in value)}]"
-        case dict():
-            return f"{{{', '.join(f'{_key(name)} = {_value(item)}' for name, item in value.items())}}}"
-    raise AssertionError(f"{type(value).__name__} has no form in TOML")
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

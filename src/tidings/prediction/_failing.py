@@ -47,9 +47,9 @@ _LIFETIME_NODES = 5
 class Failing:
     """What fails, by number as in the knowledge: brokers and directed links; those of one component fail together.
 
-    `refresh_s`, `timeout_s` and `retry_s` are the intervals of the schemes. `detection_s`, `acks_early` and
-    `is_volatile` are what a scenario may say besides (`tidings.model.scenario.Faults`): predictions leave them out, and
-    name them.
+    `refresh_s`, `timeout_s` and `retry_s` are the intervals of the schemes; with durable tables a refresh only costs
+    messages. `detection_s`, `acks_early` and `is_volatile` are what a scenario may say besides
+    (`tidings.model.scenario.Faults`): predictions leave them out, and name them.
     """
 
     brokers: tuple[Failures | None, ...]
@@ -61,6 +61,7 @@ class Failing:
     detection_s: float = 0.0
     acks_early: bool = False
     is_volatile: bool = False
+    has_durable_tables: bool = False
 
     def __post_init__(self) -> None:
         if all(each is None for each in (*self.brokers, *self.links)):
@@ -94,6 +95,7 @@ def failing_network(network: "Network") -> Failing:
         detection_s=faults.detection_s,
         acks_early=faults.ack == "early",
         is_volatile=faults.queues == "volatile",
+        has_durable_tables=faults.has_durable_tables,
     )
 
 
@@ -230,6 +232,8 @@ class _Outages:
                 "bypass is predicted for links that lead both ways and whose two directions fail together; here "
                 f"{self._apart}: write failures.together = true and links both ways, or simulate it"
             )
+        if scheme == "static" and self._failing.has_durable_tables:
+            scheme = "periodic"  # what was issued once is known for good
         return predictor.on_time(scheme, self.route(publisher), times_s)
 
     def route(self, publisher: int) -> Route:
@@ -253,7 +257,7 @@ class _Outages:
         return SchemePredictor(
             graph=FaultGraph(brokers=self._failing.brokers, links=links, ends=ends),
             model=self._model,
-            refresh_s=self._failing.refresh_s,
+            refresh_s=0.0 if self._failing.has_durable_tables else self._failing.refresh_s,
             timeout_s=self._failing.timeout_s,
         )
 

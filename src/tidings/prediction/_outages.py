@@ -96,11 +96,17 @@ class _Times:
 
 
 def failing_profiles(
-    tables: Mapping[str, pa.Table], *, check_s: float = 0.0, refresh_s: float = 600.0, timeout_s: float = 86_400.0
+    tables: Mapping[str, pa.Table],
+    *,
+    check_s: float = 0.0,
+    refresh_s: float = 600.0,
+    timeout_s: float = 86_400.0,
+    has_durable_tables: bool = True,
 ) -> Failing:
     """What the pipeline measured: of the tables `components`, `transitions` and `topology`.
 
-    `check_s` is how far apart the checks lie that transitions were found by; 0 if they are exact.
+    `check_s` is how far apart the checks lie that transitions were found by; 0 if they are exact. A trace says nothing
+    of refreshes and tables: these are as live brokers have them unless given.
     """
     topology = tables["topology"].to_pylist()
     ends = [(row["source"], row["target"]) for row in topology if row["kind"] == "link"]
@@ -120,6 +126,7 @@ def failing_profiles(
         components=tuple(numbers.setdefault(key, len(numbers)) for key in keys),
         refresh_s=refresh_s,
         timeout_s=timeout_s,
+        has_durable_tables=has_durable_tables,
     )
 
 

@@ -79,7 +79,8 @@ def overhead_of(prediction: Prediction, failing: "Failing", scheme: "Scheme", wa
         members = tree.order[1:]
         over_per_s = publisher.rate_per_s * layout.mass[p, members]
         reached = wait.reached[members if buffers else tree.parent[members]]
-        sent_per_s += float(over_per_s @ reached) if scheme != "static" else 0.0
+        knows = scheme != "static" or failing.has_durable_tables
+        sent_per_s += float(over_per_s @ reached) if knows else 0.0
         if buffers and len(members):
             size_kb = publisher.size_kb.mean()
             stored += float(over_per_s @ wait.stored_s[members])

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidings.model.distributions import DelayDistribution, Deterministic, Empirical, Exponential, ShiftedGamma, Uniform
+from tidings.model.distributions import (
+    DelayDistribution,
+    Deterministic,
+    Discrete,
+    Empirical,
+    Exponential,
+    ShiftedGamma,
+    Uniform,
+)
 
 __all__ = ["NOTHING", "Stage", "nodes_of", "product_stage", "scaled_stage", "stage_of"]
 
@@ -80,6 +88,9 @@ def stage_of(law: DelayDistribution) -> Stage:
                 0.0,
                 lambda s: np.exp(-shape * np.log1p(scale * s)),
             )
+        case Discrete():
+            points, weights = (np.array(column) for column in zip(*law.atoms(), strict=True))
+            return _of_nodes(points, weights, law.mean(), law.variance() + law.mean() ** 2)
         case Empirical(quantiles=quantiles):
             return _empirical(np.array(quantiles))
         case _:

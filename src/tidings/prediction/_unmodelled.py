@@ -45,6 +45,9 @@ UnmodelledKind = Literal[
     "failures",
     "bursts",
     "regularity",
+    "content",
+    "day",
+    "churn",
     "policies",
     "dropping",
     "convergence",
@@ -90,7 +93,7 @@ def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unm
         has_queue(link.slowness) for link in topology.links
     )
     intervals = {publisher.name: publisher.interval for publisher in network.publishers}
-    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()))
+    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()), *_changing(network))
     if scheme is None or not network.has_failures:
         return (*left_out, *_failures(network))
     faults = network.policies.faults
@@ -270,6 +273,37 @@ def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
                 publishers=tuple(name for names in constant.values() for name in names),
             )
         )
+    return found
+
+
+def _changing(network: Network) -> list[Unmodelled]:
+    """Publishers whose events are not alike, or not alike at all times."""
+    by_content = [p.name for p in network.publishers if p.lifetime_by is not None or p.size_by is not None]
+    by_day = [p.name for p in network.publishers if p.day is not None]
+    found = []
+    if by_content:
+        found.append(
+            Unmodelled(
+                kind="content",
+                what="lifetimes and sizes that depend on what an event says",
+                effect="as if every event drew them from the mixture of all",
+                remedy=SIMULATE,
+                publishers=tuple(by_content),
+            )
+        )
+    if by_day:
+        found.append(
+            Unmodelled(
+                kind="day",
+                what="a rate that follows the day",
+                effect="for the mean rate",
+                remedy=SIMULATE,
+                publishers=tuple(by_day),
+            )
+        )
+    if any(subscriber.churn is not None for subscriber in network.subscribers):
+        what, effect = "subscribers that come and go", "as if all of them were always there"
+        found.append(Unmodelled(kind="churn", what=what, effect=effect, remedy=SIMULATE))
     return found
 
 

@@ -3,5 +3,16 @@
 from tidings.simulation._options import Options
 from tidings.simulation._result import FaultFigures, OrderingFigures, Result, SubscriberResult
 from tidings.simulation._run import simulate
+from tidings.simulation._script import Script, ScriptedEvent, simulate_script
 
-__all__ = ["FaultFigures", "Options", "OrderingFigures", "Result", "SubscriberResult", "simulate"]
+__all__ = [
+    "FaultFigures",
+    "Options",
+    "OrderingFigures",
+    "Result",
+    "Script",
+    "ScriptedEvent",
+    "SubscriberResult",
+    "simulate",
+    "simulate_script",
+]

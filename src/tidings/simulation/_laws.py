@@ -5,8 +5,9 @@ Theory of operation:
 - A law is one record with its parameters and the state of a random stream of its own (SplitMix64, 64 bits). A
   component's draws depend on the seed, on what the component is and on how often it drew before; on nothing else.
 - All samplers are exact (no tables): inversion for the exponential, uniform and Weibull laws, Box-Muller for the
-  normal ones (drawn again while negative), Marsaglia-Tsang for the gamma, sums of stages, a walk through the phases,
-  straight lines between quantiles. The one error is that of the generator: probabilities come in steps of 2^-53.
+  normal ones (drawn again while negative), Marsaglia-Tsang for the gamma, sums of stages, a walk through the phases or
+  the values, straight lines between quantiles. The one error is that of the generator: probabilities come in steps of
+  2^-53.
 - Durations become whole nanoseconds by rounding, so times are exact and two events fall together only if they do.
 
 The constant draws nothing; a record of kind NONE is the constant 0.
@@ -23,6 +24,7 @@ from tidings.compiled import borrowing, borrowing_inner, borrowing_step
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
+    Discrete,
     Empirical,
     Exponential,
     Hypoexponential,
@@ -35,7 +37,7 @@ from tidings.model.distributions import (
 )
 from tidings.simulation._layout import LAW, NANOSECONDS, NEVER_NS, Array
 
-CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES = range(10)
+CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES, DISCRETE = range(11)
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -106,6 +108,9 @@ def _parameters(law: DelayDistribution | None) -> tuple[int, Sequence[float], li
             return STAGES, (), [1.0 / rate for rate in law.rates]
         case PhaseType():
             return PHASES, (float(len(law.alpha)),), _phase_rows(law)
+        case Discrete():
+            values, below = law.cumulated()
+            return DISCRETE, (), [*below.tolist(), *values.tolist()]
         case Empirical():
             return QUANTILES, (), [float(value) for value in law.quantiles]
 
@@ -201,6 +206,11 @@ def _other(laws: Laws, law: int) -> float:
         for stage in range(first, first + count):
             total -= rows[stage] * math.log1p(-uniform(laws, law))
         return total
+    if record.kind == DISCRETE:
+        chance, cell = uniform(laws, law), first
+        while chance >= rows[cell]:
+            cell += 1
+        return float(rows[cell + count // 2])
     place = uniform(laws, law) * (count - 1)
     cell = first + int(place)
     return float(rows[cell] + (place - int(place)) * (rows[cell + 1] - rows[cell]))

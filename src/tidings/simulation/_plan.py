@@ -98,8 +98,12 @@ def plan(network: Network, options: Options) -> Plan:
         _require_ways_back(network, routes, links)
         rows = plan_rows(homes, links[: len(topology.links)], places, parent, brokers, lists)
         faults = network.policies.faults
-        until = _capped_ns(faults.timeout_s) if faults.is_refreshing else NEVER_NS
-        rows["until"] = np.where(components.records["up"][rows["broker"]] != 0, until, 0)
+        if faults.has_durable_tables:
+            rows["until"] = NEVER_NS
+            brokers["last_row"] = brokers["first_row"]  # a crash forgets nothing
+        else:
+            until = _capped_ns(faults.timeout_s) if faults.is_refreshing else NEVER_NS
+            rows["until"] = np.where(components.records["up"][rows["broker"]] != 0, until, 0)
     end_ns = _ns(network.duration_s)
     return Plan(
         network=network,
@@ -263,7 +267,7 @@ def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Ar
         at.ENTRIES_STEP: 2 * (fan_out + 1) if is_multi else 8 if is_failing else 2,
         at.RETRY_NS: _capped_ns(faults.retry_s),
         at.REFRESH_NS: _capped_ns(faults.refresh_s),
-        at.TIMEOUT_NS: _capped_ns(faults.timeout_s),
+        at.TIMEOUT_NS: NEVER_NS // 4 if faults.has_durable_tables else _capped_ns(faults.timeout_s),
         at.DETECTION_NS: round(faults.detection_s * NANOSECONDS),
         at.IS_BUFFERING: faults.is_buffering,
         at.IS_BYPASSING: faults.is_bypassing,

@@ -6,11 +6,12 @@ Rules:
   a time. So neither the length of a chunk nor another publisher moves what it publishes.
 - Intervals add up in whole nanoseconds. With a constant interval the first one is cut by a uniform share: publishers
   that tick alike do not tick together.
-- Sizes are whole bytes, lifetimes whole nanoseconds and at least one.
+- Sizes are whole bytes, lifetimes whole nanoseconds and at least one; either may depend on what an event says.
+- Where the rate follows the day, intervals add up in busy time (`model.scenario.Day`).
 - Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
   have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
   tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
-  once, and share the list.
+  once, and share the list, unless subscribers come and go (`_presence`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +24,12 @@ import pyarrow as pa
 
 from tidings.errors import ConfigurationError
 from tidings.matching import MatchingIndex
-from tidings.model.distributions import Deterministic
-from tidings.model.scenario import Choice, Constant, Content, Network, Numeric, Publisher
+from tidings.model.distributions import DelayDistribution, Deterministic
+from tidings.model.scenario import ByContent, Choice, Constant, Content, Network, Numeric, Publisher
 from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
 from tidings.simulation._plan import Plan
+from tidings.simulation._presence import Presence
 
 __all__ = ["Chunk", "attribute_kinds", "chunks"]
 
@@ -151,6 +153,7 @@ class _Source:
         expected = network.duration_s * self._publisher.rate_per_s
         self._block = int(np.clip(1.1 * expected, BLOCK_MIN, BLOCK_MAX))
         self._departed_ns, self._sequence = 0, 0
+        self._busy_ns = 0  # as the publisher's day goes; without one, the same as the clock
         self._held = self._make_block()
 
     def before(self, horizon_ns: int) -> _Part:
@@ -165,30 +168,43 @@ class _Source:
 
     def _make_block(self) -> _Part:
         count, publisher, streams = self._block, self._publisher, self._streams
+        attributes = {
+            name: _drawn(content, streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()
+        }
         intervals_s = publisher.interval.sample(streams[_INTERVALS], count)
         if self._sequence == 0 and isinstance(publisher.interval, Deterministic):
             intervals_s[0] *= streams[_PHASE].random()
         lifetime = np.full(count, NEVER_NS)
         if publisher.lifetime is not None:
-            lifetime = np.maximum(1, _whole_ns(publisher.lifetime.sample(streams[_LIFETIMES], count)))
+            drawn_s = _by_content(publisher.lifetime, publisher.lifetime_by, attributes, streams[_LIFETIMES], count)
+            lifetime = np.maximum(1, _whole_ns(drawn_s))
+        size_kb = _by_content(publisher.size_kb, publisher.size_by, attributes, streams[_SIZES], count)
+        busy_ns = self._busy_ns + np.cumsum(_whole_ns(intervals_s))
         is_sampled = np.zeros(count, np.bool_)
         if self._sample > 0.0:
             is_sampled = streams[_SAMPLING].random(count) < self._sample
         block = _Part(
             publisher=self._number,
-            time=self._departed_ns + np.cumsum(_whole_ns(intervals_s)),
+            time=busy_ns if publisher.day is None else _whole_ns(publisher.day.clock_s(busy_ns / NANOSECONDS)),
             sequence=self._sequence + np.arange(count),
-            size_kb=np.rint(1000.0 * publisher.size_kb.sample(streams[_SIZES], count)) / 1000.0,
+            size_kb=np.rint(1000.0 * size_kb) / 1000.0,
             lifetime=lifetime,
             is_sampled=is_sampled,
-            attributes={
-                name: _drawn(content, streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()
-            },
+            attributes=attributes,
             kinds=self._kinds,
         )
-        self._departed_ns = int(block.time[-1])
+        self._busy_ns, self._departed_ns = int(busy_ns[-1]), int(block.time[-1])
         self._sequence += count
         return block
+
+
+def _by_content(
+    law: DelayDistribution, by: ByContent | None, attributes: Mapping[str, Array], generator: Any, count: int
+) -> Array:
+    """A draw for each event: of its law, or of that of its content."""
+    if by is None:
+        return law.sample(generator, count)
+    return by.sample(generator, attributes[by.attribute].tolist())
 
 
 class _Matcher:
@@ -202,10 +218,12 @@ class _Matcher:
         if not routes.is_multi:
             self._ranks = routes.position[routes.tree_of][:, homes]
         self._broker_count = len(plan.brokers)
+        self._presence = Presence(plan.network)
         self._constant = {
             number
             for number, publisher in enumerate(plan.network.publishers)
-            if all(isinstance(content, Constant) for content in publisher.attributes.values())
+            if self._presence.is_always
+            and all(isinstance(content, Constant) for content in publisher.attributes.values())
         }
 
     def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array]:
@@ -233,6 +251,10 @@ class _Matcher:
             found.append(numbers)
         offsets, numbers = np.cumsum(np.concatenate(counts)), np.concatenate(found)
         event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        if not self._presence.is_always:
+            there = self._presence.there(numbers, np.concatenate([part.time for part in parts])[event])
+            event, numbers = event[there], numbers[there]
+            offsets = np.searchsorted(event, np.arange(len(offsets)))
         publisher = np.repeat([part.publisher for part in parts], [len(part) for part in parts]).astype(np.int64)
         # One number that sorts like (event, rank, subscription); a rank is -1 where no path leads.
         place = event * (self._broker_count + 1) + self._ranks[publisher[event], numbers] + 1

@@ -6,12 +6,16 @@ Pure functions over arrays, one entry per thing estimated. What cannot be estima
 from tidings.statistics._arrays import ratio
 from tidings.statistics._batches import (
     BATCHES,
+    BATCHES_LEAST,
     LEVEL,
+    BatchEstimate,
     ReliabilityInterval,
     Shares,
+    batch_share,
     pooled_interval,
     reliability_intervals,
     shares_of_batches,
+    student_quantile,
 )
 from tidings.statistics._checked import DurationFit, fit_durations
 from tidings.statistics._components import (
@@ -39,10 +43,12 @@ from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
 __all__ = [
     "BATCHES",
+    "BATCHES_LEAST",
     "FEWEST_EVENTS",
     "INDEPENDENCE",
     "LEVEL",
     "MOST_PHASES",
+    "BatchEstimate",
     "DurationFit",
     "Exponentiality",
     "Interval",
@@ -53,6 +59,7 @@ __all__ = [
     "ReliabilityInterval",
     "Shares",
     "Stages",
+    "batch_share",
     "censored_rates",
     "distance_from_quantiles",
     "events_interval",
@@ -70,6 +77,7 @@ __all__ = [
     "stages_cdf",
     "stages_from_moments",
     "standard_normal_quantile",
+    "student_quantile",
     "two_laplace_cdf",
     "two_laplace_scale",
     "wilson_interval",

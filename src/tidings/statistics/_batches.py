@@ -13,8 +13,12 @@ independent. So the rows of one network share what they know: no row counts as l
 that have seen at least one event of each kind for every batch. Where there are fewer than FEW effective events the
 spread itself is a guess; `is_rough` says so. With Poisson arrivals at loads of .3 to .9 intervals of 95 % that are not
 rough cover 93 to 97 % of the time (tests/statistics/test_batches.py).
+
+The difference of two shares over the same trials has no Wilson's interval: `batch_share` gives the standard error of
+the ratio estimator itself, with hits the difference of the hits; what the two have in common cancels.
 """
 
+import math
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,13 +31,17 @@ from tidings.statistics._intervals import Interval, standard_normal_quantile, wi
 
 __all__ = [
     "BATCHES",
+    "BATCHES_LEAST",
     "FEW",
     "LEVEL",
+    "BatchEstimate",
     "ReliabilityInterval",
     "Shares",
+    "batch_share",
     "pooled_interval",
     "reliability_intervals",
     "shares_of_batches",
+    "student_quantile",
 ]
 
 BATCHES: Final = 10
@@ -43,6 +51,9 @@ LEVEL: Final = 0.95
 """That of the intervals that are shown for an on-time share."""
 
 FEW: Final = 100.0
+
+BATCHES_LEAST: Final = 4
+"""With fewer batches that have any trials there is no telling how far they differ."""
 
 
 class Shares(NamedTuple):
@@ -94,7 +105,7 @@ def shares_of_batches(successes: Numbers, trials: Numbers, *, level: float) -> S
     usual = float(np.median(clustering[knows])) if knows.any() else 1.0
     clustering = np.where(knows, clustering, np.maximum(clustering, usual))
     effective = ratio(total, clustering)
-    quantile = _student_quantile(level, count - 1)
+    quantile = student_quantile(level, count - 1)
     return Shares(share, wilson_bounds(share, effective, quantile), effective, ~(effective >= FEW))
 
 
@@ -105,10 +116,37 @@ def pooled_interval(shares: Numbers, effective: Numbers, *, level: float) -> Int
     events = np.where(known, floats(effective), 0.0)
     total = events.sum(axis=0)
     share = ratio((events * np.where(known, floats(shares), 0.0)).sum(axis=0), total)
-    return wilson_bounds(share, total, _student_quantile(level, len(events) * (BATCHES - 1)))
+    return wilson_bounds(share, total, student_quantile(level, len(events) * (BATCHES - 1)))
 
 
-def _student_quantile(level: float, degrees: int) -> float:
+class BatchEstimate(NamedTuple):
+    """A share, or a difference of shares, and its standard error (NaN where there is none) over so many batches."""
+
+    value: float
+    error: float
+    batches: int
+
+    def half_width(self, level: float) -> float:
+        """Half of the interval of this level."""
+        return self.error * student_quantile(level, self.batches - 1) if self.batches > 1 else math.nan
+
+
+def batch_share(hits: Numbers, trials: Numbers) -> BatchEstimate:
+    """The share of hits among trials, by batch; batches without trials do not count."""
+    n = floats(trials)
+    h, n = floats(hits)[n > 0.0], n[n > 0.0]
+    if not len(n):
+        return BatchEstimate(math.nan, math.nan, 0)
+    share = float(h.sum() / n.sum())
+    if len(n) < BATCHES_LEAST:
+        return BatchEstimate(share, math.nan, len(n))
+    residuals = h - share * n
+    error = math.sqrt(len(n) / (len(n) - 1) * float(np.square(residuals).sum())) / float(n.sum())
+    return BatchEstimate(share, error, len(n))
+
+
+def student_quantile(level: float, degrees: int) -> float:
+    """t with P[|T| <= t] = level for Student's T of so many degrees."""
     from scipy.special import stdtrit
 
     standard_normal_quantile(level)  # says what a level is

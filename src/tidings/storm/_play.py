@@ -5,9 +5,12 @@ outages here, carried by the real brokers and clients in virtual time. So the tw
 by no noise of their own. What is counted is what the simulator counts: of the events published after the warm-up that a
 subscription matches, the share that arrives within the tighter of the two deadlines.
 
-As in the model: clients sit at their home brokers, and what is published while the home broker is down is lost; brokers
-take no time to process; neighbours notice an outage, and its end, `detection_s` later: connections are reset then, and
-dialled again. Refresh, time-out and retry are the scenario's. Pings only measure here: they are as rare as refreshes.
+As in the model: clients sit at their home brokers, and what is published while the home broker is down is lost; a
+broker's processing time is spent on the path into it, once for each event that comes in; neighbours notice an outage,
+and its end, `detection_s` later: connections are reset then, and dialled again. An event is as long on a link as the
+scenario says, envelope included (`payload_of`). Scheme, strategy, refresh, time-out and retry are the scenario's. Pings
+only measure here: they are as rare as refreshes. What the protocol has no counterpart of is refused by name
+(`require_playable`).
 
 Where the protocol differs from the model of paper D, by design: subscriptions are durable at every broker, so neither a
 crash nor a missed refresh empties a table (`static` is as good as `periodic`), and a refresh is one flood for each home
@@ -22,25 +25,31 @@ import msgspec
 import numpy as np
 
 from tidings.errors import ConfigurationError
+from tidings.model.distributions import DelayDistribution
+from tidings.model.policies import DEFAULT_ROUTING, policy
 from tidings.model.scenario import Network as Scene
 from tidings.model.topology import Link as SceneLink
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
-from tidings.scheduling import Strategy
-from tidings.simulation import Options, Result
-from tidings.simulation._plan import plan as plan_run
-from tidings.simulation._run import Run
+from tidings.scheduling import strategy
+from tidings.simulation import Result, Script, ScriptedEvent, simulate_script
 from tidings.storm._dice import Dice
 from tidings.storm._garbage import seldom_collected
 from tidings.storm._network import Network, Process
-from tidings.storm._script import Script
 from tidings.storm._sockets import SocketFigures
 
-__all__ = ["PlayResult", "PlayedSubscription", "play"]
+__all__ = ["PlayResult", "PlayedSubscription", "drawing", "payload_of", "play", "play_script", "require_playable"]
 
 SECOND: Final = 10**9
 _SETTLED_NS: Final = 60 * SECOND
 """Before anything is published or fails, everybody gets to know everybody."""
 _LONGEST_NS: Final = 365 * 86_400 * SECOND
+_PATIENCE: Final = 64
+"""An unanswered event is sent again after `retry_s` at the earliest, and on a link that takes longer than that after up
+to so many times as long: what is sent again too early takes the place of others."""
+_WINDOW: Final = 256
+"""As live brokers have it unless their file says otherwise."""
+ENVELOPE_BYTES: Final = 130
+"""What an event needs on a link besides its attributes, its publisher's name and its payload: one target, one frame."""
 _KINDS: Final = {
     "Transfer": "data",
     "Ack": "ack",
@@ -65,7 +74,8 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `messages` counts what brokers say to each other by kind: data and retransmissions (events, though they may share
     frames), ack, refresh, link-state; `published` counts all events, `refused` those whose home broker was down, and
-    `matched` those after the warm-up.
+    `matched` those after the warm-up. `delays_ns` says of pairs of a publication and a subscription, by number, how
+    long the event took; who is not in it got nothing.
     """
 
     scheme: str
@@ -79,6 +89,7 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: dict[str, PlayedSubscription]
     messages: dict[str, int]
     messages_per_event: dict[str, float]
+    delays_ns: dict[tuple[int, int], int]
     simulated: Result
 
 
@@ -101,21 +112,23 @@ class _CountingBroker(Broker):
 
 def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> PlayResult:
     """Run a scenario's network, under its own seed and scheme, on the protocol and in the simulator."""
-    options = Options()
-    script = Script(network)
-    run = Run(plan_run(network, options), options, script, None)
-    run.go()
-    simulated = run.result(0.0)
+    require_playable(network)
+    script, simulated = simulate_script(network)
+    return play_script(script, simulated, progress=progress)
+
+
+def play_script(script: Script, simulated: Result, *, progress: Callable[[float], None] | None = None) -> PlayResult:
+    """Run what the simulator has run on the protocol."""
+    require_playable(script.network)
     with seldom_collected():
-        return _Play(network, script, simulated).run(progress)
+        return _Play(script, simulated).run(progress)
 
 
 class _Play:
     """A scenario while it is played."""
 
-    def __init__(self, scene: Scene, script: Script, simulated: Result) -> None:
-        _require_playable(scene)
-        self._scene = scene
+    def __init__(self, script: Script, simulated: Result) -> None:
+        scene = self._scene = script.network
         self._script = script
         self._simulated = simulated
         self._generator = np.random.default_rng([scene.seed, 5])
@@ -125,10 +138,9 @@ class _Play:
         }
         self._between: Counter[str] = Counter()
         self._resent = self._refused = 0
-        self._open: dict[tuple[str, int], tuple[int, dict[str, int]]] = {}
-        self._on_time: Counter[str] = Counter()
-        self._late: Counter[str] = Counter()
-        self._matched: Counter[str] = Counter()
+        self._numbers = {subscription.id: number for number, subscription in enumerate(scene.subscriptions)}
+        self._open: dict[tuple[str, int], tuple[int, int]] = {}  # by event: its publication, and when it departed
+        self._delays_ns: dict[tuple[int, int], int] = {}
         self._set_up()
 
     def run(self, progress: Callable[[float], None] | None) -> PlayResult:
@@ -149,16 +161,9 @@ class _Play:
             messages[_KINDS.get(name, "other")] += count
         messages["retransmission"] = self._resent
         messages["data"] -= self._resent
-        subscriptions = {}
-        for subscription in self._scene.subscriptions:
-            matched, on_time = self._matched[subscription.id], self._on_time[subscription.id]
-            subscriptions[subscription.id] = PlayedSubscription(
-                matched=matched,
-                on_time=on_time,
-                late=self._late[subscription.id],
-                on_time_reliability=on_time / matched if matched else None,
-            )
-        matched, on_time = self._matched.total(), self._on_time.total()
+        subscriptions = self._judged()
+        matched = sum(each.matched for each in subscriptions.values())
+        on_time = sum(each.on_time for each in subscriptions.values())
         return PlayResult(
             scheme=self._scene.policies.faults.scheme,
             seed=self._scene.seed,
@@ -166,13 +171,32 @@ class _Play:
             refused=self._refused,
             matched=matched,
             on_time=on_time,
-            late=self._late.total(),
+            late=sum(each.late for each in subscriptions.values()),
             delivery_rate=on_time / matched if matched else None,
             subscriptions=subscriptions,
             messages=dict(messages),
             messages_per_event={kind: count / max(published, 1) for kind, count in messages.items()},
+            delays_ns=self._delays_ns,
             simulated=self._simulated,
         )
+
+    def _judged(self) -> dict[str, PlayedSubscription]:
+        """What became of the events that were published after the warm-up, by subscription."""
+        pairs = self._script.counted()
+        matched, arrived, on_time = Counter[int](), Counter[int](), Counter[int]()
+        for pair, is_on_time in zip(pairs, self._script.judged(self._delays_ns).tolist(), strict=True):
+            matched[pair[1]] += 1
+            arrived[pair[1]] += pair in self._delays_ns
+            on_time[pair[1]] += is_on_time
+        return {
+            subscription.id: PlayedSubscription(
+                matched=matched[number],
+                on_time=on_time[number],
+                late=arrived[number] - on_time[number],
+                on_time_reliability=on_time[number] / matched[number] if matched[number] else None,
+            )
+            for number, subscription in enumerate(self._scene.subscriptions)
+        }
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
@@ -185,9 +209,13 @@ class _Play:
         for link in scene.topology.links:
             if (link.source, link.target) not in network.paths:
                 network.join(link.source, link.target, 0.0, 0.0, 0.0)
-            network.paths[link.source, link.target].draw = _drawing(link, self._generator)
+            into = scene.topology.brokers[scene.topology.index[link.target]].processing
+            network.paths[link.source, link.target].draw = drawing(link, into, self._generator)
         for client, home in scene.homes.items():
             network.join(client, home, 0.0, 0.0, 0.0)
+            into = scene.topology.brokers[scene.topology.index[home]].processing
+            if into is not None:
+                network.paths[client, home].draw = drawing(None, into, self._generator)
         for broker in self._graph:
             self._start(broker)
         for client, home in scene.homes.items():
@@ -205,14 +233,14 @@ class _Play:
         return max(lifetimes, default=SECOND * 43_200)
 
     def _broker_settings(self, name: str) -> BrokerSettings:
-        faults = self._scene.policies.faults
+        faults, scheduling = self._scene.policies.faults, self._scene.policies.scheduling
         refresh_ns, retry_ns = round(faults.refresh_s * SECOND), round(faults.retry_s * SECOND)
         return BrokerSettings(
             name=name,
             neighbours=self._graph[name],
             graph=self._graph,
             scheme=faults.scheme,
-            strategy=Strategy.fifo(),
+            strategy=strategy(scheduling.name, r=scheduling.r),
             must_advertise=False,
             tracing=False,
             ping_ns=refresh_ns,
@@ -225,10 +253,10 @@ class _Play:
             forget_ns=max(round(faults.timeout_s * SECOND), 2 * refresh_ns + 1),
             ready_wait_ns=retry_ns,
             retry_least_ns=retry_ns,
-            retry_most_ns=retry_ns,
+            retry_most_ns=_PATIENCE * retry_ns,
             probe_ns=retry_ns,
             max_lifetime_ns=self._longest_ns(),
-            window=1_024,
+            window=_WINDOW,
         )
 
     def _client_settings(self, name: str) -> ClientSettings:
@@ -238,10 +266,10 @@ class _Play:
             greet_ns=retry_ns,
             silence_ns=_LONGEST_NS,
             retry_least_ns=retry_ns,
-            retry_most_ns=retry_ns,
+            retry_most_ns=_PATIENCE * retry_ns,
             max_lifetime_ns=self._longest_ns(),
             failover_ns=0,  # a scenario says where its clients are
-            window=1_024,
+            window=_WINDOW,
         )
 
     def _start(self, name: str) -> None:
@@ -274,9 +302,6 @@ class _Play:
     def _publish(self, number: int) -> None:
         publication = self._script.publications[number]
         name = self._scene.publishers[publication.publisher].name
-        is_counted = publication.at_ns >= self._scene.warmup_s * SECOND
-        wanted = [self._scene.subscriptions[each] for each in publication.matches] if is_counted else []
-        self._matched.update(subscription.id for subscription in wanted)
         if self._network.processes[self._scene.homes[name]].node is None:
             self._refused += 1
             return
@@ -284,28 +309,19 @@ class _Play:
         sequence = process.call(
             machine.publish,
             publication.attributes,
-            payload=bytes(publication.size_bytes),
+            payload=payload_of(publication, name),
             lifetime_ns=publication.lifetime_ns,
             waits=True,
         )
-        allowed = {
-            each.id: min(
-                _LONGEST_NS if each.max_delay_s is None else round(each.max_delay_s * SECOND),
-                _LONGEST_NS if publication.lifetime_ns is None else publication.lifetime_ns,
-            )
-            for each in wanted
-        }
-        self._open[name, sequence] = (self._network.now_ns, allowed)
+        self._open[name, sequence] = (number, self._network.now_ns)
         process.call(machine.send)
 
     def _on_effect(self, process: Process, effect: Any) -> None:  # noqa: ARG002
         if type(effect) is Deliver:
             publisher, _, sequence = effect.event
-            departed_ns, allowed = self._open[publisher, sequence]
-            allowed_ns = allowed.pop(effect.subscription, None)
-            if allowed_ns is not None:
-                is_on_time = self._network.now_ns - departed_ns < allowed_ns
-                (self._on_time if is_on_time else self._late)[effect.subscription] += 1
+            number, departed_ns = self._open[publisher, sequence]
+            pair = number, self._numbers[effect.subscription]
+            self._delays_ns.setdefault(pair, self._network.now_ns - departed_ns)
 
     def _change(self, component: int, is_up: bool) -> None:
         """A broker, or a component of links, fails or comes back; the neighbours notice `detection_s` later."""
@@ -350,24 +366,62 @@ class _Play:
             self._resent += process.node.machine.counts["resent"]
 
 
-def _drawing(link: SceneLink, generator: np.random.Generator) -> Callable[[int], tuple[float, float]]:
-    """How long a frame is sent and travels, by the scenario's distributions."""
-    propagation, slowness = link.propagation, link.slowness
+def payload_of(publication: ScriptedEvent, publisher: str) -> bytes:
+    """A payload with which the event is as long on a link as the scenario says, if its attributes leave room for it."""
+    rest_bytes = ENVELOPE_BYTES + len(publisher) + len(wire.encode_plain(publication.attributes))
+    return bytes(max(publication.size_bytes - rest_bytes, 0))
+
+
+def drawing(
+    link: SceneLink | None, into: DelayDistribution | None, generator: np.random.Generator, *, second: float = SECOND
+) -> Callable[[int], tuple[float, float]]:
+    """How long so many bytes are sent, and how long they travel and are processed where they arrive; one second of the
+    scenario is `second`."""
 
     def draw(size_bytes: int) -> tuple[float, float]:
-        sent_s = 0.0 if slowness is None else max(slowness.sample(generator), 0.0) * size_bytes / 1_000
-        return sent_s * SECOND, propagation.sample(generator) * SECOND
+        sent_s = travels_s = 0.0
+        if link is not None:
+            if link.slowness is not None:
+                sent_s = max(link.slowness.sample(generator), 0.0) * size_bytes / 1_000
+            travels_s = link.propagation.sample(generator)
+        if into is not None:
+            travels_s += into.sample(generator)
+        return sent_s * second, travels_s * second
 
     return draw
 
 
-def _require_playable(scene: Scene) -> None:
+def require_playable(scene: Scene) -> None:
+    """ConfigurationError, with what to write instead, if a scenario says what the protocol has no counterpart of."""
     for broker in scene.topology.brokers:
-        if broker.service is not None or broker.processing is not None:
+        if broker.service is not None:
             raise ConfigurationError(
-                f"broker {broker.name!r} has a service or processing time: on the protocol brokers take no time; leave "
-                "it out, or simulate the scenario"
+                f"broker {broker.name!r} has a service time: on the protocol brokers take no time of their own; write "
+                "`processing` for a delay, leave it out, or simulate the scenario"
             )
+    for link in scene.topology.links:
+        if link.loss > 0.0:
+            raise ConfigurationError(
+                f"link {link.source!r} -> {link.target!r} loses events, but connections lose nothing while they live; "
+                "write `failures`, leave `loss` out, or simulate the scenario"
+            )
+    routing = policy("routing", scene.policies.routing)
+    if not routing.has("live"):
+        raise ConfigurationError(
+            f'routing {routing.name!r}: {routing.missing["live"]}; write routing = "{DEFAULT_ROUTING}", or simulate '
+            "the scenario"
+        )
+    if scene.policies.ordering is not None:
+        raise ConfigurationError(
+            f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
+            "simulate the scenario"
+        )
+    changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)
+    if changing is not None:
+        raise ConfigurationError(
+            f"subscriber {changing.name!r} comes and goes, but here everybody stays; leave `churn` out, or simulate "
+            "the scenario"
+        )
     taken = {broker.name for broker in scene.topology.brokers} & scene.homes.keys()
     if taken:
         raise ConfigurationError(f"{min(taken)!r} is the name of a broker and of a client: give the client another")

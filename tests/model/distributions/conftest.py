@@ -6,6 +6,7 @@ import pytest
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
+    Discrete,
     Empirical,
     Exponential,
     Hypoexponential,
@@ -38,6 +39,8 @@ EXAMPLES: dict[str, DelayDistribution] = {
     "phase-type-cyclic": PhaseType(alpha=(0.7, 0.3), sub_generator=((-3.0, 2.0), (1.0, -1.5))),
     "empirical": Empirical(quantiles=(0.1, 0.2, 0.25, 0.5, 2.0)),
     "empirical-with-atom": Empirical(quantiles=(0.0, 1.0, 1.0, 1.0, 2.0, 5.0)),
+    "discrete": Discrete(values=(0.5, 0.1, 2.0), weights=(1.0, 6.0, 3.0)),
+    "discrete-even": Discrete(values=(3.0, 1.0, 8.0)),
     "weibull": Weibull(shape=1.7, scale=3600.0),
     "weibull-heavy": Weibull(shape=0.7, scale=10.0),
 }

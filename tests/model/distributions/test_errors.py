@@ -12,6 +12,7 @@ from tidings.errors import ConfigurationError
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
+    Discrete,
     Distribution,
     DistributionError,
     Empirical,
@@ -72,6 +73,10 @@ BAD: list[tuple[Callable[[], object], list[str]]] = [
     (lambda: PhaseType.from_moments(mean=0.0, scv=1.0), ["phase-type", "`mean`", "0.0"]),
     (lambda: PhaseType.from_moments(mean=1.0, scv=-1.0), ["phase-type", "`scv`", "-1.0"]),
     (lambda: Empirical(quantiles=(1.0,)), ["empirical", "at least 2"]),
+    (lambda: Discrete(values=()), ["discrete", "values"]),
+    (lambda: Discrete(values=(1.0, -2.0)), ["discrete", "-2.0"]),
+    (lambda: Discrete(values=(1.0, 2.0), weights=(1.0,)), ["discrete", "weights", "one for each value"]),
+    (lambda: Discrete(values=(1.0,), weights=(0.0,)), ["discrete", "weights", "not all 0"]),
     (lambda: Empirical(quantiles=(1.0, 3.0, 2.0)), ["empirical", "positions 1 and 2", "sort"]),
     (lambda: Empirical(quantiles=(-1.0, 3.0)), ["empirical", "-1.0"]),
     (lambda: Empirical.from_samples([1.0, 2.0], n=1), ["empirical", "quantiles", "1"]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tidings.model import Network, Scenario
@@ -71,12 +72,20 @@ DEFAULTS: dict[str, object] = {
 
 @pytest.fixture(scope="session")
 def mesh() -> Make:
-    """A small mesh that fails all the time; keywords change it."""
+    """A small mesh that fails all the time; keywords change it. Tables are as in paper D, unless said otherwise."""
 
-    def make(**changes: object) -> Network:
-        return Scenario.parse(MESH.format(**(DEFAULTS | changes))).expand()
+    def make(*, tables: str = "volatile", **changes: object) -> Network:
+        network = Scenario.parse(MESH.format(**(DEFAULTS | changes))).expand()
+        return soft(network) if tables == "volatile" else network
 
     return make
+
+
+def soft(network: Network) -> Network:
+    """The same with tables that a crash empties, as in paper D."""
+    policies = network.policies
+    faults = msgspec.structs.replace(policies.faults, tables="volatile")
+    return msgspec.structs.replace(network, policies=msgspec.structs.replace(policies, faults=faults))
 
 
 PATH = """
@@ -119,6 +128,6 @@ def path() -> Make:
     """The path with check values: brokers .92, .94 and .91, links .99, a period of 60,000 s, a lifetime of 3,600 s."""
 
     def make(*, faults: str, seed: int = 1, days: float = 140) -> Network:
-        return Scenario.parse(PATH.format(faults=faults, seed=seed, days=days)).expand()
+        return soft(Scenario.parse(PATH.format(faults=faults, seed=seed, days=days)).expand())
 
     return make

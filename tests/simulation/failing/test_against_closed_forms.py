@@ -32,7 +32,7 @@ name = "s"
 at = "a"
 filter = "TRUE"
 [policies]
-faults = {{ scheme = "periodic", refresh = "{refresh}" }}
+faults = {{ scheme = "periodic", refresh = "{refresh}", tables = "volatile" }}
 """
 
 

@@ -59,6 +59,7 @@ def topologies(brokers: int) -> str:
             "max_delay": st.sampled_from(["", 'max_delay = { law = "uniform", low = "2 s", high = "60 s" }']),
             "expired": st.sampled_from(["drop", "forward"]),
             "scheduling": st.sampled_from(SCHEDULING),
+            "tables": st.sampled_from(["volatile", "durable"]),
         }
     ),
     scheme=st.sampled_from(SCHEMES),

@@ -32,7 +32,7 @@ from tidings.live.configuration._config import Network, read_network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._supervision import Supervision, supervision_file
 
-__all__ = ["Supervisor", "serve"]
+__all__ = ["Supervisor", "serve", "serve_child"]
 
 PATIENCE_S: Final = 2.0
 """How much longer than its drain time a broker may take to leave before it is killed."""
@@ -73,6 +73,14 @@ def serve(network: Network, name: str, log: Log, *, ends_with: int | None = None
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+def serve_child(path: str, name: str, log: str) -> None:
+    """Run one broker in a process that was started for it, until that is over or who started it is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    with Path(log).open("a", encoding="utf-8") as stream:
+        serve(read_network(Path(path)), name, Log(name, stream=stream), ends_with=parent.sentinel)
 
 
 def _log_trouble(log: Log, facts: dict[str, object]) -> None:

@@ -122,9 +122,10 @@ class TraceWriter:
         last_ns, newest = now_ns - said.held_ns - half_ns, said.numbers[-1][1]
         for first, last in said.numbers:
             for number in [number for number in numbers if first <= number <= last]:
-                event = numbers.pop(number)
-                hop = self._hops.pop((event, peer), None)
-                if hop is not None and hop.sent_ns is not None:
+                event = numbers.pop(number, None)
+                # One that was sent again under another number has two of them, and ends with the first.
+                hop = None if event is None else self._hops.pop((event, peer), None)
+                if event is not None and hop is not None and hop.sent_ns is not None:
                     # A link carries one event after the other: what was under way before it, it had to wait for.
                     hop.sent_ns = max(hop.sent_ns, self._free_ns.get(peer, 0))
                     # How long it was held is known of the last one; the others were acknowledged with it, and came when

@@ -8,6 +8,7 @@ Importing this package loads NumPy only; SciPy is loaded by the functions that n
 """
 
 from tidings.model.distributions._choice import DEFAULT_LAWS, fit_best, ks_distance, tabulate
+from tidings.model.distributions._discrete import Discrete
 from tidings.model.distributions._elementary import Deterministic, Exponential, Uniform
 from tidings.model.distributions._empirical import Empirical
 from tidings.model.distributions._errors import DistributionError
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_LAWS",
     "DelayDistribution",
     "Deterministic",
+    "Discrete",
     "Distribution",
     "DistributionError",
     "Empirical",

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tidings.model.distributions._discrete import Discrete
 from tidings.model.distributions._elementary import Deterministic, Exponential, Uniform
+from tidings.model.distributions._empirical import Empirical
 from tidings.model.distributions._errors import DistributionError, FloatArray, Samples, check_whole, settle_samples
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
@@ -56,7 +58,9 @@ def _parameters(distribution: DelayDistribution) -> int:
             return 2  # mean and scv decide all the rest
         case LogNormal() | TruncatedNormal() | Uniform() | Weibull():
             return 2
-        case _:
+        case Discrete():
+            return 2 * len(distribution.values)
+        case Empirical():
             return len(distribution.quantiles)
 
 

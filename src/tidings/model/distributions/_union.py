@@ -1,5 +1,6 @@
 """The unions that a strict decoder needs: ``law = "..."`` says which of these a table is."""
 
+from tidings.model.distributions._discrete import Discrete
 from tidings.model.distributions._elementary import Deterministic, Exponential, Uniform
 from tidings.model.distributions._empirical import Empirical
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
@@ -19,6 +20,7 @@ DelayDistribution = (
     | PhaseType
     | Empirical
     | Weibull
+    | Discrete
 )
 
 # Every law, that of content included.

@@ -4,9 +4,11 @@
 `Network` that simulations, predictions and live runs start from.
 """
 
+from tidings.model.scenario._by_content import ByContent
 from tidings.model.scenario._content import AttributeValue, Choice, Constant, Content, Numeric
+from tidings.model.scenario._day import Day
 from tidings.model.scenario._faults import Faults, Scheme
-from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._scenario import Scenario
 from tidings.model.scenario._schema import Document, Policies, Scheduling
@@ -14,9 +16,12 @@ from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary,
 
 __all__ = [
     "AttributeValue",
+    "ByContent",
     "Choice",
+    "Churn",
     "Constant",
     "Content",
+    "Day",
     "Document",
     "Faults",
     "Network",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidings.model.scenario._building import build_topology
+from tidings.model.scenario._by_content import ByContent, ByContentTemplate
 from tidings.model.scenario._components import build_broker_failures, build_link_failures
 from tidings.model.scenario._content import (
     AttributeValue,
@@ -13,12 +14,13 @@ from tidings.model.scenario._content import (
     NumericTemplate,
     ParameterReference,
 )
+from tidings.model.scenario._day import Day
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
-from tidings.model.scenario._network import Network, Publisher, Subscriber
+from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._placement import place_clients
-from tidings.model.scenario._schema import Document, PublisherGroup, SubscriberGroup
+from tidings.model.scenario._schema import DayWritten, Document, PublisherGroup, SubscriberGroup
 from tidings.model.scenario._source import Place
 from tidings.model.scenario._streams import Streams
 from tidings.model.scenario._templates import BUILT_IN, FilterTemplate, check_parameters_are_used
@@ -55,8 +57,8 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         group = _Clients(subscriber_group, topology, here, streams.stream("subscribers", subscriber_group.name), taken)
         group.check_reached(reached)
         subscribers += [
-            Subscriber(name=name, group=subscriber_group.name, broker=broker)
-            for name, broker in zip(group.names, group.brokers, strict=True)
+            Subscriber(name=name, group=subscriber_group.name, broker=broker, churn=churn)
+            for name, broker, churn in zip(group.names, group.brokers, _churns(subscriber_group, group), strict=True)
         ]
         subscriptions += _subscriptions(subscriber_group, group, here)
     link_failures, link_components = build_link_failures(document, topology, place, streams)
@@ -150,25 +152,51 @@ def _publishers(written: PublisherGroup, clients: _Clients, place: Place) -> lis
     added = _added(written.attributes) | _added(written.parameters)
     check_parameters_are_used(written.parameters, used | referred | added, place / "parameters")
     intervals = _intervals(written, clients)
-    lifetimes = [None] * len(clients) if written.lifetime is None else clients.made(written.lifetime, "lifetime")
-    usual = [Deterministic(value=DEFAULT_SIZE_KB)] * len(clients)
-    sizes = usual if written.size_kb is None else clients.made(written.size_kb, "size")
+    usual = Deterministic(value=DEFAULT_SIZE_KB)
+    lifetimes, sizes = _plain_laws(written.lifetime, clients, "lifetime"), _plain_laws(written.size_kb, clients, "size")
     publishers = []
     for number, name in enumerate(clients.names):
         values = clients.parameters(number)
+        contents = _contents(written, values, clients, place / "attributes")
+        lifetime_by, lifetime = _by_content(written.lifetime, contents, clients, place / "lifetime")
+        size_by, size_kb = _by_content(written.size_kb, contents, clients, place / "size")
         publishers.append(
             Publisher(
                 name=name,
                 group=written.name,
                 broker=clients.brokers[number],
                 interval=intervals[number],
-                lifetime=lifetimes[number],
-                size_kb=sizes[number],
+                lifetime=lifetime or lifetimes[number],
+                size_kb=size_kb or sizes[number] or usual,
                 advertisement=advertisement.fill(values) if advertisement else None,
-                attributes=_contents(written, values, clients, place / "attributes"),
+                attributes=contents,
+                lifetime_by=lifetime_by,
+                size_by=size_by,
+                day=_day(written.day),
             )
         )
     return publishers
+
+
+def _plain_laws(
+    written: LawTemplate | ByContentTemplate | None, clients: _Clients, key: str
+) -> "Sequence[DelayDistribution | None]":
+    """The law of each client, unless it depends on content or there is none."""
+    return clients.made(written, key) if isinstance(written, LawTemplate) else [None] * len(clients)
+
+
+def _by_content(
+    written: LawTemplate | ByContentTemplate | None, contents: Mapping[str, Content], clients: _Clients, place: Place
+) -> "tuple[ByContent | None, DelayDistribution | None]":
+    """The laws of one client that depend on content, and their mixture."""
+    return written.make(clients.generator, contents, place) if isinstance(written, ByContentTemplate) else (None, None)
+
+
+def _day(written: DayWritten | None) -> Day | None:
+    if written is None:
+        return None
+    mean = sum(written.factors) / len(written.factors)
+    return Day(factors=tuple(factor / mean for factor in written.factors), period_s=written.period_s)
 
 
 def _intervals(written: PublisherGroup, clients: _Clients) -> "Sequence[DelayDistribution]":
@@ -204,6 +232,16 @@ def _contents(
                 else content
             )
     return contents
+
+
+def _churns(written: SubscriberGroup, clients: _Clients) -> list[Churn | None]:
+    if written.churn is None:
+        return [None] * len(clients)
+    stays = clients.made(written.churn.stay, "churn.stay")
+    aways = clients.made(written.churn.away, "churn.away")
+    if not all(law.mean() > 0 for law in (*stays, *aways)):
+        (clients.place / "churn").fail("a mean of 0: give laws of the times there and away that stay above 0")
+    return [Churn(stay=stay, away=away) for stay, away in zip(stays, aways, strict=True)]
 
 
 def _subscriptions(written: SubscriberGroup, clients: _Clients, place: Place) -> list[Subscription]:

@@ -97,9 +97,12 @@ def make_failures(
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What brokers do about failures (paper D, section 2.4); the default is the scheme that is best everywhere.
 
-    Every `refresh_s` a subscriber's home broker issues its subscriptions anew; a broker forgets one that was not
-    refreshed for `timeout_s`. An unanswered neighbour is tried again every `retry_s`. A neighbour's failure or recovery
-    is noticed after `detection_s`, for detours only.
+    Every `refresh_s` a subscriber's home broker issues its subscriptions anew. An unanswered neighbour is tried again
+    every `retry_s`. A neighbour's failure or recovery is noticed after `detection_s`, for detours only.
+
+    `tables` are what brokers know of subscriptions. Live brokers keep them on disk: "durable". In paper D they are
+    "volatile": a crash empties them until the next refresh, and a subscription that was not refreshed for `timeout_s`
+    is forgotten.
 
     Two traps, for what they cost: `ack = "early"` acknowledges an event before its forwarding set is known, and
     `queues = "volatile"` loses at a crash what a broker had stored.
@@ -112,6 +115,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     detection_s: _SecondsFromZero = field(default=0.0, name="detection")
     ack: Literal["late", "early"] = "late"
     queues: Literal["durable", "volatile"] = "durable"
+    tables: Literal["durable", "volatile"] = "durable"
 
     def checks(self) -> Problems:
         if self.timeout_s < self.refresh_s:
@@ -136,6 +140,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def is_refreshing(self) -> bool:
         return self.scheme != "static"
+
+    @property
+    def has_durable_tables(self) -> bool:
+        """Whether brokers know after a crash who wants what; then even `static` tables last."""
+        return self.tables == "durable"
 
 
 class FaultsShorthand:

@@ -18,6 +18,7 @@ import msgspec
 
 from tidings.errors import InputError, TidingsError
 from tidings.model.scenario._decoding import describe, refuse, suggestion
+from tidings.model.scenario._recorded import RECORDED, recorded_quantiles
 from tidings.model.scenario._source import Place
 from tidings.model.units import Dimension, parse_quantity
 
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
     from tidings.model.distributions import DelayDistribution, Distribution
 
-__all__ = ["LawTemplate", "LawWritten", "Quantity", "plain_number"]
+__all__ = ["LIKE_THE_VARIABLE", "PER_VARIABLE", "LawTemplate", "LawWritten", "Quantity", "plain_number"]
 
 # The parameters of the laws that are in the unit of the variable, and those in its inverse.
-_LIKE_THE_VARIABLE = frozenset({"value", "mean", "low", "high", "sd", "shift", "scale", "median", "quantiles"})
-_PER_VARIABLE = frozenset({"rates", "sub_generator"})
+LIKE_THE_VARIABLE = frozenset({"value", "mean", "low", "high", "sd", "shift", "scale", "median", "quantiles", "values"})
+PER_VARIABLE = frozenset({"rates", "sub_generator"})
 _MAY_BE_NEGATIVE = frozenset({"sub_generator"})
 _NESTING_MAX = 3
 
@@ -49,7 +50,7 @@ class Quantity:
         return value
 
 
-class LawTemplate(msgspec.Struct, frozen=True, kw_only=True):
+class LawTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="law", tag_field="template"):
     """A law with some parameters still to be drawn (`drawn`); `make` draws them and gives the distribution."""
 
     law: str
@@ -96,6 +97,8 @@ def _template(
         return LawTemplate(law="deterministic", fixed={"value": value})
     if nesting == _NESTING_MAX:
         place.fail(f"laws within laws go at most {_NESTING_MAX} deep")
+    if raw.get("law") == RECORDED:
+        return LawTemplate(law="empirical", fixed={"quantiles": recorded_quantiles(raw, dimension, place)})
     name, known = _law_named(raw, place, _laws(plain=dimension == "number"))
     fixed: dict[str, Any] = {}
     drawn: dict[str, LawTemplate] = {}
@@ -105,7 +108,7 @@ def _template(
         here = place / key
         if key not in known:
             here.fail(f"law `{name}` has no parameter `{key}`; {suggestion(key, known, otherwise='it takes')}")
-        if isinstance(value, dict) and key in _LIKE_THE_VARIABLE:
+        if isinstance(value, dict) and key in LIKE_THE_VARIABLE:
             drawn[key] = _template(value, dimension, here, above_zero=False, nesting=nesting + 1)
         else:
             fixed[key] = _written_parameter(key, value, dimension, here)
@@ -118,11 +121,12 @@ def _template(
 
 
 def _law_named(raw: dict[str, Any], place: Place, laws: dict[str, dict[str, bool]]) -> tuple[str, dict[str, bool]]:
+    known = [*laws, RECORDED]
     if "law" not in raw:
-        place.fail(f"`law` is missing; write law = one of {', '.join(laws)}")
+        place.fail(f"`law` is missing; write law = one of {', '.join(known)}")
     name = raw["law"]
     if not isinstance(name, str) or name not in laws:
-        (place / "law").fail(f"there is no law {name!r}; {suggestion(str(name), laws, otherwise='write one of')}")
+        (place / "law").fail(f"there is no law {name!r}; {suggestion(str(name), known, otherwise='write one of')}")
     return name, laws[name]
 
 
@@ -141,9 +145,9 @@ def _written_parameter(key: str, value: Any, dimension: Dimension | Literal["num
     if isinstance(value, list):
         return [_written_parameter(key, item, dimension, place / number) for number, item in enumerate(value)]
     signed = key in _MAY_BE_NEGATIVE
-    if key in _LIKE_THE_VARIABLE:
+    if key in LIKE_THE_VARIABLE:
         return _parameter(value, dimension, place, signed=signed)
-    if key in _PER_VARIABLE and dimension == "time":
+    if key in PER_VARIABLE and dimension == "time":
         return _parameter(value, "rate", place, signed=signed)
     return _parameter(value, "number", place, signed=signed)
 

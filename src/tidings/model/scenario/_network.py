@@ -9,8 +9,10 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.model.failures import Failures
+from tidings.model.scenario._by_content import ByContent
 from tidings.model.scenario._components import joint_components
 from tidings.model.scenario._content import AttributeValue, Content
+from tidings.model.scenario._day import Day
 from tidings.model.scenario._schema import Policies
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Topology
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from tidings.model.distributions import DelayDistribution
     from tidings.model.filters import Filter
 
-__all__ = ["Network", "Publisher", "Subscriber"]
+__all__ = ["Churn", "Network", "Publisher", "Subscriber"]
 
 
 class Publisher(msgspec.Struct, frozen=True, kw_only=True):
-    """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute."""
+    """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute.
+
+    Where lifetime or size depend on content, `lifetime_by` and `size_by` say how, and the other two are the mixtures.
+    """
 
     name: str
     group: str
@@ -35,6 +40,9 @@ class Publisher(msgspec.Struct, frozen=True, kw_only=True):
     size_kb: "DelayDistribution"
     advertisement: "Filter | None"
     attributes: dict[str, Content]
+    lifetime_by: ByContent | None = None
+    size_by: ByContent | None = None
+    day: Day | None = None
 
     @property
     def rate_per_s(self) -> float:
@@ -47,12 +55,20 @@ class Publisher(msgspec.Struct, frozen=True, kw_only=True):
         return [{name: column[number] for name, column in columns.items()} for number in range(count)]
 
 
+class Churn(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a subscriber stays, and how long it is then away, in seconds."""
+
+    stay: "DelayDistribution"
+    away: "DelayDistribution"
+
+
 class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscriber at its home broker; its subscriptions name it."""
+    """A subscriber at its home broker, always unless it has a `churn`; its subscriptions name it."""
 
     name: str
     group: str
     broker: str
+    churn: Churn | None = None
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, dict=True):

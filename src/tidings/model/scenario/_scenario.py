@@ -1,17 +1,20 @@
 """The scenario: read from TOML once, expanded to a network as often as there are seeds."""
 
 import warnings
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tidings.errors import FilterWarning, ScenarioError
+from tidings.errors import FilterWarning, InputError, ScenarioError
 from tidings.model.scenario._decoding import decode
 from tidings.model.scenario._doubts import doubtful_filters
 from tidings.model.scenario._expansion import expand
 from tidings.model.scenario._network import Network
+from tidings.model.scenario._notebook import scenario_html
 from tidings.model.scenario._schema import BrokerDefaults, Document, LinkDefaults
 from tidings.model.scenario._source import Place, Source
+from tidings.model.scenario._toml import document_text
 
 __all__ = ["Scenario"]
 
@@ -32,6 +35,19 @@ class Scenario:
     def parse(cls, text: str, place: str = "<scenario>") -> "Scenario":
         """Read a scenario from a text; `place` is what errors call it."""
         return cls._read(Source(text, place))
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], place: str = "<dict>") -> "Scenario":
+        """Read a scenario from a dict with the keys of a file; an error names the key."""
+        try:
+            text = document_text(table)
+        except InputError as error:
+            raise ScenarioError(str(error), place=place) from None
+        return cls._read(Source(text, place, has_lines=False))
+
+    def to_toml(self) -> str:
+        """The scenario as a file: the text that it was read from, or one that reads back to the same."""
+        return self._source.text
 
     @property
     def place(self) -> str:
@@ -62,6 +78,10 @@ class Scenario:
 
     def __repr__(self) -> str:
         return f"Scenario({self.place!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the run, who publishes, who subscribes, as written."""
+        return scenario_html(self._source.table(), self.document.title or self.place)
 
     @classmethod
     def _read(cls, source: Source) -> "Scenario":

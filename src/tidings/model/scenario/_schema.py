@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, field
 
 from tidings.model.policies import DEFAULT_ROUTING, DEFAULT_STRATEGY, Routing, StrategyName
+from tidings.model.scenario._by_content import ByContentTemplate, ByContentWritten
 from tidings.model.scenario._content import (
     Choice,
     Constant,
@@ -53,7 +54,6 @@ Kilometres = Annotated[float, Quantity("length")]
 KilobytesPerSecond = Annotated[float, Quantity("bandwidth")]
 TimeLaw = Annotated[LawTemplate, LawWritten("time")]
 PositiveTimeLaw = Annotated[LawTemplate, LawWritten("time", above_zero=True)]
-SizeLaw = Annotated[LawTemplate, LawWritten("size")]
 RateLaw = Annotated[LawTemplate, LawWritten("rate", above_zero=True)]
 SlownessLaw = Annotated[LawTemplate, LawWritten("slowness")]
 NumberLaw = Annotated[LawTemplate, LawWritten("number")]
@@ -195,11 +195,26 @@ class _Group(_Written, frozen=True, kw_only=True):
                 yield f"parameters.{name}", "a parameter cannot refer to a parameter; write `values`, `range` or `law`"
 
 
+class DayWritten(_Written, frozen=True, kw_only=True):
+    """How the rate changes over a period: factors of its equal parts."""
+
+    factors: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=2, max_length=10_000)]
+    period_s: Seconds = field(default=86_400.0, name="period")
+    EXAMPLES: ClassVar = {"factors": "factors = [0.2, 1.0, 2.0, 0.8]"}
+
+    def checks(self) -> Problems:
+        if sum(self.factors) <= 0:
+            yield "factors", "all factors are 0: nothing would ever be published; give at least one above 0"
+
+
 class PublisherGroup(_Group, frozen=True, kw_only=True):
     rate_per_s: RateLaw | None = field(default=None, name="rate")
     interval: PositiveTimeLaw | None = None
-    lifetime: PositiveTimeLaw | None = None
-    size_kb: SizeLaw | None = field(default=None, name="size")
+    lifetime: Annotated[LawTemplate | ByContentTemplate, ByContentWritten("time", above_zero=True)] | None = None
+    size_kb: Annotated[LawTemplate | ByContentTemplate, ByContentWritten("size")] | None = field(
+        default=None, name="size"
+    )
+    day: DayWritten | None = None
     advertisement: str | None = None
     attributes: dict[str, AttributeContent] = {}
 
@@ -209,6 +224,8 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
             yield "", '`rate` or `interval` is missing; write rate = "15 /min" for Poisson publishing'
         if self.rate_per_s is not None and self.interval is not None:
             yield "interval", "both `rate` and `interval` are given; keep one of them"
+        if self.day is not None:
+            yield from ((f"day.{key}", message) for key, message in self.day.checks())
 
 
 class DelayChoice(_Written, frozen=True, kw_only=True):
@@ -229,8 +246,17 @@ class _MaxDelay:
         return LawWritten("time", above_zero=True).prepare(raw, place)
 
 
+class ChurnWritten(_Written, frozen=True, kw_only=True):
+    """How long subscribers stay, and how long they are away before they come again."""
+
+    stay: PositiveTimeLaw
+    away: PositiveTimeLaw
+    EXAMPLES: ClassVar = {"stay": 'stay = "2 h"', "away": 'away = { law = "exponential", mean = "30 min" }'}
+
+
 class SubscriberGroup(_Group, frozen=True, kw_only=True):
     filter: str
+    churn: ChurnWritten | None = None
     max_delay: Annotated[LawTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
     price: NumberLaw | None = None
 

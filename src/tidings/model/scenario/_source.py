@@ -35,9 +35,13 @@ _STRINGS = (
 class Source:
     """A scenario text with its name; reads it as TOML and knows the line of each key."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, *, directory: Path | None = None, has_lines: bool = True) -> None:
         self.text = text
         self.name = name
+        self.directory = Path() if directory is None else directory
+        """Where relative paths in it begin."""
+        self.has_lines = has_lines
+        """Whether anybody can look at the lines of the text."""
         self._lines: dict[KeyPath, int] | None = None
 
     @classmethod
@@ -47,7 +51,7 @@ class Source:
         try:
             if path.is_file() and path.stat().st_size > FILE_BYTES_MAX:
                 raise ScenarioError(f"larger than {FILE_BYTES_MAX // 10**6} MB: not a scenario", place=name)
-            return cls(path.read_bytes().decode("utf-8-sig"), name)
+            return cls(path.read_bytes().decode("utf-8-sig"), name, directory=path.parent)
         except FileNotFoundError:
             raise ScenarioError("there is no such file; give the path of a scenario in TOML", place=name) from None
         except IsADirectoryError:
@@ -95,7 +99,7 @@ class Place:
         return Place(self.source, (*self.path, step))
 
     def __str__(self) -> str:
-        where = f"{self.source.name}:{self.source.line(self.path)}"
+        where = f"{self.source.name}:{self.source.line(self.path)}" if self.source.has_lines else self.source.name
         return f"{where}: {self.key}" if self.path else where
 
     @property

@@ -215,10 +215,12 @@ class SchemeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 class Schemes(msgspec.Struct, frozen=True, kw_only=True):
     """The schemes that could be predicted, and why others could not; `source` says where failures come from, and
-    subscriptions are taken to be refreshed every `refresh_s`. `unmodelled` is what the predictions leave out."""
+    subscriptions are taken to be refreshed every `refresh_s`, and kept through a crash where tables are durable.
+    `unmodelled` is what the predictions leave out."""
 
     source: Literal["measured", "scenario"]
     refresh_s: float
+    has_durable_tables: bool
     schemes: tuple[SchemeFigures, ...]
     left_out: dict[str, str]
     unmodelled: tuple[Unmodelled, ...]

@@ -1,7 +1,7 @@
 """What each way to live with failures would leave of R (paper D), where something fails.
 
 Failures are those that were measured; if none was seen and a scenario is given that has some, the scenario's. The
-scheme `static` is left out: after the first crash of each broker it delivers nothing.
+scheme `static` is left out: it is `periodic` without refreshes, or, where a crash empties tables, delivers nothing.
 
 A trace does not say which scheme was in force. If a scenario does, and outages were measured, its R' is what the
 measured R is to be compared with (`InForce`).
@@ -9,6 +9,7 @@ measured R is to be compared with (`InForce`).
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -50,9 +51,12 @@ def schemes_of(
 ) -> tuple[Schemes | None, InForce | None]:
     """Nothing if nothing is known to fail."""
     if any(row["failures"] for row in tables["components"].to_pylist()):
-        # A trace does not say how often subscriptions are refreshed; a scenario does.
-        known = {} if network is None else {"refresh_s": network.policies.faults.refresh_s}
-        schemes, answers = _predicted(prediction, failing_profiles(tables, **known), "measured", names)
+        # A trace does not say how often subscriptions are refreshed, nor whether tables last; a scenario does.
+        failing = failing_profiles(tables)
+        if network is not None:
+            faults = network.policies.faults
+            failing = replace(failing, refresh_s=faults.refresh_s, has_durable_tables=faults.has_durable_tables)
+        schemes, answers = _predicted(prediction, failing, "measured", names)
         answer = None if network is None else answers.get(network.policies.faults.scheme)
         if answer is None:
             return schemes, None
@@ -74,7 +78,12 @@ def _predicted(
     schemes = tuple(_figures(prediction, answer, names) for answer in found.values())
     unmodelled = tuple(dict.fromkeys(each for answer in found.values() for each in answer.unmodelled))
     return Schemes(
-        source=source, refresh_s=failing.refresh_s, schemes=schemes, left_out=left_out, unmodelled=unmodelled
+        source=source,
+        refresh_s=failing.refresh_s,
+        has_durable_tables=failing.has_durable_tables,
+        schemes=schemes,
+        left_out=left_out,
+        unmodelled=unmodelled,
     ), found
 
 

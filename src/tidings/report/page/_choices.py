@@ -36,7 +36,8 @@ def schemed(report: Report) -> Markup:
     source = "as they were measured" if found.source == "measured" else "of the scenario"
     words = f"What each way to live with failures {source} would leave of the on-time share (predicted). Without one, "
     words += "events that meet something down are lost; buffering stores them until it is up again; bypass takes a "
-    words += f"detour. Subscriptions are taken to be refreshed every {duration(found.refresh_s)}."
+    kept = "brokers keep them through a crash" if found.has_durable_tables else "a crash loses them until then"
+    words += f"detour. Subscriptions are taken to be refreshed every {duration(found.refresh_s)}; {kept}."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     columns = (
         Column("scheme"),

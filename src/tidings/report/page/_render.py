@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from tidings.errors import InputError
 from tidings.report.figures import Journey, Report
 from tidings.report.page._choices import TITLES, changed, placed, schemed
 from tidings.report.page._markup import Markup, joined, tag
 from tidings.report.page._opening import opening
 from tidings.report.page._order import curve_paths, ordered
+from tidings.report.page._page_files import write_whole
 from tidings.report.page._sections import compared, overlay, waterfall, worst
 
 __all__ = ["render_report", "write_report"]
@@ -39,13 +39,7 @@ DIGITS = 5
 
 def write_report(report: Report, path: str | Path) -> None:
     """Write the page under a name beside it, and rename it when it is complete."""
-    place = Path(path)
-    temporary = place.with_name(f"_{place.name}")
-    try:
-        temporary.write_text(render_report(report), "utf-8")
-        temporary.replace(place)
-    except OSError as error:
-        raise InputError(f"{place}: cannot be written: {error.strerror or error}") from None
+    write_whole(Path(path), render_report(report))
 
 
 def render_report(report: Report) -> str:

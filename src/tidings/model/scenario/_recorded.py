@@ -1,0 +1,124 @@
+"""Recorded values as a law: a column of a CSV or Parquet file, such as delays that somebody measured.
+
+    propagation = { law = "recorded", file = "delays.csv", column = "rtt_ms", unit = "ms" }
+
+The law is that of the values (`Empirical.from_samples`), in any order. The path is relative to the scenario file. Bad
+values are an error that names the row: a recording with holes is not a law.
+"""
+
+import csv
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tidings.errors import InputError
+from tidings.model.scenario._decoding import describe, suggestion
+from tidings.model.scenario._source import Place
+from tidings.model.units import Dimension, parse_quantity
+
+__all__ = ["RECORDED", "recorded_quantiles"]
+
+RECORDED: Final = "recorded"
+_KEYS: Final = ("law", "file", "column", "unit")
+_ROWS_MAX: Final = 50_000_000
+_EXAMPLE: Final = '{ law = "recorded", file = "delays.csv", column = "delay", unit = "ms" }'
+
+
+def recorded_quantiles(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
+    """The quantiles of a recorded column, in the base unit of the variable."""
+    for key in raw:
+        if key not in _KEYS:
+            (place / key).fail(
+                f"law `recorded` has no parameter `{key}`; {suggestion(key, _KEYS, otherwise='it takes')}"
+            )
+    for key in ("file", "column"):
+        if key not in raw:
+            place.fail(f"law `recorded` needs `{key}`; write for example {_EXAMPLE}")
+        if not isinstance(raw[key], str):
+            (place / key).fail(f"expected a string, got {describe(raw[key])}")
+    factor = _factor(raw, dimension, place)
+    path = place.source.directory / raw["file"]
+    try:
+        stamp = path.stat()
+        quantiles = _quantiles(path, raw["column"], stamp.st_mtime_ns, stamp.st_size)
+    except OSError as error:
+        (place / "file").fail(f"{path} cannot be read: {error.strerror or error}; paths are relative to the scenario")
+    except _ColumnError as error:
+        (place / "column").fail(str(error))
+    except InputError as error:
+        (place / "file").fail(str(error))
+    return [factor * value for value in quantiles]
+
+
+class _ColumnError(InputError):
+    """Raised when a file has no such column."""
+
+
+def _factor(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> float:
+    """What one unit of the column is in the base unit."""
+    if dimension == "number":
+        if "unit" in raw:
+            (place / "unit").fail("plain numbers have no unit; leave it out")
+        return 1.0
+    if "unit" not in raw:
+        place.fail(f"law `recorded` needs `unit`, that of the column; write for example {_EXAMPLE}")
+    try:
+        return parse_quantity(f"1 {raw['unit']}", dimension)
+    except InputError as error:
+        (place / "unit").fail(str(error))
+
+
+@lru_cache(maxsize=64)
+def _quantiles(path: Path, column: str, modified_ns: int, size: int) -> tuple[float, ...]:  # noqa: ARG001 - of this file
+    from tidings.model.distributions import Empirical
+
+    values = _read_parquet(path, column) if path.suffix.lower() == ".parquet" else _read_csv(path, column)
+    if len(values) < 2:
+        raise InputError(f"{path}: column {column!r} has {len(values)} values; a law needs two at least")
+    return Empirical.from_samples(values).quantiles
+
+
+def _read_csv(path: Path, column: str) -> list[float]:
+    values: list[float] = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        _require_column(path, column, reader.fieldnames or [])
+        for row in reader:
+            values.append(_number(row[column], path, reader.line_num, column))
+            if len(values) > _ROWS_MAX:
+                raise InputError(f"{path}: more than {_ROWS_MAX:,} rows; record fewer")
+    return values
+
+
+def _number(text: str | None, path: Path, line: int, column: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        raise InputError(f"{path}:{line}: {column} is {text!r}, not a number; remove the row") from None
+    if not 0.0 <= value < float("inf"):
+        raise InputError(f"{path}:{line}: {column} is {text!r}, but must be 0 or more and finite; remove the row")
+    return value
+
+
+def _read_parquet(path: Path, column: str) -> list[float]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            _require_column(path, column, file.schema_arrow.names)
+            found = file.read([column])[column]
+            values = found.cast(pa.float64()).to_pylist()
+    except pa.ArrowException as error:
+        raise InputError(f"{path}: column {column!r} cannot be read as numbers: {error}") from None
+    for number, value in enumerate(values):
+        if value is None or not 0.0 <= value < float("inf"):
+            raise InputError(
+                f"{path}: row {number + 1} of {column} is {value!r}, but must be a number of 0 or more; remove the row"
+            )
+    return [float(value) for value in values]
+
+
+def _require_column(path: Path, column: str, names: Any) -> None:
+    if column not in names:
+        raise _ColumnError(f"{path} has no column {column!r}; {suggestion(column, names, otherwise='it has')}")
