@@ -71,10 +71,15 @@ class Sample:
     utilisation: FloatArray
 
     @property
+    def half_widths(self) -> FloatArray:
+        """By how much R' of each subscription may be off with the confidence of the intervals; NaN: nobody knows."""
+        return np.array([np.nan if each is None else (each.high - each.low) / 2.0 for each in self.intervals])
+
+    @property
     def mean_half_width(self) -> float | None:
-        """By how much R' may be off with the confidence of the intervals, on average over the subscriptions."""
-        widths = [each.high - each.low for each in self.intervals if each is not None]
-        return float(np.mean(widths)) / 2.0 if widths else None
+        """The same, on average over the subscriptions."""
+        known = self.half_widths[~np.isnan(self.half_widths)]
+        return float(known.mean()) if len(known) else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
