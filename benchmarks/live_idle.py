@@ -13,7 +13,6 @@ import resource
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -78,10 +77,6 @@ class _Idle(asyncio.Protocol):
         self._transport.write(joined([wire.encode(message)]))
 
 
-def _same(one: _Idle) -> _Idle:
-    return one
-
-
 async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, float, float]]:
     """For each count: kB of memory for each connection, and the share of a processor that all take."""
     loop = asyncio.get_running_loop()
@@ -94,7 +89,7 @@ async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, flo
             break
         while there < count:
             some = [_Idle(f"idle-{n}", is_bare=is_bare) for n in range(there, min(there + TOGETHER, count))]
-            await asyncio.gather(*(loop.create_connection(partial(_same, one), "127.0.0.1", port) for one in some))
+            await asyncio.gather(*(_open(loop, one, port) for one in some))
             await asyncio.gather(*(one.is_done for one in some))
             there += len(some)
         began_s, cpu_s = time.monotonic(), _cpu_s(pid)
@@ -102,6 +97,10 @@ async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, flo
         share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began_s)
         found.append((count, (_anonymous_kb(pid) - empty_kb) / count, share))
     return found
+
+
+async def _open(loop: asyncio.AbstractEventLoop, one: _Idle, port: int) -> None:
+    await loop.create_connection(lambda: one, "127.0.0.1", port)
 
 
 def _most() -> int:

@@ -64,7 +64,7 @@ class _Talk:
 
     def __init__(self, hub: Broker, other: Broker) -> None:
         self.spent_s = 0.0
-        self._brokers = {hub.name: hub, other.name: other}
+        self.brokers = {hub.name: hub, other.name: other}
         self._waiting: list[tuple[str, Callable[..., list[Any]], tuple[Any, ...]]] = []
         self.step(other.name, other.start)
         for one, two in ((hub, other), (other, hub)):
@@ -83,9 +83,9 @@ class _Talk:
             self.spent_s += time.process_time() - began_s
         for effect in effects:
             if isinstance(effect, Sync):
-                self._waiting.append((name, self._brokers[name].synced, (effect.token,)))
-            elif isinstance(effect, Send) and effect.connection in self._brokers and not _asks_hub(effect):
-                receiver = self._brokers[effect.connection]
+                self._waiting.append((name, self.brokers[name].synced, (effect.token,)))
+            elif isinstance(effect, Send) and effect.connection in self.brokers and not _asks_hub(effect):
+                receiver = self.brokers[effect.connection]
                 self._waiting.append((receiver.name, receiver.receive, (name, effect.frame)))
 
 
@@ -111,10 +111,11 @@ def measure(size: int) -> Row:
     own_s, told_s = time.process_time() - began_s, 0.0
     for place, name in enumerate(names[1:], 1):
         talk = _Talk(hub, _broker(name, frozenset((HUB,)), place * share, share, size))
-        now_ns, known = SECOND, -1
-        while len(hub.gossip.interests) != known:  # what is left of a long answer goes on later
-            known, now_ns = len(hub.gossip.interests), now_ns + SECOND // 10
-            for machine in (hub, talk._brokers[name]):
+        now_ns = SECOND
+        while len(hub.gossip.interests) < place * share:  # what is left of a long answer goes on later
+            now_ns += SECOND // 100
+            assert now_ns < 100 * SECOND, f"{name} has told {len(hub.gossip.interests)} of {place * share}"
+            for machine in (hub, talk.brokers[name]):
                 talk.step(machine.name, lambda _, machine=machine, at_ns=now_ns: machine.wake(at_ns))
         told_s += talk.spent_s
         hub.disconnected(name, now_ns)

@@ -297,7 +297,7 @@ class Storm:
             max_queued_client=6 if tight else 2_000,
             max_stored_bytes=_TIGHT_STORED_BYTES if tight else 100_000_000,
             max_under_way_bytes=_TIGHT_UNDER_WAY_BYTES if tight else 16_000_000,
-            budget=_TIGHT_BUDGET if tight else Budget(),
+            budget=self._budget(),
             max_subscriptions=self.settings.large_subscriptions + len(self.plan.subscriptions),
             relocation=self.plan.relocation,
             relocation_events=_TRACED,
@@ -307,10 +307,19 @@ class Storm:
             relocation_stay_ns=STAY_NS,
         )
 
+    @property
+    def _is_large(self) -> bool:
+        return any(fault.kind == "large-state" for fault in self.plan.faults)
+
+    def _budget(self) -> Budget:
+        """In a tight storm clients are held back; but one with thousands of subscriptions could never say them all."""
+        if not self.plan.is_tight:
+            return Budget()
+        return Budget(queued_bytes=_TIGHT_BUDGET.queued_bytes) if self._is_large else _TIGHT_BUDGET
+
     def _interest_bytes(self) -> int:
         """A tight storm has tables in parts of two or three subscriptions; a large one would take too many of these."""
-        is_large = any(fault.kind == "large-state" for fault in self.plan.faults)
-        return 65_536 if not self.plan.is_tight else _TIGHT_LARGE_BYTES if is_large else _TIGHT_BYTES
+        return 65_536 if not self.plan.is_tight else _TIGHT_LARGE_BYTES if self._is_large else _TIGHT_BYTES
 
     def _client_settings(self, name: str, epoch: int) -> ClientSettings:
         return ClientSettings(
