@@ -51,6 +51,8 @@ _LEAD_S: Final = 0.5
 START_LEAD_S: Final = 3.0
 """So much earlier a broker that is to come back is started."""
 _DRAIN_MOST_S: Final = 3_600.0
+_ENDLESS_S: Final = 20.0
+"""So long, in the machine's time, events without a deadline are waited for at least, while any is missing."""
 _NUMBER_BYTES: Final = 4
 _CHANGE, _START, _PUBLISH = range(3)  # what happens at the same time happens in this order
 
@@ -292,7 +294,10 @@ class _Run:
     async def _drain(self) -> None:
         """Wait until everything has arrived or can no longer be on time."""
         allowed_ns = [self._script.allowed_ns(*pair) for pair in self._script.counted()]
-        most_s = min(max(allowed_ns, default=0) * 1e-9, max(self._scene.duration_s, 60.0), _DRAIN_MOST_S) / self._scale
+        longest_s = max(allowed_ns, default=0) * 1e-9
+        most_s = min(longest_s, self._scene.duration_s, _DRAIN_MOST_S) / self._scale
+        if longest_s > self._scene.duration_s:
+            most_s = max(most_s, _ENDLESS_S)
         until_s = time.monotonic() + most_s + self._machine.share_s + _LEAD_S
         missing = {pair for pair in self._script.counted() if pair[0] in self._offered_s}
         while time.monotonic() < until_s and missing:

@@ -27,7 +27,8 @@ __all__ = ["Shapes", "Stage", "scaled_shapes"]
 START_S: Final = 60.0
 """How long brokers and clients may take to find each other."""
 _POLL_S: Final = 0.05
-_STILL_S: Final = 1.0
+_STILL_S: Final = 3.0
+"""When brokers have heard of nothing new for so long, they know all: equal subscriptions count once."""
 _REACH_S: Final = 0.005
 _REFRESH_LEAST_S: Final = 1.0
 _DAY_S: Final = 86_400.0
@@ -212,7 +213,7 @@ class Stage:
             if time.monotonic() > until_s:
                 raise TidingsError(f"the rehearsal was not started: {what} within {START_S:g} s")
             if holds == self._is_known and time.monotonic() - since_s > _STILL_S:
-                return  # equal subscriptions count once
+                return
             await asyncio.sleep(_POLL_S)
 
     @staticmethod
