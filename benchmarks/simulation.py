@@ -10,6 +10,9 @@ and medians are shown, so that a busy machine slows both alike.
 Then the event loop of networks that fail (scheme bypass+buffer on random graphs of 10, 30 and 100 brokers) against its
 plain twin, which does the same step by step; the twin gets a fiftieth of the time.
 
+At last every strategy under every scheme: ten brokers and 500 subscribers for 14 days, with links that are busy about
+half of the time so that strategies have something to choose; for each scheme the slowest, against the limit of 2 s.
+
 Before that, how long the first run after an installation takes (with an empty cache of kernels) and the first run of a
 later process: in processes of their own, by their processor time.
 
@@ -26,13 +29,16 @@ import time
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 from tests.simulation.failing_twin import simulate_failing_plainly
 
 from tidings.model import Network, Scenario
+from tidings.model.policies import Scheme, strategies
+from tidings.model.scenario import Scheduling
 from tidings.simulation import Result, simulate
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "4,16,64").split(","))
@@ -225,6 +231,32 @@ def show_failing(console: Console) -> None:
     console.print(table)
 
 
+SLOW_LINKS = 'slowness = { law = "normal", mean = "3 s/kB", sd = "1 s/kB" }'
+LIMIT_S = 2.0
+
+
+def show_policies(console: Console) -> None:
+    title = f"14 days, 10 brokers, 500 subscribers, seconds (limit {LIMIT_S:g})"
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("scheme", "strategies", "slowest", "its seconds", "of the limit"):
+        table.add_column(heading, justify="left" if heading in ("scheme", "slowest") else "right")
+    text = FAILING.format(seed=SEED, duration=FAILING_DURATION_S, brokers=10, degree=MEAN_DEGREE)
+    network = Scenario.parse(text.replace("[links]", f"[links]\n{SLOW_LINKS}")).expand()
+    for scheme in get_args(Scheme):
+        spent_s: dict[str, float] = {}
+        for name in strategies("simulator"):
+            scheduling = Scheduling(name=name, r=0.5 if name == "ebpc" else None)
+            faults = replace(network.policies.faults, scheme=scheme)
+            chosen = replace(network, policies=replace(network.policies, faults=faults, scheduling=scheduling))
+            began_s = time.process_time()
+            simulate(chosen)
+            spent_s[name] = time.process_time() - began_s
+        slowest = max(spent_s, key=spent_s.__getitem__)
+        share = f"{100.0 * spent_s[slowest] / LIMIT_S:.0f} %"
+        table.add_row(scheme, f"{len(spent_s)}", slowest, f"{spent_s[slowest]:.2f}", share)
+    console.print(table)
+
+
 def main() -> None:
     console = Console()
     show_first_runs(console)
@@ -241,6 +273,7 @@ def main() -> None:
         table.add_row(*row, f"{rate / plain_rate:.1f}")
     console.print(table)
     show_failing(console)
+    show_policies(console)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from statistics import mean, stdev
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from tests.scenarios import BACKBONE
 
 from tidings.model import Network, Scenario
 from tidings.model.distributions import PhaseType
@@ -56,29 +57,6 @@ filter = "A1 < {{x1}} AND A2 < {{x2}}"
 {max_delay}
 parameters = {{ x1 = {{ law = "uniform", low = 0, high = 10 }}, x2 = {{ law = "uniform", low = 0, high = 10 }} }}
 """
-GRAPH = """
-duration = "1 h"
-topology = {topology}
-[links]
-slowness = {{ law = "normal", mean = "40 ms/kB", sd = "10 ms/kB" }}
-[brokers]
-processing = "1 ms"
-[[publishers]]
-name = "p"
-at = "random"
-count = 6
-rate = "0.02 /s"
-size = {{ law = "uniform", low = "1 kB", high = "9 kB" }}
-lifetime = "20 s"
-attributes = {{ x = {{ law = "uniform", low = 0, high = 10 }} }}
-[[subscribers]]
-name = "s"
-at = "random"
-count = 60
-filter = "x < {{most}}"
-parameters = {{ most = {{ law = "uniform", low = 0, high = 10 }} }}
-max_delay = [{{ delay = "1 s", price = 5 }}, {{ delay = "3 s", price = 2 }}, {{ delay = "15 s", price = 1 }}]
-"""
 LINK = """
 duration = "1 h"
 topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }
@@ -108,12 +86,18 @@ price = 3
 """
 PSD = 'lifetime = { law = "uniform", low = "10 s", high = "30 s" }'
 SSD = 'max_delay = [{ delay = "10 s", price = 3 }, { delay = "30 s", price = 2 }, { delay = "60 s", price = 1 }]'
+
+
+def _backbone(topology: str) -> str:
+    return BACKBONE.format(duration="1 h", rate="0.02 /s", topology=topology)
+
+
 NETWORKS = {
     "mesh, PSD": MESH.format(lifetime=PSD, max_delay=""),
     "mesh, SSD": MESH.format(lifetime="", max_delay=SSD),
-    "random graph": GRAPH.format(topology='{ kind = "random-graph", brokers = 16, mean_degree = 3 }'),
-    "nobel-eu": GRAPH.format(topology='"topohub:sndlib/nobel-eu"'),
-    "germany50": GRAPH.format(topology='"topohub:sndlib/germany50"'),
+    "random graph": _backbone('{ kind = "random-graph", brokers = 16, mean_degree = 3 }'),
+    "nobel-eu": _backbone('"topohub:sndlib/nobel-eu"'),
+    "germany50": _backbone('"topohub:sndlib/germany50"'),
     "one link": LINK,
     "one link, bursts": LINK,
 }

@@ -1,10 +1,13 @@
 """`python -m benchmarks.simulation`, as small as it can be: it begins and ends."""
 
 import io
+from typing import get_args
 
 import pytest
 from benchmarks import simulation
 from rich.console import Console
+
+from tidings.model.policies import Scheme
 
 
 def test_networks_that_fail_are_compared_with_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,6 +18,15 @@ def test_networks_that_fail_are_compared_with_the_twin(monkeypatch: pytest.Monke
     simulation.show_failing(console)
     assert isinstance(console.file, io.StringIO)
     assert "plain twin" in console.file.getvalue()
+
+
+def test_every_strategy_runs_under_every_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "FAILING_DURATION_S", 20_000.0)
+    console = Console(file=io.StringIO(), width=120)
+    simulation.show_policies(console)
+    assert isinstance(console.file, io.StringIO)
+    rows = console.file.getvalue().splitlines()[2:]
+    assert [row.split()[:2] for row in rows] == [[scheme, "8"] for scheme in get_args(Scheme)]
 
 
 def test_the_compiled_loop_and_simpy_run_the_same_chain() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.dataset as ds
 import pytest
+from tests.scenarios import BACKBONE
 
 from tidings.model import Network, Scenario
 from tidings.model.policies import DEFAULT_STRATEGY, StrategyName, strategies
@@ -13,29 +14,6 @@ from tidings.model.scenario import Scheduling
 from tidings.simulation import Result, simulate
 
 NAMES = [name for name in strategies("simulator") if name != "ebpc"]
-GRAPH = """
-duration = "30 min"
-topology = {topology}
-[links]
-slowness = {{ law = "normal", mean = "40 ms/kB", sd = "10 ms/kB" }}
-[brokers]
-processing = "1 ms"
-[[publishers]]
-name = "p"
-at = "random"
-count = 6
-rate = "0.15 /s"
-size = {{ law = "uniform", low = "1 kB", high = "9 kB" }}
-lifetime = "20 s"
-attributes = {{ x = {{ law = "uniform", low = 0, high = 10 }} }}
-[[subscribers]]
-name = "s"
-at = "random"
-count = 60
-filter = "x < {{most}}"
-parameters = {{ most = {{ law = "uniform", low = 0, high = 10 }} }}
-max_delay = [{{ delay = "1 s", price = 5 }}, {{ delay = "3 s", price = 2 }}, {{ delay = "15 s", price = 1 }}]
-"""
 TOPOLOGIES = ('{ kind = "random-graph", brokers = 16, mean_degree = 3 }', '"topohub:sndlib/nobel-eu"')
 
 
@@ -64,7 +42,7 @@ def test_the_default_is_not_worse_than_fifo_where_little_waits(topology: str) ->
     names: tuple[StrategyName, ...] = ("fifo", DEFAULT_STRATEGY)
     earned = dict.fromkeys(names, 0.0)
     for seed in range(4):
-        network = Scenario.parse(GRAPH.format(topology=topology)).expand(seed)
+        network = Scenario.parse(BACKBONE.format(duration="30 min", rate="0.15 /s", topology=topology)).expand(seed)
         for name in names:
             result = by(network, name)
             assert max(result.links.values()) < 0.3

@@ -55,6 +55,13 @@ DEFAULT_SCHEME: Final[Scheme] = "bypass+buffer"
 DEFAULT_ROUTING: Final[Routing] = "single-path"
 DEFAULT_RELOCATION: Final[Relocation] = "off"
 NO_ORDERING: Final = "none"
+_DEFAULTS: Final[Mapping[Kind, str]] = {
+    "strategy": DEFAULT_STRATEGY,
+    "scheme": DEFAULT_SCHEME,
+    "ordering": NO_ORDERING,
+    "routing": DEFAULT_ROUTING,
+    "relocation": DEFAULT_RELOCATION,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,37 +86,36 @@ _MEASURED_FIRST: Final = "needs the rates and a sample of the events beforehand"
 _STAYS: Final = "publishers stay where the scenario puts them; `tidings place` finds better places"
 
 
+def _policy(
+    kind: Kind,
+    name: str,
+    does: str,
+    parameters: Mapping[str, str] | None = None,
+    missing: Mapping[Driver, str] | None = None,
+) -> Policy:
+    is_default = name == _DEFAULTS[kind]
+    return Policy(
+        kind=kind, name=name, does=does, parameters=parameters or {}, missing=missing or {}, is_default=is_default
+    )
+
+
 def _strategy(name: StrategyName, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
     missing: dict[Driver, str] = {} if name == "fifo" else {"predictor": _FIFO_MODEL}
     if name == "ebpc":
         missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its two ends"
         missing["planner"] = "`r` would have to be searched for too; `lookahead` is the same with a good one"
-    return Policy(
-        kind="strategy",
-        name=name,
-        does=does,
-        parameters=parameters or {},
-        missing=missing,
-        is_default=name == DEFAULT_STRATEGY,
-    )
+    return _policy("strategy", name, does, parameters, missing)
 
 
 def _scheme(name: Scheme, does: str) -> Policy:
-    return Policy(kind="scheme", name=name, does=does, is_default=name == DEFAULT_SCHEME)
+    return _policy("scheme", name, does)
 
 
 def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
     missing: dict[Driver, str] = {} if name == NO_ORDERING else {"predictor": _NOT_PREDICTED}
     if name not in (NO_ORDERING, "ours-record"):
         missing["planner"] = "it looks at the one that holds back least"
-    return Policy(
-        kind="ordering",
-        name=name,
-        does=does,
-        parameters=parameters or {},
-        missing=missing,
-        is_default=name == NO_ORDERING,
-    )
+    return _policy("ordering", name, does, parameters, missing)
 
 
 def _routing(name: Routing, does: str) -> Policy:
@@ -118,14 +124,14 @@ def _routing(name: Routing, does: str) -> Policy:
         missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST}
     elif name in ("multi-path", "literal-table"):
         missing = {"live": _ONE_PATH, "storm": _ONE_PATH, "predictor": _NOT_PREDICTED}
-    return Policy(kind="routing", name=name, does=does, missing=missing, is_default=name == DEFAULT_ROUTING)
+    return _policy("routing", name, does, missing=missing)
 
 
 def _relocation(name: Relocation, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name != "off":
         missing = {"simulator": _STAYS, "predictor": _STAYS, "planner": "it looks for the places itself"}
-    return Policy(kind="relocation", name=name, does=does, missing=missing, is_default=name == DEFAULT_RELOCATION)
+    return _policy("relocation", name, does, missing=missing)
 
 
 POLICIES: Final[tuple[Policy, ...]] = (

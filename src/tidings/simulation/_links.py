@@ -80,11 +80,17 @@ def set_figures(w: World, copy: int) -> None:
             access = len(w.places) + w.events[event].publisher
             before_mean = -w.routes[access, 0].mean
             before_variance = -w.routes[access, 0].variance
+    known, fixed_s, mean, sd = NOBODY, 0.0, 0.0, 0.0
     for entry in range(w.copies[copy].start, w.copies[copy].stop):
         home = w.subscriptions[w.entries[entry].subscription].home
-        w.board.paths.nodes[entry] = w.routes[row, home].fixed_s - before_fixed_s
-        w.board.paths.mean_s_per_kb[entry] = w.routes[row, home].mean - before_mean
-        w.board.paths.sd_s_per_kb[entry] = sqrt(max(0.0, w.routes[row, home].variance - before_variance))
+        if home != known:  # those of one home follow each other
+            known = home
+            fixed_s = w.routes[row, home].fixed_s - before_fixed_s
+            mean = w.routes[row, home].mean - before_mean
+            sd = sqrt(max(0.0, w.routes[row, home].variance - before_variance))
+        w.board.paths.nodes[entry] = fixed_s
+        w.board.paths.mean_s_per_kb[entry] = mean
+        w.board.paths.sd_s_per_kb[entry] = sd
 
 
 @borrowing
