@@ -119,6 +119,7 @@ CASES = {
     "price twice": ('filter = "x', 'price = 3\nfilter = "x', "net.toml:27: subscribers[0].price: the choices of `max_delay` have their own prices"),
     "same name twice": ('name = "s"', 'name = "p"', "net.toml:25: subscribers[0].name: client 'p' is already in publishers[0]"),
     "unknown policy": ('"fifo"', '"fifa"', "net.toml:34: policies.scheduling.name: 'fifa' is not possible here; did you mean `fifo`?"),
+    "relocation": ('scheduling = "fifo"', 'relocation = "grape"', "net.toml:34: policies.relocation: \"grape\" is for live brokers and storms: publishers stay where the scenario puts them; `tidings place` finds better places"),
     "ebpc without r": ('"fifo"', '"ebpc"', "net.toml:34: policies.scheduling: scheduling by \"ebpc\" needs `r`"),
     "r without ebpc": ('"fifo"', '{ name = "eb", r = 0.5 }', "net.toml:34: policies.scheduling.r: `r` belongs to \"ebpc\""),
     "r beyond 1": ('"fifo"', '{ name = "ebpc", r = 1.5 }', "net.toml:34: policies.scheduling.r: must be a number, at most 1"),

@@ -12,7 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, field
 
-from tidings.model.policies import DEFAULT_ROUTING, DEFAULT_STRATEGY, Routing, StrategyName
+from tidings.model.policies import (
+    DEFAULT_RELOCATION,
+    DEFAULT_ROUTING,
+    DEFAULT_STRATEGY,
+    Relocation,
+    Routing,
+    StrategyName,
+    policy,
+)
 from tidings.model.scenario._by_content import ByContentTemplate, ByContentWritten
 from tidings.model.scenario._content import (
     Choice,
@@ -293,6 +301,7 @@ class Policies(_Written, frozen=True, kw_only=True):
     expired: Literal["drop", "forward"] = "drop"
     faults: Annotated[Faults, FaultsShorthand()] = Faults()
     ordering: str | None = None
+    relocation: Relocation = DEFAULT_RELOCATION
     ORDERINGS: ClassVar = re.compile(r"P-0?\.\d+-\d+|CST-\d+(\.\d+)?|Q-0?\.\d+|ours-record|ours-quantile")
 
     def checks(self) -> Problems:
@@ -302,6 +311,9 @@ class Policies(_Written, frozen=True, kw_only=True):
                 f'{self.ordering!r} is no ordering policy: write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
                 '"ours-quantile", or leave it out',
             )
+        if not policy("relocation", self.relocation).has("simulator"):
+            reason = policy("relocation", self.relocation).missing["simulator"]
+            yield "relocation", f'"{self.relocation}" is for live brokers and storms: {reason}; write "off" here'
 
 
 class Document(_Written, frozen=True, kw_only=True):
