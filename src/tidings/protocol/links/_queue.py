@@ -68,8 +68,8 @@ class Queue:
             arrivals.append((parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         self.size += len(parcels)
         dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
-        while self.size_bytes > self.max_bytes:
-            dropped += self._dropped(self._queue.drop(1, now_ns * 1e-9))
+        while self.size_bytes > self.max_bytes and (gone := self._queue.drop(1, now_ns * 1e-9)):
+            dropped += self._dropped(gone)
         return dropped
 
     def _dropped(self, deleted: Iterable[Deleted[Parcel]]) -> list[Parcel]:
