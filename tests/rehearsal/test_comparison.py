@@ -11,9 +11,10 @@ from tidings.rehearsal import Comparison, compare
 from tidings.report.page import render_comparison
 
 SCALES = {"ring": 20.0, "narrow": 4.0, "detours": 20.0}
-LIMIT = 0.04
-"""By how much protocol and simulator may differ at most, noise or not. When a link is back the protocol has sixteen
-events under way at first and more with every round trip; the model sends all that have waited at once."""
+LIMIT = 0.08
+"""By how much protocol and simulator may differ at most, noise or not. When a link is back, brokers prove to each other
+who they are (two round trips), and have sixteen events under way at first and more with every round trip; the model
+sends all that have waited at once. That is most where a link is back for a few round trips only: .076 in one case."""
 
 
 def network(name: str, seed: int | None = None) -> Network:
@@ -44,8 +45,15 @@ def test_the_predictor_is_judged_where_it_models_everything(ring: Comparison) ->
     assert "predictor" not in ring.unjudged
     assert ring.agrees
     found = compare(network("detours"), ways=("simulator", "predictor"))
-    assert any("detours" in reason for reason in found.unjudged["predictor"])
+    assert "predictor" not in found.unjudged
+    assert found.agrees
     assert found.skipped.keys() == {"protocol", "rehearsal"}
+
+
+def test_the_predictor_is_not_judged_by_what_it_leaves_out() -> None:
+    scenario = SCENARIOS["ring"].replace('rate = "1 /s"', 'rate = "1 /s"\nday = { factors = [0.5, 1.5] }')
+    found = compare(Scenario.parse(scenario).expand(), ways=("simulator", "predictor"))
+    assert any("day" in reason for reason in found.unjudged["predictor"])
 
 
 def test_a_disagreement_is_found() -> None:

@@ -58,6 +58,8 @@ REASONS = {
     "bursts": "publishers send in bursts",
     "regularity": "publishers send at regular intervals",
     "dropping": "links drop what is expired",
+    "content": "lifetimes or sizes depend on content",
+    "churn": "subscribers come and go",
 }
 
 

@@ -19,7 +19,7 @@ __all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "Sample"
 Model = Literal["ours", "gg1", "mm1"]
 
 SAMPLED: Final = frozenset[UnmodelledKind](
-    {"scheduling", "ordering", "failures", "bursts", "regularity", "convergence"}
+    {"scheduling", "ordering", "failures", "bursts", "regularity", "content", "churn", "convergence"}
 )
 """What laws leave out, and a sample has."""
 
@@ -110,7 +110,9 @@ class Prediction:
     @property
     def needs_sample(self) -> bool:
         """Whether laws leave out what a sample has, and there is something that lasts to be sampled."""
-        return bool(self.left_out_by_laws) and (not self.overloaded or self.knowledge.drops_expired)
+        lasts = not self.overloaded or self.knowledge.drops_expired
+        changes = any(each.kind == "day" for each in self._left_out)  # a sample is too short for a day
+        return bool(self.left_out_by_laws) and lasts and not changes
 
     @cached_property
     def station_wait_s(self) -> FloatArray:
