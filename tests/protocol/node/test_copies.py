@@ -211,6 +211,33 @@ def test_what_a_broker_that_has_left_the_network_held_goes_on() -> None:
     assert sorted(effect.attributes["n"] for effect in wire.of("o", Deliver)) == list(range(8))
 
 
+def test_what_waits_for_a_damaged_subscription_goes_after_a_client_that_has_moved() -> None:
+    """Of its two subscriptions the old home still knows one; others know both, and that the client is elsewhere."""
+    wire, filters = Disks(copies=2), {"some": "n < 0", "others": "n >= 0"}
+    for name in RING:
+        wire.start(name)
+    wire.run(10.0)
+    publisher, subscriber = client(wire, "p", "b"), client(wire, "s", "a")
+    wire.run(0.5)
+    wire.call("p", publisher.machine.advertise, "all", "TRUE")  # type: ignore[attr-defined]
+    for name, wanted in filters.items():
+        wire.call("s", subscriber.machine.subscribe, name, wanted)  # type: ignore[attr-defined]
+    wire.run(2.0)
+    wire.end("s")
+    wire.kill("a", with_disk=False)
+    (damaged,) = (key for key in wire.disks["a"] if key.startswith("subscription/") and "others" in key)
+    wire.disks["a"][damaged] = bytes(byte ^ 1 for byte in wire.disks["a"][damaged])
+    assert publish(wire, publisher, 3) == 3
+    subscriber = client(wire, "s", "c")
+    for name, wanted in filters.items():
+        wire.call("s", subscriber.machine.subscribe, name, wanted)  # type: ignore[attr-defined]
+    wire.run(5.0)
+    wire.start("a")
+    wire.run(30.0)
+    got = sorted((effect.subscription, effect.attributes["n"]) for effect in wire.of("s", Deliver))
+    assert got == [("others", n) for n in range(3)]
+
+
 def test_two_copies_need_buffers() -> None:
     with pytest.raises(ConfigurationError, match="2 copies with 'bypass'"):
         BrokerSettings(name="a", copies=2, scheme="bypass")

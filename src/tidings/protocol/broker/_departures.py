@@ -140,9 +140,14 @@ class Departures:
         self._send_off(said.client, said.epoch, _NO_REQUEST, said.home, now_ns)
 
     def recover(self, client: str, home: str, entries: dict[str, Entry], now_ns: int) -> None:
-        """What other brokers know of a client that has left, and was lost with the durable store."""
-        if client not in self._gone and home != self._settings.name:
+        """What other brokers know of a client that has left, and was lost with the durable store, all or a part of it."""
+        before = self._gone.get(client)
+        known = {} if before is None else before.entries
+        if home != self._settings.name and not entries.keys() <= known.keys():
             gone = _Departure(client, -1, _NO_REQUEST, home, now_ns, entries)
+            if before is not None:
+                self._withdraw(before)
+                gone = _Departure(client, before.epoch, before.number, before.home, now_ns, entries | known)
             self._enter(gone)
             self._store(gone)
             self._keep_bound()
