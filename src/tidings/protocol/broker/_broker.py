@@ -282,8 +282,8 @@ class Broker(Doorway):
                     self._recover_client(client, key_in(told.name))
                 continue
             entry = msgspec.structs.replace(told, name=name)
-            # A client of whom a part is still known here has not told this broker that it lives elsewhere: when it does,
-            # all that it wants is sent after it.
+            # A client of whom a part is still known here has not said yet that it lives elsewhere: when it does, all
+            # that it wants is sent after it.
             home = None if self.registry.knows(client) else homes.get(client)
             if is_address(client):
                 home, client = split_address(client)

@@ -140,7 +140,7 @@ class Departures:
         self._send_off(said.client, said.epoch, _NO_REQUEST, said.home, now_ns)
 
     def recover(self, client: str, home: str, entries: dict[str, Entry], now_ns: int) -> None:
-        """What other brokers know of a client that has left, and was lost with the durable store, all or a part of it."""
+        """What other brokers know of a client that has left, and was lost with the durable store, all or in part."""
         before = self._gone.get(client)
         known = {} if before is None else before.entries
         if home != self._settings.name and not entries.keys() <= known.keys():
