@@ -402,8 +402,8 @@ def test_rules_cap_what_is_offered_how_long_events_live_and_how_fast_they_come(p
             await one.publish({"n": 1}, lifetime_s=2.0)
             await one.publish({"n": 1})
             (session,) = nodes["a"].driver.node._sessions.values()
-            assert session.bucket is not None
-            assert session.bucket.rate_per_s == 50.0
+            assert session.purse is not None
+            assert session.purse.budget.rate_per_s == 50.0
             with pytest.raises(DeniedError, match="needs a token"):
                 async with connect(place.address("a"), name="two", token="the token of the first"):
                     pass

@@ -68,20 +68,32 @@ class _Bucket:
 class Purse:
     """What is left of a client's rates, over one connection."""
 
-    __slots__ = ("_buckets", "held_back_ns", "was_held_back")
+    __slots__ = ("_buckets", "budget", "held_back_ns", "was_held_back", "why")
 
     def __init__(self, budget: Budget, now_ns: int) -> None:
         rates = (budget.rate_per_s, budget.bytes_per_s, budget.reading_share * _US)
         self._buckets = tuple(None if rate is None else _Bucket(rate, now_ns) for rate in rates)
+        self.budget = budget
         self.held_back_ns = 0
         """For how long it was not read from, all in all."""
         self.was_held_back = 0
         """How often."""
+        self.why = ""
+        """What it was too much of the last time."""
 
     def spend(self, events: int, size_bytes: int, read_us: float, now_ns: int) -> int:
         """So many events or requests came, in so many bytes, and so much was read; how long the client has to wait."""
-        wait_ns = 0
-        for bucket, many in zip(self._buckets, (events, size_bytes, read_us), strict=True):
-            if bucket is not None:
-                wait_ns = max(wait_ns, bucket.take(many, now_ns))
-        return wait_ns
+        longest_ns = 0
+        for place, (bucket, many) in enumerate(zip(self._buckets, (events, size_bytes, read_us), strict=True)):
+            wait_ns = 0 if bucket is None else bucket.take(many, now_ns)
+            if wait_ns > longest_ns:
+                longest_ns, self.why = wait_ns, self._limit(place)
+        return longest_ns
+
+    def _limit(self, place: int) -> str:
+        budget = self.budget
+        return (
+            f"it sends more than {budget.rate_per_s or 0.0:g} events and requests a second",
+            f"it sends more than {budget.bytes_per_s or 0.0:g} bytes a second",
+            f"its long filters take more than {budget.reading_share:.0%} of a processor to read",
+        )[place]

@@ -459,11 +459,10 @@ class Node:
             self.machine.counts["held back"] += 1
             self._effects.append(Read(session.name, False))
             if purse.was_held_back == 1:  # the operator is told once for each connection
-                why = "it sends more events, bytes or long filters than its budget allows"
                 remedy = (
-                    "raise its rate, traffic or reading in [limits] or [[budget]], or the rate of its rule, if it may"
+                    "raise rate, traffic or reading of [limits] or its [[budget]], or the rate of its rule, if it may"
                 )
-                self._report("warning", "client held back", peer=session.peer, why=why, remedy=remedy)
+                self._report("warning", "client held back", peer=session.peer, why=purse.why, remedy=remedy)
         self._agenda.set(("read", session.name), now_ns + wait_ns)
 
     def _read_on(self, session: _Session, now_ns: int) -> None:
