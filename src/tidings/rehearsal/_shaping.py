@@ -177,7 +177,7 @@ class Door:
             group.create_task(self._read(reader, shape, pieces))
             while (piece := await pieces.get())[1]:
                 due_s, data = piece
-                while (wait_s := due_s - time.monotonic() - _TICK_S) > 0:
+                while (wait_s := due_s - time.monotonic()) > 0:  # late perhaps, but never early
                     await asyncio.sleep(wait_s)
                 if not self._shut:
                     self.lateness_s.append(time.monotonic() - due_s)
