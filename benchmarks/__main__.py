@@ -24,6 +24,7 @@ NAMES = (
     "live_store",
     "live_restart",
     "live_copies",
+    "live_faults",
     "live_ages",
     "live_overload",
     "live_lagging",

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["Link", "brokers", "free_ports", "shaped"]
+__all__ = ["Link", "broker_process", "brokers", "free_ports", "shaped"]
 
 PIECE_BYTES = 512
 RECEIVE_BYTES = 2_048
@@ -45,10 +45,7 @@ def brokers(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-")))
         path = directory / "network.toml"
         path.write_text(text, "utf-8")
-        processes = {
-            name: stack.enter_context(_process([sys.executable, "-c", _BROKER, "broker", str(path), "--name", name]))
-            for name in ports
-        }
+        processes = {name: stack.enter_context(_ending(broker_process(path, name))) for name in ports}
         for name, port in ports.items():
             _wait_for(port, processes[name], f"broker {name}")
         try:
@@ -91,14 +88,23 @@ def shaped(target: int, *, bytes_per_s: float, spare_s: float = SPARE_S) -> Iter
     """A link of this capacity to a port of this machine."""
     (port,) = free_ports(1)
     arguments = [sys.executable, "-m", "benchmarks.live_load", str(port), str(target), str(bytes_per_s), str(spare_s)]
-    with _process(arguments) as process:
+    with _ending(_process(arguments)) as process:
         yield Link(port, process)
 
 
-@contextlib.contextmanager
-def _process(arguments: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+def broker_process(path: Path, name: str) -> "subprocess.Popen[bytes]":
+    """A process that runs one broker of a network file."""
+    return _process([sys.executable, "-c", _BROKER, "broker", str(path), "--name", name])
+
+
+def _process(arguments: list[str]) -> "subprocess.Popen[bytes]":
     root = Path(__file__).resolve().parent.parent
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root)
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root)
+
+
+@contextlib.contextmanager
+def _ending(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    """The process, which ends with the context."""
     try:
         yield process
     finally:
