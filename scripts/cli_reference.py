@@ -11,24 +11,28 @@ from tidings.cli._app import app
 INTRODUCTION = """\
 # Commands
 
-Every command with its options, as `--help` has them. Results go to standard output, everything else to standard error.
-Exit codes: 0 done, 1 failed, 2 bad input (a wrong option included), 130 interrupted.
+Every command with its options, as `--help` shows them. Results go to standard output, everything else to standard
+error. Exit codes: 0 done, 1 failed, 2 bad input (a wrong option included), 130 interrupted.
 
-These options mean the same everywhere:
+These options have the same meaning everywhere:
 
 | option | what it does |
 | --- | --- |
 """
 SHARED = ("--json", "--verbose", "--master", "--remote", "--environment", "--mapping", "--clock-tolerance")
-"""Explained once, and only named with the commands that have them."""
+"""Explained once; the commands that have them only name them."""
 
 
 def page() -> str:
     """The whole page."""
     commands = dict(_commands(typer.main.get_command(app), ("tidings",)))
     shared: dict[str, str] = {}
-    sections = []
+    sections: list[str] = []
+    panel = None
     for path, command in commands.items():
+        if (found := _panel(path[1])) != panel:
+            panel = found
+            sections.append(f"## {panel}\n")
         options = [each for each in command.params if each.param_type_name == "option" and "--help" not in each.opts]
         shared |= {each.opts[0]: _row(each) for each in options if each.opts[0] in SHARED}
         sections.append(_section(path, command, options))
@@ -38,16 +42,23 @@ def page() -> str:
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from _commands(each, (*path, name))
+        for name in command.list_commands(None):
+            yield from _commands(command.commands[name], (*path, name))
     else:
         yield path, command
 
 
+def _panel(name: str) -> str:
+    """The panel of `tidings --help` that has this command."""
+    root: Any = typer.main.get_command(app)
+    return str(root.commands[name].rich_help_panel)
+
+
 def _section(path: tuple[str, ...], command: Any, options: list[Any]) -> str:
     arguments = [each.metavar or each.name.upper() for each in command.params if each.param_type_name == "argument"]
-    lines = [f"## `{' '.join(path)}`", "", f"    {' '.join((*path, *arguments))}", ""]
-    lines += [_plain((command.help or "").strip().split("\n\n")[0]), ""]
+    lines = [f"### `{' '.join(path)}`", "", f"    {' '.join((*path, *arguments))}", ""]
+    for paragraph in (command.help or "").strip().split("\n\n"):
+        lines += [_plain(paragraph), ""]
     own = [each for each in options if each.opts[0] not in SHARED]
     if own:
         lines += ["| option | what it does |", "| --- | --- |", *(_row(each) for each in own), ""]

@@ -34,7 +34,7 @@ def run():
 def test_check_examples(run, path):
     result = run("scenario", "check", path)
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"{path}: good: ")
+    assert result.stdout.startswith(f"{path}: OK: ")
     document = json.loads(run("scenario", "check", path, "--json").stdout)
     assert document["file"] == path
     assert document["subscriptions"] > 0
@@ -194,6 +194,15 @@ def test_help_teaches_by_example(run):
         assert f"tidings {' '.join(command)}" in shown
         assert "--json" in shown
         assert "Try:" in shown
+
+
+def test_help_shows_every_command_in_a_panel(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = run("--help").stdout.splitlines()
+    panels = [line.split("─ ")[1].split(" ─")[0] for line in lines if line.startswith("╭─")]
+    assert panels == ["Options", "Run a network", "Use it", "Understand it", "Plan it", "Study it"]
+    use = next(number for number, line in enumerate(lines) if "─ Use it" in line)
+    assert [line.split()[1] for line in lines[use + 1 : use + 5]] == ["subscribe", "publish", "filter", "bench"]
 
 
 def execute(*arguments, **more):

@@ -32,13 +32,13 @@ def test_ways_that_disagree_are_a_failure(tmp_path: Path) -> None:
     path.write_text(EXAMPLE.read_text("utf-8").replace('retry = "1 s"', 'tables = "volatile"'), "utf-8")
     code, out, _ = run("compare", str(path), "--without", "rehearsal", "--without", "predictor")
     assert code == 1
-    assert "from simulator, more than the" in out
+    assert "protocol differs from simulator by" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--without", "simulator"), "give one of protocol, rehearsal, predictor"),
+        (("--without", "simulator"), "must be one of protocol, rehearsal, predictor"),
         (("--duration", "3"), "--duration: "),
         (("--duration", "1 s"), "more than the warm-up of 20 s"),
         (("--scale", "0"), "a scale of 0"),

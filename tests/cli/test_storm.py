@@ -62,7 +62,7 @@ def test_a_broken_promise_is_shown_with_its_replay(monkeypatch: pytest.MonkeyPat
     [
         (["--scheme", "hope"], "scheme"),
         (["--minutes", "0.1"], "half a minute"),
-        (["--seeds", "2", "--out", "x"], "--out writes one storm"),
+        (["--seeds", "2", "--out", "x"], "--out writes the trace of one storm"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], message: str) -> None:

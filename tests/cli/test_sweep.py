@@ -54,7 +54,7 @@ def test_json_is_one_document(scenario: Path, tmp_path: Path) -> None:
     assert figure["low"] < figure["mean"] < figure["high"]
     again = invoke(scenario, "--vary", "links.loss=0,0.1", "--seeds", 2, "--out", out)
     assert again.exit_code == 0
-    assert "4 of 4 cells were there already" in again.stderr
+    assert "4 of 4 cells were already there" in again.stderr
     assert "links.loss" in again.stdout
 
 

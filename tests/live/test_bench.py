@@ -88,7 +88,7 @@ def test_a_bench_against_brokers_on_the_command_line(place: Place) -> None:
 
     wrong = CliRunner().invoke(app, ["bench", *at, "lines.txt"])
     assert wrong.exit_code == 2
-    assert "write '-'" in wrong.stderr
+    assert "use '-'" in wrong.stderr
     assert "accepted" in CliRunner().invoke(app, ["bench", *at, "--duration", "300 ms", "--warmup", "0 s"]).stdout
 
 

@@ -37,7 +37,7 @@ def test_the_figures_as_a_document(quick: Path, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: there is no such directory; `tidings pipeline run TRACE --out DIR` makes one"),
-        (["nowhere", "--out", "page.pdf"], "page.pdf: a page ends in .html; write for example page.html"),
+        (["nowhere", "--out", "page.pdf"], "page.pdf: the name of a page ends in .html, for example page.html"),
         (["nowhere", "--out", "no/page.html"], "no/page.html: there is no directory no"),
     ],
 )

@@ -17,7 +17,8 @@ __all__ = ["EPILOG", "bench"]
 EPILOG = (
     "Try:\n\ntidings bench 127.0.0.1:7001 --subscribe-at 127.0.0.1:7003 --rate '1000 /s' --lifetime '2 s'\n\n"
     'tidings bench 127.0.0.1:7001 - --filter "price > {n}" --subscribers 20 < events.jsonl\n\n'
-    "In a filter, {n} is the subscriber's number from 0 and {symbol} one of S0 to S9 in turn. Lines are as for publish."
+    "In a filter, {n} is the subscriber's number, from 0, and {symbol} is one of S0 to S9 in turn. "
+    "Lines are as for publish."
 )
 EVENTS_MAX = 100_000
 
@@ -26,34 +27,51 @@ def bench(
     address: options.Address,
     events: Annotated[
         str | None,
-        typer.Argument(metavar="[-]", help="'-': publish the JSON lines of standard input, over and over."),
+        typer.Argument(metavar="[-]", help="'-' publishes the JSON lines of standard input repeatedly."),
     ] = None,
     subscribe_at: Annotated[
         list[str] | None,
-        typer.Option("--subscribe-at", metavar="HOST:PORT", help="Where subscribers are; several in turn."),
+        typer.Option(
+            "--subscribe-at",
+            metavar="HOST:PORT",
+            help="The subscribers' brokers, used in turn; repeatable (default: the publishers' broker).",
+        ),
     ] = None,
-    publishers: Annotated[int, typer.Option("--publishers", min=1, max=10_000, help="How many.")] = 1,
-    subscribers: Annotated[int, typer.Option("--subscribers", min=0, max=10_000, help="How many.")] = 10,
+    publishers: Annotated[int, typer.Option("--publishers", min=1, max=10_000, help="The number of publishers.")] = 1,
+    subscribers: Annotated[
+        int, typer.Option("--subscribers", min=0, max=10_000, help="The number of subscribers.")
+    ] = 10,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", help="Of all publishers, like '1000 /s'.", show_default="as fast as accepted"),
+        typer.Option(
+            "--rate", help="Events of all publishers together, like '1000 /s'.", show_default="as fast as accepted"
+        ),
     ] = None,
-    size: Annotated[str, typer.Option("--size", help="Of payloads, unless lines are given.")] = "1 kB",
+    size: Annotated[str, typer.Option("--size", help="The size of generated payloads.")] = "1 kB",
     filter: Annotated[
         str | None,
         typer.Option(
-            "--filter", help="Of each subscriber, with {n} and {symbol}.", show_default="a symbol, half of its prices"
+            "--filter",
+            help="The filter of each subscriber; may contain {n} and {symbol}.",
+            show_default="one symbol and half of its prices",
         ),
     ] = None,
-    lifetime: Annotated[str | None, typer.Option("--lifetime", help="Of events that do not say, like '2 s'.")] = None,
-    max_delay: Annotated[str | None, typer.Option("--max-delay", help="Of subscriptions, like '500 ms'.")] = None,
-    duration: Annotated[str, typer.Option("--duration", help="How long events are published.")] = "10 s",
-    warmup: Annotated[str, typer.Option("--warmup", help="How much of that is not measured.")] = "1 s",
+    lifetime: Annotated[
+        str | None, typer.Option("--lifetime", help="Lifetime of events that have none of their own, like '2 s'.")
+    ] = None,
+    max_delay: Annotated[
+        str | None, typer.Option("--max-delay", help="The deadline of subscriptions, like '500 ms'.")
+    ] = None,
+    duration: Annotated[str, typer.Option("--duration", help="How long to publish.")] = "10 s",
+    warmup: Annotated[str, typer.Option("--warmup", help="How much of the duration is not measured.")] = "1 s",
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, max=65_536, help="Of each publisher, not yet accepted.")
+        int,
+        typer.Option("--in-flight", min=1, max=65_536, help="The most events of a publisher that await acceptance."),
     ] = 1_024,
-    processes: Annotated[int, typer.Option("--processes", min=1, max=256, help="To spread the clients over.")] = 1,
-    advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=256, help="The number of processes that share the clients.")
+    ] = 1,
+    advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events match.")] = "TRUE",
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
     secret_file: options.SecretFile = None,
@@ -63,12 +81,12 @@ def bench(
     server_name: options.ServerName = None,
     json: Json = False,
 ) -> None:
-    """Put load on a running network, and say how it kept up.
+    """Put load on a running network and measure how it keeps up.
 
-    Clients are called NAME-p0, NAME-p1, ... and NAME-s0, NAME-s1, ...; the
-    exit code is 1 if an event was lost, came twice or was not accepted.
-    Latency counts from when an event was due. One process of clients may be
-    slower than the brokers: give more with --processes.
+    Clients are named NAME-p0, NAME-p1, ... and NAME-s0, NAME-s1, ...; the
+    exit code is 1 if an event was lost, duplicated or not accepted. Latency
+    is measured from the time an event was due. If one process of clients is
+    slower than the brokers, use --processes.
     """
     with reporting(json=json):
         import uuid
@@ -78,7 +96,7 @@ def bench(
         from tidings.model.units import parse_quantity
 
         if events not in (None, "-"):
-            raise InputError(f"events are read from standard input: write '-', not {events!r}")
+            raise InputError(f"events are read from standard input: use '-' instead of {events!r}")
         given = options.connection_options(None, token_file, secret_file, authority, certificate, key, server_name)
         lifetime_s = None if lifetime is None else parse_quantity(lifetime, "time")
         load = Load(
@@ -117,7 +135,7 @@ def _given(lifetime_s: float | None) -> "tuple[BenchEvent, ...]":
             attributes, payload, own_s = read_event(line, number)
             found.append(BenchEvent(attributes=attributes, payload=payload, lifetime_s=own_s or lifetime_s))
             if len(found) > EVENTS_MAX:
-                raise InputError(f"line {number}: more than {EVENTS_MAX:,} events: they are repeated, so give fewer")
+                raise InputError(f"line {number}: more than {EVENTS_MAX:,} events; give fewer, since they are repeated")
     return tuple(found)
 
 

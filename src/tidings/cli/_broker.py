@@ -18,17 +18,21 @@ BROKER_EPILOG = (
 )
 UP_EPILOG = "Try:\n\ntidings up examples/live/network.toml"
 
-_File = Annotated[Path, typer.Argument(metavar="NETWORK", help="The network, in TOML.", show_default=False)]
-_Check = Annotated[bool, typer.Option("--check", help="Read the file, say what is in it, and leave.")]
+_File = Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file, in TOML.", show_default=False)]
+_Check = Annotated[bool, typer.Option("--check", help="Check the file, print a summary and exit.")]
 
 
 def broker(
     network: _File,
-    name: Annotated[str, typer.Option("--name", help="Which of the network's brokers to run.")] = "",
+    name: Annotated[str, typer.Option("--name", help="The broker to run; optional if the network has only one.")] = "",
     check: _Check = False,
     json: Json = False,
 ) -> None:
-    """Run one broker of a network until SIGTERM; it then drains and leaves. Logs are JSON lines on standard error."""
+    """Run one broker of a network.
+
+    On SIGTERM it drains its queues and exits. It logs JSON lines to
+    standard error.
+    """
     with reporting(json=json):
         if check:
             from tidings.live import read_network
@@ -39,7 +43,10 @@ def broker(
 
 
 def up(network: _File, check: _Check = False, json: Json = False) -> None:
-    """Run all brokers of a network on this machine until SIGTERM; whatever dies is started again."""
+    """Run all brokers of a network on this machine.
+
+    It restarts brokers that die, and runs until SIGTERM.
+    """
     with reporting(json=json):
         from tidings.live import read_network
 
@@ -78,4 +85,4 @@ def _show(network: "Network", *, json: bool) -> None:
         print_json(facts)
         return
     links = sum(len(others) for others in network.links.values()) // 2
-    typer.echo(f"{network.path}: {len(network.brokers)} brokers, {links} links, {said.network.scheme}, as it should be")
+    typer.echo(f"{network.path}: OK: {len(network.brokers)} brokers, {links} links, {said.network.scheme}")

@@ -22,31 +22,36 @@ __all__ = [
 TOKEN_VARIABLE = "TIDINGS_TOKEN"
 SECRET_VARIABLE = "TIDINGS_SECRET"
 
-Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the home broker listens.", show_default=False)]
+Address = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The address of the home broker.", show_default=False)
+]
 Addresses = Annotated[
     str,
     typer.Argument(
         metavar="HOST:PORT[,HOST:PORT]",
-        help="Where brokers listen; the first that answers becomes the home broker.",
+        help="Addresses of brokers; the first that answers becomes the home broker.",
         show_default=False,
     ),
 ]
 ClientName = Annotated[str | None, typer.Option("--name", help="The client's name.", show_default="a random one")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help=f"Holds the token; without it, ${TOKEN_VARIABLE} does."),
+    typer.Option(
+        "--token-file", metavar="FILE", help=f"A file with the token (default: the token in ${TOKEN_VARIABLE})."
+    ),
 ]
 SecretFile = Annotated[
     Path | None,
     typer.Option(
         "--secret-file",
         metavar="FILE",
-        help=f"Holds the secret that belongs to the name where there are no tokens, and is made if there is none; "
-        f"without it, ${SECRET_VARIABLE} does.",
+        help=f"A file with the client's secret, for networks without tokens; created if missing "
+        f"(default: the secret in ${SECRET_VARIABLE}).",
     ),
 ]
 Authority = Annotated[
-    Path | None, typer.Option("--authority", metavar="PEM", help="Use TLS; who signs for the broker.")
+    Path | None,
+    typer.Option("--authority", metavar="PEM", help="Use TLS; the authority that signed the broker's certificate."),
 ]
 Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="PEM", help="The client's certificate.")]
 Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of the certificate.")]

@@ -22,22 +22,22 @@ SCENARIO = Path("examples/europe.toml")
 def demo(
     file: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.")] = SCENARIO,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the trace, the tables and the report go.")
+        Path, typer.Option("--out", metavar="DIR", help="The directory for the trace, the tables and the report.")
     ] = Path("demo"),
     open_report: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the report in a browser, where there is a display.")
+        bool, typer.Option("--open/--no-open", help="Open the report in a browser if there is a display.")
     ] = True,
     master: Master = None,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """See all of Tidings at work: an hour of quotes with deadlines over Europe, in about two minutes.
+    """See all of Tidings at work on one scenario, in about two minutes.
 
-    What every subscriber will get on time is predicted; then the hour is
-    simulated, a Spark pipeline counts from the trace what everybody got, and
-    prediction and truth are compared. Deadline scheduling, ordering, buffering
-    and moving publishers are tried, each by itself and all together. One HTML
-    file reports it all.
+    It predicts the on-time share of every subscriber, simulates an hour of
+    quotes over Europe, computes from the trace on Spark what each subscriber
+    got, and compares prediction and result. Then it tries deadline
+    scheduling, ordering, buffering and moving publishers, one at a time and
+    all together, and writes an HTML report.
     """
     with reporting(json=json):
         require_spark()
@@ -48,7 +48,9 @@ def demo(
 
         out = local_path(out)
         if file == SCENARIO and not file.exists():
-            raise InputError(f"{file}: is not here; run this where Tidings was unpacked, or name your own scenario")
+            raise InputError(
+                f"{file}: no such file; run this in the Tidings source directory, or give your own scenario"
+            )
         steps = _Steps(STEPS)
         with ExitStack() as stack, steps.showing() as stage:
             session = open_session(master=master, verbose=verbose, app_name="tidings demo")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="See how a filter is understood, compare two, try one on an event.",
+    help="Explain a filter, compare two filters, or test one on an event.",
     epilog="Try:  tidings filter explain \"symbol = 'YHOO' AND NOT price < 20\"",
     no_args_is_help=True,
 )
@@ -26,7 +26,7 @@ def _text(metavar: str, help_text: str) -> Any:
     return typer.Argument(metavar=metavar, help=help_text, show_default=False)
 
 
-FilterText = Annotated[str, _text("FILTER", "A filter in SQL, or bracketed triples.")]
+FilterText = Annotated[str, _text("FILTER", "A filter in SQL or in bracketed triples.")]
 
 
 @app.command(
@@ -37,7 +37,7 @@ FilterText = Annotated[str, _text("FILTER", "A filter in SQL, or bracketed tripl
     )
 )
 def explain(text: FilterText, json: Json = False) -> None:
-    """Show the normal form: the clauses, the tests that an index can use, and what is left to evaluate."""
+    """Show a filter in normal form: its clauses, the tests that an index can use, and the rest."""
     with reporting(json=json):
         from tidings.model.filters import filter_warnings
 
@@ -60,11 +60,11 @@ def explain(text: FilterText, json: Json = False) -> None:
     )
 )
 def covers(
-    wide: Annotated[str, _text("F", "The filter that may cover.")],
-    narrow: Annotated[str, _text("G", "The filter that may be covered.")],
+    wide: Annotated[str, _text("F", "The covering filter.")],
+    narrow: Annotated[str, _text("G", "The covered filter.")],
     json: Json = False,
 ) -> None:
-    """Say whether every event that G accepts is accepted by F too: yes, no or unknown."""
+    """Decide whether F accepts every event that G accepts: yes, no or unknown."""
     with reporting(json=json):
         answer = _parse(wide).covers(_parse(narrow))
         if json:
@@ -81,10 +81,10 @@ def covers(
 )
 def try_event(
     text: FilterText,
-    event: Annotated[str, typer.Option("--event", metavar="JSON", help="The attributes as a JSON object.")],
+    event: Annotated[str, typer.Option("--event", metavar="JSON", help="The event's attributes, as a JSON object.")],
     json: Json = False,
 ) -> None:
-    """Evaluate a filter on the attributes of one event: true, false or unknown (some attribute is missing)."""
+    """Evaluate a filter on one event: true, false, or unknown if an attribute is missing."""
     with reporting(json=json):
         attributes = _attributes(event)
         truth = _parse(text).evaluate(attributes)

@@ -25,14 +25,18 @@ RELOAD_EPILOG = "Try:\n\ntidings reload examples/live/network.toml"
 CERTIFICATES_EPILOG = "Try:\n\ntidings certificates certificates b1 b2 desk-1"
 TOKEN_EPILOG = "Try:\n\ntidings token new --file brokers.token"
 
-token = typer.Typer(help="Tokens, by which clients and brokers prove who they are.", no_args_is_help=True)
+token = typer.Typer(help="Make the tokens that clients and brokers authenticate with.", no_args_is_help=True)
 
 
 def status(
-    network: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network, in TOML.", show_default=False)],
+    network: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file, in TOML.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Ask all brokers of a network how they are; the exit code is 1 if one does not answer."""
+    """Show the state of a running network.
+
+    Lists every broker and its links, and the subscriptions that are not
+    reached or not on time. The exit code is 1 if a broker does not answer.
+    """
     with reporting(json=json):
         import asyncio
 
@@ -67,7 +71,7 @@ def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]
     for broker in brokers:
         for home, each in broker.get("parked", {}).items():
             size = f"{_count(each['events'], 'event')}, {each['bytes'] / 1e6:,.1f} MB, oldest {each['oldest_s']:,.0f} s"
-            console.print(Text(f"{broker['name']} keeps for {home}, which is out of reach: {size}"))
+            console.print(Text(f"{broker['name']} stores events for {home}, which cannot be reached: {size}"))
         copies = broker.get("copies")
         if copies and copies["waiting"]:
             keeper = f"at {copies['keeper']}" if copies["keeper"] else "and no neighbour can keep one"
@@ -218,14 +222,15 @@ def _percent(share: float | None) -> str:
 
 
 def reload(
-    network: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network, in TOML.", show_default=False)],
+    network: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file, in TOML.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Have a running `tidings up` follow its file: start new brokers, let removed ones leave, change links.
+    """Apply a changed network file to a running `tidings up`.
 
-    Returns when that is done; exit code 1 if it is not within twice the
-    network's drain time and 20 s. What cannot change while brokers run is
-    refused, and nothing is changed.
+    Starts new brokers, drains and stops removed ones, and changes links.
+    Returns when that is done; the exit code is 1 if it takes longer than
+    twice the network's drain time plus 20 s. A change that cannot be made
+    while brokers run is refused, and nothing is changed.
     """
     with reporting(json=json):
         import asyncio
@@ -238,7 +243,7 @@ def reload(
         told = ask_to_reload(read)
         missing = asyncio.run(_wait_for(read))
         if missing:
-            raise TidingsError(f"{told.change}; but by now {missing}: see the log of `tidings up`")
+            raise TidingsError(f"{told.change}, but not complete: {missing}; see the log of `tidings up`")
         if json:
             print_json({"change": told.change, "brokers": sorted(read.brokers)})
         else:
@@ -257,27 +262,29 @@ async def _wait_for(network: "Network") -> str:
     while True:
         found = await ask_network(network)
         extra = set(read_supervision(network).brokers) - network.brokers.keys()
-        missing = [f"broker {name!r} has not left" for name in sorted(extra)]
+        missing = [f"broker {name!r} has not stopped" for name in sorted(extra)]
         for broker in found:
             if not broker["up"]:
                 missing.append(f"broker {broker['name']!r} is down ({broker['why']})")
                 continue
             silent = {name for name, peer in broker["neighbours"].items() if not peer["up"]} | {*broker["absent"]}
-            missing += [f"{broker['name']!r} does not hear {name!r}" for name in sorted(silent)]
+            missing += [f"broker {broker['name']!r} is not connected to {name!r}" for name in sorted(silent)]
             if {*broker["neighbours"], *broker["absent"]} != network.links[broker["name"]]:
-                missing.append(f"broker {broker['name']!r} has other links")
+                missing.append(f"broker {broker['name']!r} has different links")
         if not missing or time.monotonic() > until_s:
             return ", ".join(missing)
         await asyncio.sleep(0.1)
 
 
 def certificates(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.", show_default=False)],
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Brokers and clients.", show_default=False)],
-    days: Annotated[float, typer.Option("--days", help="How long they are good.")] = 365.0,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory to write to.", show_default=False)],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Names of brokers and clients.", show_default=False)
+    ],
+    days: Annotated[float, typer.Option("--days", help="How many days the certificates are valid.")] = 365.0,
     json: Json = False,
 ) -> None:
-    """Make an authority and certificates for trying TLS locally; not for production."""
+    """Make a test authority and certificates for TLS; not for production."""
     with reporting(json=json):
         from tidings.live.security._certificates import make_certificates
 
@@ -293,11 +300,11 @@ def certificates(
 def new_token(
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="Write it into a new file that nobody else can read."),
+        typer.Option("--file", metavar="FILE", help="Write the token to a new file that only you can read."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make a token that nobody can guess, and print it or write it into a file."""
+    """Make a random token and print it or write it to a file."""
     with reporting(json=json):
         from tidings.errors import InputError
         from tidings.live.security._secrets import new_secret, write_secret
@@ -309,7 +316,7 @@ def new_token(
             except OSError as error:
                 raise InputError(f"{file}: cannot be written: {error.strerror or error}") from None
             if not is_new:
-                raise InputError(f"{file} is there already: give another name, or remove it")
+                raise InputError(f"{file} already exists: choose another name, or remove it")
         if json:
             print_json({"token": made} if file is None else {"file": str(file)})
         else:

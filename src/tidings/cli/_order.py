@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Order at the receiver, replayed over traces with Spark.", no_args_is_help=True)
+app = typer.Typer(
+    help="Compute from traces what ordering events at receivers would cost, on Spark.", no_args_is_help=True
+)
 EPILOG = (
     "Try:\n\ntidings order replay trace --policy P-0.05-25 --policy CST-30\n\n"
     "tidings order replay trace --policy ours-record --policy ours-quantile --out orders --json"
@@ -31,18 +33,25 @@ Policies = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME",
-        help="P-0.05-25, CST-30, Q-0.99, ours-record, ours-quantile; as often as wanted. Some of each unless given.",
+        help="P-0.05-25, CST-30, Q-0.99, ours-record or ours-quantile; repeatable (default: some of each).",
         show_default=False,
     ),
 ]
-Late = Annotated[str, typer.Option("--late", metavar="deliver|drop", help="What becomes of an event that is too late.")]
+Late = Annotated[
+    str,
+    typer.Option(
+        "--late", metavar="deliver|drop", help="What to do with an event that arrives after a later one was delivered."
+    ),
+]
 
 
 @app.command(epilog=EPILOG)
 def replay(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACES...", help="Directories of a trace; several are one.", show_default=False),
+        typer.Argument(
+            metavar="TRACES...", help="Directories of a trace; several are read as one.", show_default=False
+        ),
     ],
     policy: Policies = None,
     late: Late = "deliver",
@@ -52,7 +61,11 @@ def replay(
     ] = None,
     false_matches: Annotated[
         float,
-        typer.Option("--false-matches", metavar="SHARE", help="Other events that a record's summary wrongly matches."),
+        typer.Option(
+            "--false-matches",
+            metavar="SHARE",
+            help="The share of other events that a record's summary wrongly matches.",
+        ),
     ] = 0.001,
     master: Master = None,
     remote: Remote = None,
@@ -62,7 +75,7 @@ def replay(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Say what policies would have done with a trace's deliveries: what they put in order, and how long they hold."""
+    """Replay a trace under ordering policies: what each puts in order, and how long it holds events."""
     with reporting(json=json):
         policies = parse_policies(policy or DEFAULT_POLICIES, late)
         require_spark()
@@ -97,27 +110,26 @@ def replay(
 
 @app.command(epilog=WATCH_EPILOG)
 def watch(
-    trace: Annotated[
-        str, typer.Argument(metavar="DIR", help="The directory of a trace that grows.", show_default=False)
-    ],
+    trace: Annotated[str, typer.Argument(metavar="DIR", help="The directory of a growing trace.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where counts go, and what a restart goes on from.")
+        Path, typer.Option("--out", metavar="DIR", help="The directory for the counts; a restart continues from it.")
     ],
     policy: Policies = None,
     late: Late = "deliver",
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look for new files.")] = "5 s",
-    once: Annotated[bool, typer.Option("--once", help="End when what is there is counted.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when all existing files are counted.")] = False,
     buckets: Annotated[
-        int, typer.Option("--buckets", help="Spread the subscriptions of a publisher over so many places.")
+        int, typer.Option("--buckets", help="Spread the subscriptions of a publisher over this many tasks.")
     ] = 1,
     master: Master = None,
     environment: Environment = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a line of JSON after each batch.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON line after each batch.")] = False,
 ) -> None:
-    """Monitor order while a trace is written: what policies put right and how long they hold, after each batch.
+    """Monitor the order of deliveries while a trace is written.
 
-    Ctrl-C ends it. However it ends, a restart goes on where it was.
+    After each batch it shows what each policy puts in order and how long it
+    holds events. Ctrl-C stops it; a restart continues where it stopped.
     """
     with reporting(json=False), errors_as_lines(json=json):
         policies = parse_policies(policy or DEFAULT_POLICIES, late)
@@ -152,7 +164,7 @@ def _text_lines(totals: "OrderTotals") -> None:
     for row in totals.policies:
         repaired = "-" if row.repaired is None else f"{row.repaired:.2%}"
         typer.echo(
-            f"  {row.policy:14} {row.received:,} received, {row.out_of_order:,} out of order, {repaired} put right, "
+            f"  {row.policy:14} {row.received:,} received, {row.out_of_order:,} out of order, {repaired} repaired, "
             f"held {row.mean_hold_ms:.3g} ms"
         )
 
@@ -165,7 +177,7 @@ def parse_policies(names: "Sequence[str]", late: str) -> "list[Policy]":
         return [Policy.parse(name) for name in names]
     if late == "drop":
         return [Policy.parse(name, late="drop") for name in names]
-    raise ConfigurationError(f"--late {late}: write deliver or drop")
+    raise ConfigurationError(f"--late {late}: must be deliver or drop")
 
 
 def _print(result: "OrderReplay") -> None:

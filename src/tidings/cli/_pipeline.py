@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What a network did, from its traces, with Spark.", no_args_is_help=True)
+app = typer.Typer(help="Compute from traces what every subscriber got on time, on Spark.", no_args_is_help=True)
 EPILOG = (
     "Try:\n\ntidings simulate examples/quickstart.toml --out trace\n\n"
     "tidings pipeline run trace --out scores\n\n"
@@ -44,10 +44,12 @@ ROWS_MAX = 20
 def run(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACES...", help="Directories of a trace; several are one.", show_default=False),
+        typer.Argument(
+            metavar="TRACES...", help="Directories of a trace; several are read as one.", show_default=False
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the tables go, and what later runs build on.")
+        Path, typer.Option("--out", metavar="DIR", help="The directory for the tables; later runs continue from it.")
     ],
     master: Master = None,
     remote: Remote = None,
@@ -62,10 +64,10 @@ def run(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Count what is new in a trace: who got what on time, what was lost, what the network is like.
+    """Score what is new in a trace, and measure its publishers, brokers and links.
 
-    Bad rows are set aside. If too many are, the exit code is 1: the tables
-    are complete even so, and --max-bad shows what they hold at once.
+    Bad rows go to the quarantine. If there are too many, the exit code is 1;
+    the tables are complete even so, and a larger --max-bad prints the scores.
     """
     with reporting(json=json):
         require_spark()

@@ -40,7 +40,7 @@ def place(
         list[str],
         typer.Argument(
             metavar="TRACES...",
-            help="Directories of a trace; several are one. Or the file of a plan, to be shown and applied.",
+            help="Directories of a trace, read as one; or the file of a plan, to show and apply.",
             show_default=False,
         ),
     ],
@@ -49,7 +49,7 @@ def place(
         typer.Option(
             "--objective",
             metavar="load|delay|on-time",
-            help="What to make small: messages that brokers handle, the mean delay, or deliveries that are late.",
+            help="What to minimise: messages that brokers handle, the mean delay, or late deliveries.",
         ),
     ] = "load",
     weight: Annotated[
@@ -63,20 +63,22 @@ def place(
     ] = 100.0,
     hysteresis: Annotated[
         str,
-        typer.Option("--hysteresis", metavar="SHARE", help="What a move must gain, as 1% or 0.01."),
+        typer.Option("--hysteresis", metavar="SHARE", help="The least gain that justifies a move, as 1% or 0.01."),
     ] = "1%",
     joint: Annotated[
         bool,
-        typer.Option("--joint", help="Place all publishers together, so that they do not crowd one broker; for delay."),
+        typer.Option(
+            "--joint", help="Place all publishers together, so that they do not overload one broker; for delay only."
+        ),
     ] = False,
     subscribers: Annotated[
-        bool, typer.Option("--subscribers", help="Subscribers may move too, where none of them gets its events later.")
+        bool, typer.Option("--subscribers", help="Move subscribers too, if none of them gets its events later.")
     ] = False,
     traced: Annotated[
-        int, typer.Option("--traced", metavar="EVENTS", help="How many events of each publisher to look at, at most.")
+        int, typer.Option("--traced", metavar="EVENTS", help="The most events of each publisher to examine.")
     ] = 1024,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan, for a live network to apply (JSON).")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON, for a live network to apply.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -84,7 +86,7 @@ def place(
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="NETWORK", help="Ask the clients of this live network to move as planned."),
+        typer.Option("--apply", metavar="NETWORK", help="Ask the clients of this live network to move."),
     ] = None,
     master: Master = None,
     remote: Remote = None,
@@ -95,16 +97,15 @@ def place(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Say which publishers should be at another broker, and what that changes.
+    """Find out from traces which publishers should move to another broker.
 
-    A publisher far from its readers costs every broker in between. From who
-    received its events, and how long they took on links and at brokers, this
-    finds the best place for each publisher and what to expect of the move:
-    messages that brokers handle for it, the mean delay of its deliveries, the
-    utilisation of the busiest broker and the share of deliveries on time.
-    Moves are ranked by what they gain; who should stay is counted. Nobody is
-    moved, unless --apply names a live network: then its clients are asked to
-    move, and the exit code is 1 if one of them does not.
+    A publisher far from its subscribers loads every broker in between. The
+    trace shows who received its events and how long they took on links and
+    at brokers. From that this finds the best broker for each publisher, and
+    what a move changes: the messages that brokers handle, the mean delay, the
+    utilisation of the busiest broker and the on-time share. Moves are ranked
+    by their gain. Nothing is moved unless --apply names a live network; then
+    its clients are asked to move, and the exit code is 1 if one does not.
     """
     with reporting(json=json):
         from contextlib import ExitStack

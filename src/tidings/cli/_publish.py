@@ -21,8 +21,10 @@ EPILOG = (
 
 def publish(
     address: options.Addresses,
-    lifetime: Annotated[str | None, typer.Option("--lifetime", help="Of events that do not say, like '5 s'.")] = None,
-    advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events satisfy.")] = "TRUE",
+    lifetime: Annotated[
+        str | None, typer.Option("--lifetime", help="Lifetime of events that have none of their own, like '5 s'.")
+    ] = None,
+    advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events match.")] = "TRUE",
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
     secret_file: options.SecretFile = None,
@@ -32,7 +34,10 @@ def publish(
     server_name: options.ServerName = None,
     json: Json = False,
 ) -> None:
-    """Publish the events that come as JSON lines on standard input; done when the broker has accepted all."""
+    """Publish events from JSON lines on standard input.
+
+    Returns when the broker has accepted all of them.
+    """
     with reporting(json=json):
         import asyncio
 
@@ -90,7 +95,7 @@ def read_event(line: bytes, number: int) -> tuple[dict[str, Any], bytes, float |
     try:
         said = msgspec.json.decode(line)
         if not isinstance(said, dict):
-            raise InputError(f"line {number}: an event is a JSON object of attributes")
+            raise InputError(f"line {number}: an event must be a JSON object of attributes")
         if not isinstance(said.get("attributes"), dict):
             return _plain(said, number), b"", None
         payload = said.get("payload", "").encode()
@@ -108,5 +113,5 @@ def _plain(attributes: dict[str, Any], number: int) -> dict[str, Any]:
     """Attributes that are null are missing; others have to be plain."""
     for key, value in attributes.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise InputError(f"line {number}: attribute {key!r} is no text, number or truth value")
+            raise InputError(f"line {number}: attribute {key!r} must be a string, a number or a boolean")
     return {key: value for key, value in attributes.items() if value is not None}

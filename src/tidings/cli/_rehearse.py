@@ -27,16 +27,18 @@ _WAY_NAMES = "protocol, rehearsal, predictor"
 _Scenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)]
 _Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+    typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
 ]
-_Scale = Annotated[float, typer.Option("--scale", help="How many seconds of the scenario pass in one.")]
+_Scale = Annotated[float, typer.Option("--scale", help="How many seconds of the scenario to run in one second.")]
 _Duration = Annotated[
     str | None,
-    typer.Option("--duration", metavar="TIME", help="Run only so much of the scenario.", show_default=False),
+    typer.Option("--duration", metavar="TIME", help="Run only this much of the scenario.", show_default=False),
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Keep network file, log and traces there.", show_default=False),
+    typer.Option(
+        "--out", metavar="DIR", help="Keep the network file, the log and the traces here.", show_default=False
+    ),
 ]
 
 
@@ -48,7 +50,11 @@ def rehearse(
     out: _Out = None,
     json: Json = False,
 ) -> None:
-    """Run a scenario on real broker processes on this machine, with shaped links, outages and generated clients."""
+    """Run a scenario on real broker processes on this machine.
+
+    Links are shaped, brokers and links fail as the scenario says, and
+    clients are generated.
+    """
     with reporting(json=json):
         from tidings.rehearsal import rehearse as run
 
@@ -67,23 +73,28 @@ def compare(
     scale: _Scale = 10.0,
     duration: _Duration = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", help="Over so many runs of the simulator the prediction is judged.")
+        int, typer.Option("--seeds", help="The number of simulations that the prediction is compared with.")
     ] = 8,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="By how much shares may differ beside noise.")] = 0.01,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="The difference of on-time shares that is allowed beyond noise.")
+    ] = 0.01,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="WAY", help=f"Leave a way out: {_WAY_NAMES}.", show_default=False),
+        typer.Option(
+            "--without", metavar="WAY", help=f"Leave out one of {_WAY_NAMES}; repeatable.", show_default=False
+        ),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE", help="Write a page in HTML.", show_default=False)
+        Path | None, typer.Option("--page", metavar="FILE", help="Write an HTML page.", show_default=False)
     ] = None,
     out: _Out = None,
     json: Json = False,
 ) -> None:
-    """Run a scenario in the simulator, on the protocol in virtual time, on real processes and by the predictor.
+    """Run a scenario four ways and compare the on-time shares.
 
-    Exit code 1 if the on-time share of a subscriber differs between two of
-    them by more than noise.
+    The four are the simulator, the protocol in virtual time, real broker
+    processes, and the predictor. The exit code is 1 if the on-time share of
+    a subscriber differs between two of them by more than noise.
     """
     with reporting(json=json):
         import msgspec
@@ -95,7 +106,7 @@ def compare(
         left_out = without or []
         for way in left_out:
             if way not in WAYS or way == "simulator":
-                raise ConfigurationError(f"--without {way}: give one of {_WAY_NAMES}")
+                raise ConfigurationError(f"--without {way}: must be one of {_WAY_NAMES}")
         network = _network(scenario, seed, duration)
         ways = [way for way in WAYS if way not in left_out]
         with progress_bar("comparing") as progress:
@@ -136,8 +147,8 @@ def _network(scenario: Path, seed: int | None, duration: str | None) -> "Network
         raise ConfigurationError(f"--duration: {error}") from None
     if not network.warmup_s < duration_s <= network.duration_s:
         raise ConfigurationError(
-            f"--duration {duration}: more than the warm-up of {network.warmup_s:g} s, and at most the scenario's "
-            f"{network.duration_s:g} s"
+            f"--duration {duration}: must be longer than the warm-up ({network.warmup_s:g} s) and at most "
+            f"{network.duration_s:g} s, the duration of the scenario"
         )
     return msgspec.structs.replace(network, duration_s=duration_s)
 
@@ -162,8 +173,8 @@ def _print_rehearsal(title: str, result: "RehearsalResult", out: Path | None) ->
     )
     console.print(f"on time {_share(result.on_time_reliability)} of {result.matched:,} deliveries")
     console.print(
-        f"this machine adds {1e3 * machine.added_s_p50:.3g} ms to a delay, {1e3 * machine.share_s:.3g} ms at most by "
-        f"99 %: {result.machine_share_s:.3g} s of the scenario's time"
+        f"this machine adds {1e3 * machine.added_s_p50:.3g} ms to a delay (median), {1e3 * machine.share_s:.3g} ms "
+        f"(99th percentile), which is {result.machine_share_s:.3g} s of the scenario's time"
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("subscriber")
@@ -179,7 +190,7 @@ def _print_rehearsal(title: str, result: "RehearsalResult", out: Path | None) ->
     for warning in result.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if out is not None:
-        typer.echo(f"wrote network file, log and trace to {out}", err=True)
+        typer.echo(f"wrote the network file, the log and the trace to {out}", err=True)
 
 
 def _print_comparison(title: str, found: "Comparison") -> None:
@@ -207,12 +218,12 @@ def _print_comparison(title: str, found: "Comparison") -> None:
     for each in found.disagreements:
         console.print(
             Text(
-                f"{each.subscription}: {each.other} is {each.difference:+.4f} from {each.one}, more than the "
-                f"{each.allowed:.4f} that tolerance and noise allow"
+                f"{each.subscription}: {each.other} differs from {each.one} by {each.difference:+.4f}; tolerance and "
+                f"noise allow {each.allowed:.4f}"
             )
         )
     if found.agrees:
-        console.print(f"All agree within noise and {found.tolerance:g}.")
+        console.print(f"All agree within noise plus {found.tolerance:g}.")
 
 
 def _share(found: "Estimate | None") -> str:

@@ -24,33 +24,32 @@ def report(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="The directory of a pipeline run.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")] = Path("report.html"),
     scenario: Annotated[
         Path | None,
         typer.Option(
             "--scenario",
             metavar="FILE",
-            help="The scenario that the trace is of: its title, its map, its failures.",
+            help="The scenario of the trace: adds its title, map and failures.",
             show_default=False,
         ),
     ] = None,
     plan: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--plan", metavar="FILE", help="A plan of `tidings place`; as often as wanted.", show_default=False
-        ),
+        typer.Option("--plan", metavar="FILE", help="A plan from `tidings place`; repeatable.", show_default=False),
     ] = None,
     orders: Annotated[
         Path | None,
         typer.Option(
-            "--orders", metavar="DIR", help="What `tidings order replay --out DIR` wrote.", show_default=False
+            "--orders", metavar="DIR", help="The output directory of `tidings order replay --out`.", show_default=False
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write one HTML page about a pipeline run: who is late and why, predicted against measured, what would help.
+    """Write an HTML page about a pipeline run: who is late, why, and what would help.
 
-    The page is a single file that needs no network. With --json the figures are printed as well.
+    The page is a single file that works offline. With --json, the figures
+    are printed as well.
     """
     with reporting(json=json):
         out = _checked(out)
@@ -72,9 +71,9 @@ def _checked(out: Path) -> Path:
 
     out = local_path(out)
     if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{out}: a page ends in .html; write for example {out.stem or 'report'}.html")
+        raise InputError(f"{out}: the name of a page ends in .html, for example {out.stem or 'report'}.html")
     if not out.parent.is_dir():
-        raise InputError(f"{out}: there is no directory {out.parent}; make it, or write the page elsewhere")
+        raise InputError(f"{out}: there is no directory {out.parent}; create it, or write the page elsewhere")
     return out
 
 
@@ -90,7 +89,7 @@ def _print(made: "Report", out: Path) -> None:
         typer.echo(f"            {made.subscriptions[0].reason.words}")
     if made.comparison is not None:
         typer.echo(
-            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes "
+            f"predicted   mean error {made.comparison.error:.4f}, of which sampling alone causes "
             f"{made.comparison.noise:.4f}, {INDEPENDENCE}"
         )
         print_unmodelled(made.comparison.unmodelled)

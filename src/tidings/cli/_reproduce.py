@@ -16,11 +16,11 @@ __all__ = ["app"]
 
 Figures = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Draw the paper's figures to this directory.", show_default=False),
+    typer.Option("--out", metavar="DIR", help="Draw the paper's figures into this directory.", show_default=False),
 ]
 
 app = typer.Typer(
-    help="Run the papers' evaluations again, and say what holds.",
+    help="Repeat the evaluations of the papers and report which results hold.",
     epilog="Try:\n\ntidings reproduce all --out papers.html\n\ntidings reproduce bounded-delay --json",
     no_args_is_help=True,
 )
@@ -40,20 +40,18 @@ def _reproduce() -> None:
 )
 def every(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="Some minutes, or some hours, on two cores.")
+        Literal["quick", "full"], typer.Option("--scale", help="Takes minutes (quick) or hours (full) on two cores.")
     ] = "quick",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="One page with everything: .html (with figures) or .md.", show_default=False
-        ),
+        typer.Option("--out", metavar="FILE", help="Write one page: .html (with figures) or .md.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
-    """All five papers: what each says, what came out here, whether it holds, and why not.
+    """Repeat all five papers: what each claims, what was measured here, and whether it holds.
 
-    An experiment that fails is reported in its place and does not stop the
-    others; the exit code is then 1.
+    An experiment that fails is reported and does not stop the others; the
+    exit code is then 1.
     """
     with reporting(json=json):
         from tempfile import TemporaryDirectory
@@ -87,12 +85,13 @@ def every(
 )
 def bounded_delay(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="Forty minutes on 10 meshes, or two hours on 24.")
+        Literal["quick", "full"],
+        typer.Option("--scale", help="Forty minutes on 10 meshes (quick) or two hours on 24 (full)."),
     ] = "quick",
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Paper C: which share of events comes on time by FIFO, RL, EB, PC, EBPC and ours, on layered meshes."""
+    """Repeat paper C: the on-time share under FIFO, RL, EB, PC, EBPC and ours, on layered meshes."""
     with reporting(json=json):
         from tidings import experiments
 
@@ -108,12 +107,13 @@ def bounded_delay(
 )
 def timeliness(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="About an hour of virtual time on 5 trees, or 14 hours.")
+        Literal["quick", "full"],
+        typer.Option("--scale", help="About an hour of virtual time on 5 trees (quick) or 14 hours (full)."),
     ] = "quick",
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Paper B: predicted against simulated on-time reliability, by M/M/1, G/G/1 and ours, on the trees of Table 3."""
+    """Repeat paper B: predicted and simulated on-time shares by M/M/1, G/G/1 and ours, on the trees of Table 3."""
     with reporting(json=json):
         from tidings import experiments
 
@@ -130,12 +130,13 @@ def timeliness(
 )
 def fifo_ordering(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="One run of 45 and 36 s, or three of 300 and 240 s.")
+        Literal["quick", "full"],
+        typer.Option("--scale", help="One run of 45 and 36 s (quick) or three of 300 and 240 s (full)."),
     ] = "quick",
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Paper A: which share of out-of-order receptions is put right, and at what wait, by its policies and ours."""
+    """Repeat paper A: the share of out-of-order receptions that its policies and ours repair, and the hold time."""
     with reporting(json=json):
         from tidings import experiments
 
@@ -151,12 +152,13 @@ def fifo_ordering(
 )
 def relocation(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="Ten minutes on 2 networks, or eighteen on 10.")
+        Literal["quick", "full"],
+        typer.Option("--scale", help="Ten minutes on 2 networks (quick) or eighteen on 10 (full)."),
     ] = "quick",
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Paper E: what moving publishers to their readers saves, by POP, GRAPE and ours, on trees of 63 brokers."""
+    """Repeat paper E: what moving publishers saves under POP, GRAPE and ours, on trees of 63 brokers."""
     with reporting(json=json):
         from tidings import experiments
 
@@ -173,12 +175,13 @@ def relocation(
 )
 def fault_tolerance(
     scale: Annotated[
-        Literal["quick", "full"], typer.Option("--scale", help="Three runs of 14 days, or ten on ten networks.")
+        Literal["quick", "full"],
+        typer.Option("--scale", help="Three runs of 14 days (quick) or ten on ten networks (full)."),
     ] = "quick",
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Paper D: predicted against simulated reliability where brokers and links fail, by its schemes and ours."""
+    """Repeat paper D: predicted and simulated on-time shares while brokers and links fail, by scheme."""
     with reporting(json=json):
         from tidings import experiments
 

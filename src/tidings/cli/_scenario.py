@@ -10,7 +10,7 @@ from tidings.cli._output import Json, print_json, reporting
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Check scenarios, and see what they describe.",
+    help="Check a scenario, or show the network that it describes.",
     epilog="Try:  tidings scenario show examples/quickstart.toml --picture overlay.svg",
     no_args_is_help=True,
 )
@@ -18,7 +18,7 @@ app = typer.Typer(
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML.", show_default=False)]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Make the random choices by this seed, not the scenario's.", show_default=False),
+    typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
 ]
 
 
@@ -26,7 +26,7 @@ Seed = Annotated[
     epilog="Try:\n\ntidings scenario check examples/quickstart.toml\n\ntidings scenario check mine.toml --json"
 )
 def check(file: ScenarioFile, json: Json = False) -> None:
-    """Read a scenario and expand it; the first mistake is shown with its file, line, key and remedy."""
+    """Check a scenario; the first error is shown with its file, line, key and remedy."""
     with reporting(json=json):
         from tidings.model.scenario import Scenario
 
@@ -42,7 +42,7 @@ def check(file: ScenarioFile, json: Json = False) -> None:
             doubts = [str(warning) for warning in scenario.warnings(network)]
             print_json({"file": str(file), "title": network.title, "seed": network.seed, **counts, "warnings": doubts})
         else:
-            typer.echo(f"{file}: good: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+            typer.echo(f"{file}: OK: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
 
 @app.command(
@@ -57,11 +57,13 @@ def show(
     json: Json = False,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="OUT", help="Draw the overlay to this .svg or .png.", show_default=False),
+        typer.Option(
+            "--picture", metavar="OUT", help="Draw the overlay to this .svg or .png file.", show_default=False
+        ),
     ] = None,
     seed: Seed = None,
 ) -> None:
-    """Show the overlay, the publishers, the subscribers and the offered load; on request, draw the overlay."""
+    """Show the brokers, links, publishers, subscribers and offered load of a scenario."""
     with reporting(json=json):
         from tidings import report
         from tidings.model.scenario import Scenario, summarise

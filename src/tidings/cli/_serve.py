@@ -46,7 +46,7 @@ def serve_one(path: Path, name: str) -> None:
     if not name:
         if len(network.brokers) > 1:
             raise ConfigurationError(
-                f"{path} has several brokers: choose one with --name, of {', '.join(network.brokers)}"
+                f"{path} has several brokers: choose one with --name: {', '.join(network.brokers)}"
             )
         name = next(iter(network.brokers))
     network.broker(name)

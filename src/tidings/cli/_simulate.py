@@ -25,14 +25,14 @@ def simulate(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)],
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the trace to this directory.", show_default=False),
     ] = None,
     sample: Annotated[
-        float, typer.Option("--sample", metavar="SHARE", help="The share of events that the trace holds.")
+        float, typer.Option("--sample", metavar="SHARE", help="The share of events to record in the trace.")
     ] = 1.0,
     ordering: Annotated[
         str | None,
@@ -45,7 +45,7 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a scenario and say for each subscriber what came on time, what came late and what was lost."""
+    """Run a scenario in virtual time: what each subscriber gets on time, late or not at all."""
     with reporting(json=json):
         import msgspec
 

@@ -23,35 +23,38 @@ __all__ = [
     "require_spark",
 ]
 
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="A Spark master; local[*] unless given.")]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="The Spark master (default: local[*]).")]
 Remote = Annotated[str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server.")]
 Environment = Annotated[
     Path | None,
     typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark speak on standard error.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log on standard error.")]
 MappingFile = Annotated[
-    Path | None, typer.Option("--mapping", metavar="FILE", help="How to read a foreign trace (JSON lines, CSV).")
+    Path | None,
+    typer.Option("--mapping", metavar="FILE", help="The mapping file for a foreign trace (JSON lines, CSV)."),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option("--topic", metavar="ATTRIBUTE", help="Scores by this attribute; `topic` if events have it."),
+    typer.Option(
+        "--topic", metavar="ATTRIBUTE", help="Also score by this attribute (default: `topic`, if events have it)."
+    ),
 ]
-Window = Annotated[str, typer.Option("--window", metavar="TIME", help="Length of the windows of time.")]
+Window = Annotated[str, typer.Option("--window", metavar="TIME", help="The length of a time window.")]
 Warmup = Annotated[
     str | None,
     typer.Option(
         "--warmup",
         metavar="TIME",
-        help="Leave out events that depart before; what the trace says unless given.",
+        help="Ignore events published in the first part of the trace (default: as the trace says).",
         show_default=False,
     ),
 ]
-ClockTolerance = Annotated[str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may differ.")]
+ClockTolerance = Annotated[str, typer.Option("--clock-tolerance", metavar="TIME", help="How far clocks may be apart.")]
 MaxBad = Annotated[
-    str, typer.Option("--max-bad", metavar="SHARE", help="Exit with 1 if more of the rows are bad: 1% or 0.01.")
+    str, typer.Option("--max-bad", metavar="SHARE", help="Exit with 1 if a larger share of rows is bad, as 1% or 0.01.")
 ]
-FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Forget earlier runs.")]
+FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Ignore earlier runs and compute everything again.")]
 
 
 def require_spark() -> None:

@@ -57,12 +57,16 @@ class _Pace:
 def storm(
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="The storm (default 0), or the first of several.", show_default=False),
+        typer.Option(
+            "--seed", min=0, help="The seed of the storm, or of the first of several (default: 0).", show_default=False
+        ),
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", help="How long a storm lasts, in virtual time.")] = 1.0,
-    brokers: Annotated[int, typer.Option("--brokers", min=1, help="How many brokers there are.")] = 7,
-    clients: Annotated[int, typer.Option("--clients", min=2, help="How many clients there are.")] = 30,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run this many storms, one seed after the other.")] = 1,
+    minutes: Annotated[
+        float, typer.Option("--minutes", help="The length of a storm in minutes of virtual time.")
+    ] = 1.0,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, help="The number of brokers.")] = 7,
+    clients: Annotated[int, typer.Option("--clients", min=2, help="The number of clients.")] = 30,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run this many storms, with consecutive seeds.")] = 1,
     scheme: Annotated[
         str | None,
         typer.Option(
@@ -72,14 +76,14 @@ def storm(
         ),
     ] = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help=f"What links send first: {listed('strategy', 'storm')}.")
+        str, typer.Option("--strategy", help=f"What links send next: {listed('strategy', 'storm')}.")
     ] = DEFAULT_STRATEGY,
     fault: Annotated[
         list[str] | None,
         typer.Option(
             "--fault",
             metavar="KIND",
-            help="Only faults of this kind; may be given several times (default: all kinds).",
+            help="Inject only faults of this kind; repeatable (default: all kinds).",
             show_default=False,
         ),
     ] = None,
@@ -93,7 +97,7 @@ def storm(
         typer.Option(
             "--log",
             metavar="FILE",
-            help="Append a line of JSON for every storm; what is there is not run again.",
+            help="Append a JSON line for every storm; storms already in the file are not repeated.",
             show_default=False,
         ),
     ] = None,
@@ -102,13 +106,17 @@ def storm(
         typer.Option(
             "--scenario",
             metavar="FILE",
-            help="Run this scenario with its failures instead, beside simulator and predictor.",
+            help="Run this scenario with its failures instead, and compare with simulator and predictor.",
             show_default=False,
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run the protocol under random faults and check its promises; a seed that breaks one is shown with its replay."""
+    """Run brokers and clients under random faults and check their guarantees.
+
+    Everything runs in virtual time. If a seed breaks a guarantee, the
+    command that replays it is shown.
+    """
     with reporting(json=json):
         import msgspec
 
@@ -116,7 +124,7 @@ def storm(
             from tidings.cli._storm_scenario import run
 
             if out is not None or log is not None or seeds > 1:
-                raise ConfigurationError("--scenario runs one scenario once: leave out --out, --log and --seeds")
+                raise ConfigurationError("--scenario runs one scenario once: omit --out, --log and --seeds")
             run(scenario, seed=seed, scheme=scheme, json=json)
             return
         seed = 0 if seed is None else seed
@@ -126,7 +134,7 @@ def storm(
 
         unknown = sorted(set(fault or ()) - set(KINDS))
         if unknown:
-            raise ConfigurationError(f"--fault {unknown[0]} is no kind of fault: there are {', '.join(KINDS)}")
+            raise ConfigurationError(f"--fault {unknown[0]}: unknown kind of fault; must be one of {', '.join(KINDS)}")
         values = {
             "brokers": brokers,
             "clients": clients,
@@ -140,7 +148,7 @@ def storm(
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"tidings storm: {error}") from None
         if out is not None and seeds > 1:
-            raise ConfigurationError("--out writes one storm: leave out --seeds, or name one with --seed")
+            raise ConfigurationError("--out writes the trace of one storm: omit --seeds")
         with progress_bar("storming") as progress:
             pace = _Pace(seeds, progress)
             found = range(seed, seed + seeds)
@@ -170,7 +178,7 @@ def _print(report: "StormReport", replay: str, per_hour: float) -> None:
     facts.add_column()
     facts.add_row("storms", f"{report.seeds:,}")
     facts.add_row("events", f"{report.events:,} published, {report.accepted:,} accepted")
-    facts.add_row("deliveries", f"{report.deliveries:,}, {report.late:,} of them late and marked so")
+    facts.add_row("deliveries", f"{report.deliveries:,}, {report.late:,} of them late and marked as late")
     facts.add_row("faults", ", ".join(f"{count:,} {kind}" for kind, count in report.faults.items()) or "none")
     facts.add_row("moves", ", ".join(f"{count:,} {kind}" for kind, count in report.moves.items()) or "none")
     facts.add_row("dropped", ", ".join(f"{count:,} {kind}" for kind, count in report.drops.items()) or "nothing")

@@ -19,17 +19,19 @@ EPILOG = "Try:\n\ntidings subscribe 127.0.0.1:7001 \"price > 10\" --max-delay '2
 
 def subscribe(
     address: options.Addresses,
-    filter: Annotated[str, typer.Argument(metavar="FILTER", help="What to ask for, in SQL.")] = "TRUE",
-    max_delay: Annotated[str | None, typer.Option("--max-delay", help="How late is too late, like '2 s'.")] = None,
+    filter: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in SQL.")] = "TRUE",
+    max_delay: Annotated[
+        str | None, typer.Option("--max-delay", help="The deadline: how old an event may be, like '2 s'.")
+    ] = None,
     price: Annotated[float, typer.Option("--price", min=0.0, help="What an on-time delivery is worth.")] = 1.0,
-    late: Annotated[str, typer.Option("--late", help="How long after the deadline events are still wanted.")] = "0 s",
+    late: Annotated[
+        str, typer.Option("--late", help="Deliver events up to this long after the deadline, marked as late.")
+    ] = "0 s",
     order: Annotated[str | None, typer.Option("--order", help="The ordering policy.", show_default="none")] = None,
-    subscription: Annotated[str, typer.Option("--subscription", help="Its name.")] = "s1",
-    durable: Annotated[
-        bool, typer.Option("--durable", help="Keep the subscription when leaving; needs --name.")
-    ] = False,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="Leave after so many events.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0.0, help="Leave after so long.")] = None,
+    subscription: Annotated[str, typer.Option("--subscription", help="The name of the subscription.")] = "s1",
+    durable: Annotated[bool, typer.Option("--durable", help="Keep the subscription after exit; needs --name.")] = False,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="Exit after this many events.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0.0, help="Exit after this many seconds.")] = None,
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
     secret_file: options.SecretFile = None,
@@ -38,7 +40,10 @@ def subscribe(
     key: options.Key = None,
     server_name: options.ServerName = None,
 ) -> None:
-    """Print the events that satisfy a filter, one JSON object per line, until interrupted."""
+    """Print the events that match a filter, one JSON object per line.
+
+    Runs until interrupted, unless --count or --seconds is given.
+    """
     with reporting(json=False):
         import asyncio
 

@@ -30,23 +30,27 @@ def sweep(
         typer.Option(
             "--vary",
             metavar="KEY=VALUES",
-            help="A key of the scenario and its values: policies.scheduling=fifo,eb or links.loss=0:0.1:0.02. "
-            "Several give every combination.",
+            help="A key of the scenario and its values: policies.scheduling=fifo,eb or links.loss=0:0.1:0.02; "
+            "repeatable, which runs every combination.",
             show_default=False,
         ),
     ] = None,
     listed: Annotated[
         Path | None,
-        typer.Option("--list", metavar="FILE", help="Settings row by row, in CSV or JSON lines.", show_default=False),
+        typer.Option(
+            "--list", metavar="FILE", help="A file with one setting per row, in CSV or JSON lines.", show_default=False
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many seeds for each setting.")] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, metavar="N", help="The number of seeds for each setting.")
+    ] = 1,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, metavar="FIRST", help="The first seed; the scenario's unless given."),
+        typer.Option("--seed", min=0, metavar="FIRST", help="The first seed (default: the scenario's)."),
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Keep the results here; what is there is not run again."),
+        typer.Option("--out", metavar="DIR", help="Keep the results here; settings already in them are not run again."),
     ] = None,
     master: Master = None,
     remote: Remote = None,
@@ -54,7 +58,7 @@ def sweep(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Simulate a scenario under many settings and seeds, as tasks of Spark, and summarise each setting."""
+    """Simulate a scenario under many settings and seeds, on Spark, and summarise each setting."""
     with reporting(json=json):
         from tidings.pipeline._session import open_session
         from tidings.pipeline.sweeps import grid, read_list, read_vary, run_sweep
@@ -102,16 +106,16 @@ def _print(result: "SweepResult") -> None:
     if len(result.settings) > ROWS_MAX:
         console.print(f"and {len(result.settings) - ROWS_MAX:,} more; --json shows all", style="dim")
     if result.found:
-        typer.echo(f"{result.found:,} of {result.cells:,} cells were there already", err=True)
+        typer.echo(f"{result.found:,} of {result.cells:,} cells were already there", err=True)
     if result.out is not None:
         typer.echo(f"wrote the tables cells and subscribers to {result.out}", err=True)
 
 
 def _print_failures(result: "SweepResult") -> None:
     for failure in result.failures[:FAILURES_MAX]:
-        setting = " ".join(f"{key}={_value(value)}" for key, value in failure.setting.items()) or "as it is"
+        setting = " ".join(f"{key}={_value(value)}" for key, value in failure.setting.items()) or "unchanged"
         typer.echo(f"failed: {setting}, seed {failure.seed}: {failure.error}", err=True)
-        typer.echo(f"  alone: {failure.command}", err=True)
+        typer.echo(f"  to run it alone: {failure.command}", err=True)
     rest = len(result.failures) - FAILURES_MAX
     if rest > 0:
         typer.echo(f"and {rest:,} more cells failed; --json shows all", err=True)

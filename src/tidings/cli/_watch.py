@@ -46,21 +46,25 @@ REASONS_SHOWN = 4
 
 def watch(
     trace: Annotated[
-        str, typer.Argument(metavar="DIR", help="The directory of a trace; it may come later.", show_default=False)
+        str, typer.Argument(metavar="DIR", help="The directory of a trace; it need not exist yet.", show_default=False)
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the tables go, and what a restart goes on from.")
+        Path, typer.Option("--out", metavar="DIR", help="The directory for the tables; a restart continues from it.")
     ],
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look for new files.")] = "5 s",
     late: Annotated[
         str,
-        typer.Option("--late", metavar="TIME", help="How long after later events a window waits for its own rows."),
+        typer.Option(
+            "--late", metavar="TIME", help="How long a window waits for its rows after later events have departed."
+        ),
     ] = "30 s",
     until_idle: Annotated[
         str | None,
-        typer.Option("--until-idle", metavar="TIME", help="End when nothing new came for so long.", show_default=False),
+        typer.Option(
+            "--until-idle", metavar="TIME", help="Exit when nothing new has arrived for this long.", show_default=False
+        ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End when what is there is counted.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when all existing files are counted.")] = False,
     window: Window = "60 s",
     master: Master = None,
     environment: Environment = None,
@@ -71,12 +75,13 @@ def watch(
     max_bad: MaxBad = "1%",
     from_scratch: FromScratch = False,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each update and window.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each update and window.")] = False,
 ) -> None:
-    """Keep the scores of a growing trace up to date: what `pipeline run` says, while the trace is written.
+    """Keep the scores of a trace up to date while it is written.
 
-    Ctrl-C ends it after the current batch. However it ends, a restart goes on where it was. If it ends by itself and
-    too many rows are bad, the exit code is 1: the tables are complete even so.
+    Ctrl-C stops it after the current batch; a restart continues where it
+    stopped. If it ends by itself and too many rows are bad, the exit code
+    is 1; the tables are complete even so.
     """
     with reporting(json=False), errors_as_lines(json=json):
         require_spark()
