@@ -40,7 +40,7 @@ def test_ways_that_disagree_are_a_failure(tmp_path: Path) -> None:
     [
         (("--without", "simulator"), "must be one of protocol, rehearsal, predictor"),
         (("--duration", "3"), "--duration: "),
-        (("--duration", "1 s"), "more than the warm-up of 20 s"),
+        (("--duration", "1 s"), "longer than the warm-up (20 s)"),
         (("--scale", "0"), "a scale of 0"),
     ],
 )
