@@ -97,7 +97,8 @@ def test_every_kind_of_overlay_can_be_drawn(run, tmp_path, topology):
 
 
 @pytest.mark.parametrize(
-    ("picture", "message"), [("p.gif", "a picture ends in .svg or .png"), ("no/where/p.svg", "there is no directory")]
+    ("picture", "message"),
+    [("p.gif", "the name of a picture ends in .svg or .png"), ("no/where/p.svg", "there is no directory")],
 )
 def test_pictures_that_cannot_be_drawn(run, picture, message):
     result = run("scenario", "show", example("factory.toml"), "--picture", picture)

@@ -130,15 +130,15 @@ def test_the_table(found: Demonstration, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("COLUMNS", "80")
     print_demo(found, shown=3)
     printed = capsys.readouterr().out
-    assert "R now, as predicted, after the best single change, and after all of them" in printed
+    assert "R now, as predicted, with the best single change, and with all changes" in printed
     assert "…" not in printed
     assert "hasty-" in printed
     assert "nobody" not in printed
-    assert "Predicted before anything was run" in " ".join(printed.split())
+    assert "The prediction, made before anything ran, is off by" in " ".join(printed.split())
     simulated = msgspec.structs.replace(found, unpredicted='links that send by "eb"')
     print_demo(simulated, shown=3)
     printed = " ".join(capsys.readouterr().out.split())
-    assert 'No prediction knows links that send by "eb": a short simulation told it beforehand' in printed
+    assert 'No prediction covers links that send by "eb": a short simulation estimated R beforehand' in printed
     assert "redicted" not in printed.replace("No prediction", "")
 
 
@@ -167,7 +167,7 @@ def test_a_spread_has_the_worst_and_the_best() -> None:
 def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     (tmp_path / "trace" / "mine.txt").write_text("keep me", "utf-8")
-    with pytest.raises(InputError, match="is not of an earlier demonstration"):
+    with pytest.raises(InputError, match="has files that are not from an earlier demo"):
         _prepare(tmp_path)
     assert (tmp_path / "trace" / "mine.txt").read_text("utf-8") == "keep me"
     with pytest.raises(InputError, match="is a file; give a directory"):
@@ -198,7 +198,7 @@ def test_the_default_scenario_is_missing_elsewhere(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 2
-    assert "name your own scenario" in result.stderr
+    assert "give your own scenario" in result.stderr
 
 
 def test_nothing_is_opened_where_nobody_sits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

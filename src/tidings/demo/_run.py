@@ -51,19 +51,19 @@ def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say:
     `session` is a Spark session or a function that starts one. `say` is told each of the STEPS, `stage` what goes on in
     it, with the share that is done where that is known.
     """
-    say(f"reading {scenario}, starting Spark, compiling what is not compiled yet (some minutes, the first time only)")
+    say(f"reading {scenario}, starting Spark, compiling kernels (some minutes, the first time only)")
     network = Scenario.load(scenario).expand()
     _check(network)
     _prepare(out)
     with compiling():  # Spark first of all, so that it does not fail after a minute
         spark = session() if callable(session) else session
-    say("predicting what every subscriber will get on time, now and with each change")
+    say("predicting the on-time share of every subscriber, now and with each change")
     changes = what_if(network, say=lambda text: stage(text, None))
-    say(f"simulating {_length(network)} of it")
+    say(f"simulating {_length(network)}")
     result = simulate(network, out=out / "trace", progress=lambda share: stage("simulating", share))
-    say("counting on Spark, from the trace alone, who got what on time")
+    say("computing on Spark, from the trace alone, who got what on time")
     measured = _measure(spark, out, stage)
-    say("seeing what sending by deadlines does to order, and what ordering does about it")
+    say("measuring how sending by deadline affects order, and what ordering repairs")
     order = _order(network)
     say(f"writing {out / 'report.html'}")
     standings = _standings(network, measured, changes)
@@ -91,17 +91,17 @@ def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say:
 
 def _check(network: Network) -> None:
     if not network.publishers or not network.subscriptions:
-        raise ConfigurationError(
-            "a demonstration needs publishers and subscribers: add a group of each to the scenario"
-        )
+        raise ConfigurationError("the demo needs publishers and subscribers: add a group of each to the scenario")
 
 
 def _prepare(out: Path) -> None:
     try:
         if out.exists() and not out.is_dir():
-            raise InputError(f"{out}: is a file; give a directory with --out, which is made if it is not there")
+            raise InputError(f"{out}: is a file; give a directory with --out (it is created if missing)")
         if out.is_dir() and not (out / _MARK).exists() and any(out.iterdir()):
-            raise InputError(f"{out}: is not of an earlier demonstration; give another place with --out, or remove it")
+            raise InputError(
+                f"{out}: has files that are not from an earlier demo; give another directory with --out, or remove it"
+            )
         out.mkdir(parents=True, exist_ok=True)
         (out / _MARK).touch()
         for name in _MADE:

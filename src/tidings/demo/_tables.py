@@ -1,4 +1,4 @@
-"""The demonstration's result on a terminal: what each change brings, then a spread of subscribers."""
+"""The demonstration's result on a terminal: the effect of each change, then a spread of subscribers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,15 +25,15 @@ def print_demo(demonstration: Demonstration, *, shown: int = SHOWN) -> None:
     console.print(
         f"{demonstration.events:,} events for {demonstration.deliveries:,} deliveries to {clients:,} subscribers."
     )
-    console.print(f"Mean on-time share (R) {demonstration.reliability:.3f}. {_told(demonstration)}")
+    console.print(f"Mean on-time share (R) {100 * demonstration.reliability:.1f} %. {_accuracy(demonstration)}")
     for each in demonstration.unmodelled:
         console.print(Text(f"Not modelled: {each.what}; R is predicted {each.effect}."))
     console.print()
-    changes = Table(title="what each change would bring", title_justify="left", box=None, pad_edge=False)
+    changes = Table(title="The effect of each change", title_justify="left", box=None, pad_edge=False)
     changes.add_column("change", no_wrap=True)
     changes.add_column("mean R", justify="right", no_wrap=True)
-    changes.add_column("who gains", justify="right", no_wrap=True)
-    changes.add_column("it means to")
+    changes.add_column("gaining", justify="right", no_wrap=True)
+    changes.add_column("what it does")
     for effect in demonstration.effects:
         share = _share(effect.reliability)
         changes.add_row(Text(effect.name), share, f"{effect.gaining:,}", Text(effect.description))
@@ -45,38 +45,39 @@ def print_demo(demonstration: Demonstration, *, shown: int = SHOWN) -> None:
     console.print(_subscribers(demonstration, shown))
     rest = len(demonstration.subscribers) - shown
     if rest > 0:
-        console.print(f"and {rest:,} more, from worst to best; --json and the report have all", style="dim")
+        console.print(f"and {rest:,} more; --json and the report show all", style="dim")
 
 
-def _told(demonstration: Demonstration) -> str:
-    """How far off R was when it was told beforehand, and how it was."""
+def _accuracy(demonstration: Demonstration) -> str:
+    """How far off R was when it was computed beforehand, and how it was computed."""
+    points = f"{100 * demonstration.error:.1f} points"
     if demonstration.unpredicted is None:
-        return f"Predicted before anything was run, it is {demonstration.error:.3f} off in the mean."
+        return f"The prediction, made before anything ran, is off by {points} on average."
     return (
-        f"No prediction knows {demonstration.unpredicted}: a short simulation told it beforehand, "
-        f"{demonstration.error:.3f} off in the mean."
+        f"No prediction covers {demonstration.unpredicted}: a short simulation estimated R beforehand, "
+        f"off by {points} on average."
     )
 
 
 def _order(order: OrderEffect) -> str:
     if not order.out_of_order or order.repaired is None:
-        return "Nothing comes out of order here, so there is nothing for ordering to put right."
+        return "Nothing arrives out of order here, so ordering has nothing to repair."
     return (
-        f"Sending by deadlines lets urgent events overtake: {order.out_of_order / order.received:.1%} come out of "
-        f"order. Ordering puts {order.repaired:.1%} of them right and holds an event for {order.hold_ms_mean:.2g} ms "
-        "in the mean."
+        f"Sending by deadline lets urgent events overtake others: {100 * order.out_of_order / order.received:.1f} % "
+        f"arrive out of order. Ordering repairs {100 * order.repaired:.1f} % of them and holds an event for "
+        f"{order.hold_ms_mean:.2g} ms on average."
     )
 
 
 def _subscribers(demonstration: Demonstration, shown: int) -> Table:
     """As narrow as a terminal may be: where it does not fit, words wrap and figures stay."""
     standings = demonstration.subscribers
-    told = "predicted" if demonstration.unpredicted is None else "told"
-    title = f"R now, as {told}, after the best single change, and after all of them"
+    beforehand = "predicted" if demonstration.unpredicted is None else "estimated"
+    title = f"R now, as {beforehand}, with the best single change, and with all changes"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber", no_wrap=True)
     table.add_column("at", no_wrap=True)
-    for heading in ("deadline", "now", told, "best"):
+    for heading in ("deadline", "now", beforehand, "best"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by")
     table.add_column("all", justify="right", no_wrap=True)
@@ -84,7 +85,7 @@ def _subscribers(demonstration: Demonstration, shown: int) -> Table:
         deadline = "-" if row.max_delay_s is None else format_quantity(row.max_delay_s, "time", digits=3)
         figures = [
             _share(row.measured),
-            Text("-" if row.predicted is None else f"{row.predicted:.3f}"),
+            Text("-" if row.predicted is None else f"{100 * row.predicted:.1f} %"),
             _share(row.best),
         ]
         table.add_row(
@@ -96,7 +97,7 @@ def _subscribers(demonstration: Demonstration, shown: int) -> Table:
 def _share(share: float | None) -> Text:
     if share is None:
         return Text("-")
-    return Text(f"{share:.3f}", style="green" if share >= GOOD else "yellow" if share >= FAIR else "red")
+    return Text(f"{100 * share:.1f} %", style="green" if share >= GOOD else "yellow" if share >= FAIR else "red")
 
 
 def spread(standings: Sequence[Standing], count: int) -> list[Standing]:

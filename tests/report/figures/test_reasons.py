@@ -19,13 +19,21 @@ def found(star: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "cause", "said"),
     [
-        ("waits", "busy broker", ("An event waits", "at broker busy, which is 9", "% busy; 800 ms are allowed.")),
-        ("creeps", "slow link", ("An event spends", "on link hub → behind, most of it sending; 150 ms are allowed.")),
-        ("hurries", "deadline", ("Its deadline of 45 ms is shorter than the empty way from p, 60 ms over 3 links",)),
+        ("waits", "busy broker", ("An event waits", "at broker busy, which is 9", "% busy; the deadline is 800 ms.")),
+        (
+            "creeps",
+            "slow link",
+            ("An event spends", "on link hub → behind, most of it sending; the deadline is 150 ms."),
+        ),
+        (
+            "hurries",
+            "deadline",
+            ("Its deadline of 45 ms is shorter than the path from p, which takes 60 ms over 3 links",),
+        ),
         ("misses", "failures", ("Broker fails was down", "of the events from p are lost in outages.")),
         (HOSTILE_SUBSCRIBER, "losses", (f"of what is sent over hub → {HOSTILE_BROKER} is lost.",)),
-        ("happy", "none", ("Its events come on time.",)),
-        ("deaf", "none", ("Nothing that was published matches it.",)),
+        ("happy", "none", ("Its events arrive on time.",)),
+        ("deaf", "none", ("No published event matches it.",)),
     ],
 )
 def test_each_arm_is_blamed_for_its_one_cause(found: dict[str, Any], name: str, cause: str, said: tuple[str]) -> None:
@@ -66,7 +74,7 @@ def test_the_sentence_of_a_busy_broker() -> None:
     reason = reason_of(0.5, [journey(stations=(0, 1), allowed_s=0.4)], way)
     assert reason.cause == "busy broker"
     assert reason.words == (
-        "An event waits 380 of its 500 ms at broker Bydgoszcz, which is 97 % busy; 400 ms are allowed."
+        "An event waits 380 of its 500 ms at broker Bydgoszcz, which is 97 % busy; the deadline is 400 ms."
     )
 
 
@@ -95,8 +103,8 @@ def test_what_expired_in_queues_is_delay_even_where_something_fails() -> None:
 def test_a_long_way_on_which_nothing_stands_out() -> None:
     way = [station(f"b{number}", service_s=0.02, waiting_s=0.001) for number in range(5)]
     reason = reason_of(0.5, [journey(stations=(0, 1, 2, 3, 4), allowed_s=0.102)], way)
-    assert reason.cause == "long way"
-    assert "takes 105 ms on average over 0 links, 5 ms of it waiting; 102 ms are allowed" in reason.words
+    assert reason.cause == "long path"
+    assert "takes 105 ms on average over 0 links, 5 ms of it waiting; the deadline is 102 ms" in reason.words
 
 
 def test_the_journey_that_costs_most_is_blamed() -> None:
@@ -107,4 +115,4 @@ def test_the_journey_that_costs_most_is_blamed() -> None:
 
 
 def test_without_a_way_nobody_is_blamed() -> None:
-    assert reason_of(0.5, [], []).words == "Which way its events took is not known."
+    assert reason_of(0.5, [], []).words == "The path of its events is not known."

@@ -91,7 +91,7 @@ def test_tables_and_pictures_say_what_they_are(opened: "Page") -> None:
 
 
 def test_a_table_is_sorted_by_keyboard(opened: "Page") -> None:
-    head = opened.locator("#subscriptions thead th", has_text="due")
+    head = opened.locator("#subscriptions thead th", has_text="matched")
     head.get_by_role("button").focus()
     opened.keyboard.press("Enter")
     keys = opened.eval_on_selector_all("#subscriptions tbody tr", "all => all.map(r => Number(r.cells[3].dataset.key))")
@@ -250,8 +250,8 @@ def test_names_that_are_markup_stay_text(page: "Page", star: Path, tmp_path: Pat
     page.locator("#subscription").select_option(HOSTILE_SUBSCRIBER)
     assert HOSTILE_SUBSCRIBER in page.locator("#way").inner_text()
     compared = page.locator("section", has=page.locator("#compared")).inner_text()
-    assert "Outages are not in it" in compared
-    assert "inside the 95 % interval of what was measured, assuming independent events." in compared
+    assert "Outages are not included" in compared
+    assert "inside the measured 95 % interval, assuming independent events." in compared
     assert "Not modelled: the strategy of links, the routes and the ordering at receivers" in compared
     assert page.locator("#schemes tbody tr").count() == 4
     text = render_report(report)

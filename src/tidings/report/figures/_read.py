@@ -70,7 +70,7 @@ def read_report(
     stations = stations_of(tables, None if prediction is None else prediction.knowledge)
     places, is_map = places_of(tables, stations, network)
     if len(places) > BROKERS_MAX:
-        missing["map"] = f"{len(places):,} brokers are too many for a map; the busiest are in the table."
+        missing["map"] = f"There are {len(places):,} brokers, too many for a map; the table lists the busiest."
     scores = _Scores(tables, prediction, network=network)
     shown = scores.worst(SHOWN_MAX)
     names = [scores.names[number] for number in shown]
@@ -89,7 +89,7 @@ def read_report(
     told = changes_of(changes or (), scores.measured_shares, scores.matched_events, names)
     if len(places) > SCHEMES_BROKERS_MAX:
         missing["schemes"] = (
-            f"{len(places):,} brokers take a while: `tidings predict DIR --compare-schemes` ranks them."
+            f"Comparing schemes for {len(places):,} brokers takes a while; run `tidings predict DIR --compare-schemes`."
         )
     _say_what_is_missing(missing, ordering=ordering, schemes=schemes, plans=plans, changes=told)
     named = title or ("" if network is None else network.title)
@@ -121,7 +121,7 @@ def _check_scenario(network: Network, tables: Tables) -> None:
     if strange:
         raise InputError(
             f"scenario {network.title!r} has no broker {strange[0]!r}, which the run has; "
-            "give the scenario that the trace is of, or none"
+            "give the scenario of the trace, or none"
         )
 
 
@@ -130,14 +130,14 @@ def _prediction(tables: Tables, missing: dict[Section, str]) -> Prediction | Non
     profiles = tables.profiles
     if profiles is None:
         missing["comparison"] = missing["waterfall"] = (
-            f"The content has {tables.content_rows:,} kinds of events, too many to read here: "
-            "`tidings predict DIR --spark --out predicted` predicts them."
+            f"The content has {tables.content_rows:,} kinds of events, too many to predict here; "
+            "run `tidings predict DIR --spark --out predicted`."
         )
         return None
     try:
         return predict(from_profiles(profiles))
     except InputError as error:
-        missing["comparison"] = missing["waterfall"] = f"The profiles are not enough for a prediction: {error}."
+        missing["comparison"] = missing["waterfall"] = f"The profiles do not suffice for a prediction: {error}."
         return None
 
 
@@ -165,11 +165,11 @@ def _plans(plan: Plans | None) -> tuple[tuple[str, Plan], ...]:
 
 def _say_what_is_missing(missing: dict[Section, str], **found: object) -> None:
     sentences: dict[Section, str] = {
-        "ordering": "No publisher sent two events that matched the same subscription, so nothing could change order.",
+        "ordering": "No publisher sent two events that matched the same subscription: nothing can be out of order.",
         "schemes": "No outage was seen. Give the scenario with its failures: `tidings report DIR --scenario FILE`.",
-        "placement": "Make a plan of the same trace and give it too: `tidings place TRACE --objective on-time --out "
+        "placement": "Make a plan from the same trace and add it: `tidings place TRACE --objective on-time --out "
         "plan.json`, then `tidings report DIR --plan plan.json`.",
-        "changes": "`tidings demo SCENARIO` works out what single changes would bring, and shows them in its report.",
+        "changes": "`tidings demo SCENARIO` computes the effect of single changes and shows them in its report.",
     }
     values = {"placement" if name == "plans" else name: value for name, value in found.items()}
     for section in sentences.keys() - missing.keys():

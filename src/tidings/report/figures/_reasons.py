@@ -31,12 +31,12 @@ MOST = 1 / 3  # a station that takes less than this of the time is not worth nam
 def reason_of(reliability: float | None, journeys: Sequence[Journey], stations: Sequence[Station]) -> Reason:
     """`reliability` is None where nothing matched."""
     if reliability is None:
-        return Reason(cause="none", words="Nothing that was published matches it.")
+        return Reason(cause="none", words="No published event matches it.")
     if reliability >= ALL:
-        return Reason(cause="none", words="Its events come on time.")
+        return Reason(cause="none", words="Its events arrive on time.")
     known = [journey for journey in journeys if journey.stations]
     if not known:
-        return Reason(cause="none", words="Which way its events took is not known.")
+        return Reason(cause="none", words="The path of its events is not known.")
     worst = max(known, key=lambda journey: journey.share * (1.0 - journey.on_time))
     costs = _costs(worst, stations)
     cause = max(costs, key=lambda name: costs[name])
@@ -66,7 +66,7 @@ def _losses(journey: Journey, stations: Sequence[Station]) -> Reason:
 def _failures(journey: Journey, stations: Sequence[Station], cost: float) -> Reason:
     failing = [stations[number] for number in journey.stations if stations[number].availability < 1.0]
     worst = min(failing, key=lambda station: station.availability)
-    named, most = _named(worst), ", most of all on the way" if len(failing) > 1 else ""
+    named, most = _named(worst), ", the most of all on the path" if len(failing) > 1 else ""
     return Reason(
         cause="failures",
         words=f"{named[0].upper()}{named[1:]} was down {shown_share(1.0 - worst.availability)} of the time{most}; "
@@ -84,15 +84,16 @@ def _delay(journey: Journey, stations: Sequence[Station]) -> Reason:
         if not is_alone or len(parts) == 1:
             return Reason(
                 cause="deadline",
-                words=f"Its deadline of {shown_time(allowed_s)} is shorter than the empty way from "
-                f"{journey.publisher}, {shown_time(empty_s)} over {_links(parts, stations)} before anything waits.",
+                words=f"Its deadline of {shown_time(allowed_s)} is shorter than the path from "
+                f"{journey.publisher}, which takes {shown_time(empty_s)} over {_links(parts, stations)} without any "
+                "waiting.",
             )
         return _slow(works, total_s, allowed_s, stations[works.station])
     if max(waits.waiting_s, works.empty_s) < MOST * total_s:
         links = _links(parts, stations)
         return Reason(
-            cause="long way",
-            words=f"The way from {journey.publisher} takes {shown_time(total_s)} on average over {links}, "
+            cause="long path",
+            words=f"The path from {journey.publisher} takes {shown_time(total_s)} on average over {links}, "
             f"{shown_time(total_s - empty_s)} of it waiting{_allowed(allowed_s)}.",
         )
     if waits.waiting_s >= works.empty_s:
@@ -134,7 +135,7 @@ def _named(station: Station) -> str:
 
 
 def _allowed(allowed_s: float | None) -> str:
-    return "" if allowed_s is None else f"; {shown_time(allowed_s)} are allowed"
+    return "" if allowed_s is None else f"; the deadline is {shown_time(allowed_s)}"
 
 
 def _of(part_s: float, total_s: float) -> str:

@@ -40,7 +40,7 @@ BINS: Final = 20
 """Bars of a distribution of on-time shares."""
 
 Cause = Literal[
-    "none", "deadline", "long way", "busy broker", "busy link", "slow broker", "slow link", "losses", "failures"
+    "none", "deadline", "long path", "busy broker", "busy link", "slow broker", "slow link", "losses", "failures"
 ]
 Section = Literal["map", "comparison", "waterfall", "ordering", "schemes", "placement", "changes"]
 

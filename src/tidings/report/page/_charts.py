@@ -100,7 +100,7 @@ def histogram(name: str, measured: Sequence[int], predicted: Sequence[int] | Non
     marks = [(value, f"{value:,.0f}") for value in ticks(float(most), 4) if value == int(value)]
     chart = Chart(
         name=name,
-        title=f"How many {what} have which on-time share",
+        title=f"Number of {what} by on-time share",
         description=f"{measured[-1]:,} of {sum(measured):,} are in the highest of {len(measured)} steps.",
         x=Axis(label="on-time share", low=0.0, high=1.0, marks=[(k / 5, f"{20 * k} %") for k in range(6)]),
         y=Axis(label=what, low=0.0, high=float(most), marks=marks),

@@ -22,7 +22,7 @@ NAMES = {
 TITLES = {
     "schemed": "Living with failures",
     "placed": "Where clients should be",
-    "changed": "What each change would bring",
+    "changed": "The effect of each change",
 }
 BENEFITS = {"load": "messages/s less", "delay": "delay saved, s/s", "on-time": "more on time, /s"}
 BETTER = 0.0005  # a change that brings less than this is as good as none
@@ -34,10 +34,10 @@ def schemed(report: Report) -> Markup:
     if found is None:
         return absent(report, "schemes", "schemed", TITLES["schemed"])
     source = "as they were measured" if found.source == "measured" else "of the scenario"
-    words = f"What each way to live with failures {source} would leave of the on-time share (predicted). Without one, "
-    words += "events that meet something down are lost; buffering stores them until it is up again; bypass takes a "
+    words = f"The predicted on-time share under each scheme, with failures {source}. Without a scheme, events that "
+    words += "meet something down are lost; buffering stores them until it is up again; bypass takes a "
     kept = "brokers keep them through a crash" if found.has_durable_tables else "a crash loses them until then"
-    words += f"detour. Subscriptions are taken to be refreshed every {duration(found.refresh_s)}; {kept}."
+    words += f"detour. Subscriptions are assumed to be refreshed every {duration(found.refresh_s)}; {kept}."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     columns = (
         Column("scheme"),
@@ -92,7 +92,7 @@ def placed(report: Report) -> Markup:
                 class_="narrow",
             )
             if plan.moves
-            else tag("p", "Everybody is where they should be."),
+            else tag("p", "Every client is at the best broker."),
             _moves(plan, place) if plan.moves else None,
         ]
     return section("placed", TITLES["placed"], *content)
@@ -121,16 +121,24 @@ def _before_and_after(plan: Plan, place: int) -> Markup:
                 text(name),
                 number(figure.now, shown(figure.now)),
                 number(figure.then, shown(figure.then)),
-                number(figure.share, _signed(figure.share)),
+                _effect(figure, is_share=shown is percent),
             ),
         )
         for name, figure, shown in figures
     ]
-    return table(f"plan-{place}", "What all moves together are expected to change", columns, rows)
+    return table(f"plan-{place}", "Expected effect of all moves together", columns, rows)
 
 
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{percent(abs(value))}"
+def _effect(figure: Figure, *, is_share: bool) -> Cell:
+    """By how much a figure changes: points for a share, per cent for any other."""
+    if is_share:
+        return number(figure.then - figure.now, _points(figure.then - figure.now))
+    return number(figure.share, f"{'+' if figure.share >= 0 else '−'}{percent(abs(figure.share))}")
+
+
+def _points(gain: float) -> str:
+    """The difference of two shares."""
+    return f"{'+' if gain >= 0 else '−'}{100.0 * abs(gain):.1f} points"
 
 
 def _moves(plan: Plan, place: int) -> Markup:
@@ -168,7 +176,7 @@ def changed(report: Report) -> Markup:
     columns = (
         Column("change"),
         Column("on time", True),
-        Column("brings", True, hint="share of all deliveries that come on time in addition"),
+        Column("gain", True, hint="additional share of all deliveries on time"),
         Column("subscriptions with 99 %", True, True),
     )
     rows = [
@@ -200,7 +208,7 @@ def _gain(each: Change, now: Change) -> Cell:
     if each is now:
         return Cell("", None)
     gain = each.reliability - now.reliability
-    return Cell(_signed(gain), gain)
+    return Cell(_points(gain), gain)
 
 
 def _by_change(report: Report, found: Changes, every: list[Change]) -> Markup:

@@ -42,7 +42,7 @@ def draw_map(report: Report) -> Markup:
     busy = max(report.stations, key=lambda station: station.utilisation, default=None)
     what = f"{count(first, 'broker')} and {count(len(report.links), 'link')}."
     if busy is not None and busy.utilisation > 0.0:
-        what += f" Busiest is {busy.name} with {percent(busy.utilisation)}."
+        what += f" The busiest is {busy.name}, {percent(busy.utilisation)} busy."
     return _framed("map", "The overlay", what, ends, parts)
 
 
@@ -75,7 +75,7 @@ def draw_moves(report: Report, moves: Iterable[tuple[str, str]], name: str) -> M
                 )
             )
     parts.append(_labels(report, ends, 5.0))
-    what = f"{count(sum(counted.values()), 'client')} would move, on {count(len(counted), 'way')}."
+    what = f"{count(sum(counted.values()), 'client')} would move, on {count(len(counted), 'route')}."
     return _framed(name, "Who would move where", what, ends, parts)
 
 

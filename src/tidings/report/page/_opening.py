@@ -42,26 +42,28 @@ def _share(head: Headline) -> Markup:
 
 def _sentences(head: Headline) -> Markup:
     said: list[Content] = [
-        f"{count(head.events, 'event')} of {count(head.publishers, 'publisher')} were due "
+        f"{count(head.events, 'event')} from {count(head.publishers, 'publisher')} matched "
         f"{head.matched:,} times at {count(head.subscriptions, 'subscription')}, over {duration(head.lasted_s)}. "
     ]
     if head.heard:
-        said.append(f"{head.meeting:,} of {count(head.heard, 'subscription')} got 99 % or more of theirs on time. ")
+        said.append(
+            f"{head.meeting:,} of {count(head.heard, 'subscription')} got 99 % or more of their events on time. "
+        )
     if head.worst is not None:
         pick = tag("button", head.worst, type="button", class_="pick", data_name=head.worst)
-        said += ["Worst is ", pick, f" with {percent(head.worst_reliability)}. "]
+        said += ["The worst is ", pick, f" with {percent(head.worst_reliability)}. "]
     if head.busiest is not None:
-        said.append(f"Busiest is {head.busiest}, {percent(head.busiest_utilisation)} of the time.")
+        said.append(f"The busiest station is {head.busiest}, busy {percent(head.busiest_utilisation)} of the time.")
     return joined(tag("p", *said), tag("p", _quarantine(head), class_="quiet"))
 
 
 def _quarantine(head: Headline) -> str:
     if not head.bad:
-        return f"All {head.rows:,} rows of the trace were good; none is in quarantine."
+        return f"All {head.rows:,} rows of the trace are valid; none is in quarantine."
     worst = list(head.quarantined.items())[:REASONS_SHOWN]
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in worst)
     more = f", and {len(head.quarantined) - len(worst)} more reasons" if len(head.quarantined) > len(worst) else ""
-    return f"{head.bad:,} of {head.rows:,} rows of the trace are in quarantine and count nowhere: {reasons}{more}."
+    return f"{head.bad:,} of {head.rows:,} rows of the trace are in quarantine and not counted: {reasons}{more}."
 
 
 def _over_time(report: Report) -> Markup | None:
@@ -69,7 +71,7 @@ def _over_time(report: Report) -> Markup | None:
     if len(points) < 3:
         return None
     low, high = min(share for _, share in points), max(share for _, share in points)
-    said = f"From window to window between {percent(low)} and {percent(high)}."
+    said = f"It varies between {percent(low)} and {percent(high)} from window to window."
     chart = sparkline(points, "On-time share over time", said)
     return tag("figure", chart, tag("figcaption", f"On-time share over time. {said}"))
 
@@ -81,7 +83,7 @@ def _facts(head: Headline) -> Markup:
         ("publishers", f"{head.publishers:,}"),
         ("subscriptions", f"{head.subscriptions:,}"),
         ("events", f"{head.events:,}"),
-        ("deliveries due", f"{head.matched:,}"),
+        ("deliveries expected", f"{head.matched:,}"),
     )
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")
 
@@ -91,10 +93,10 @@ def _spread(report: Report) -> Markup:
     if report.predicted_bins is not None:
         keys.append(("predicted", "predicted"))
     head = report.headline
-    note = f"All {count(head.heard, 'subscription')} that anything matched."
+    note = f"All {count(head.heard, 'subscription')} with at least one match."
     return tag(
         "figure",
         histogram("spread", report.measured_bins, report.predicted_bins, "subscriptions"),
         legend(*keys),
-        tag("figcaption", f"How many subscriptions got which share of their events on time. {note}"),
+        tag("figcaption", f"Number of subscriptions by on-time share. {note}"),
     )

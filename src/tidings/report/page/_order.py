@@ -36,12 +36,13 @@ def ordered(report: Report) -> Markup:
         lines.append(tag("circle", tag("title", told), cx=x, cy=y, r=5.5, class_="policy"))
         lines.append(tag("text", point.policy, x=label.x, y=label.y, text_anchor=label.anchor))
     words = (
-        "Receivers can put events of a publisher back in order by holding those that arrive ahead of a gap. The curve "
-        "is the chance that an event still comes after a later one, by how long they hold: two Laplacians fitted to "
-        f"the delay differences of each pair. Without holding, {percent(found.measured, 2)} were measured to come out "
-        "of order: queues keep order, which the law does not know."
+        "Receivers can restore the order of a publisher's events by holding those that arrive ahead of a gap. The "
+        "curve shows the probability that an event still arrives after a later one, by how long receivers hold: two "
+        "Laplacians fitted to the delay differences of each pair. Without holding, "
+        f"{percent(found.measured, 2)} of the events arrived out of order. The curve is an upper bound, because "
+        "queues keep order and the fitted distribution does not account for that."
     )
-    keys = [("curve-key", "all subscriptions"), ("chosen-key", "the chosen subscription"), ("seen-key", "measured")]
+    keys = [("curve-key", "all subscriptions"), ("chosen-key", "the selected subscription"), ("seen-key", "measured")]
     if found.replayed:
         keys.append(("policy-key", "a policy, replayed"))
     content: list[Content] = [
@@ -64,7 +65,7 @@ def ordered(report: Report) -> Markup:
         ]
         content.append(table("policies", "Policies, replayed over the trace", columns, rows, sorted_by=2))
     else:
-        hint = "What policies would do with the very deliveries of the trace: "
+        hint = "To see what policies would do with the deliveries of this trace: "
         command = tag("code", "tidings order replay TRACE --out orders")
         content.append(tag("p", hint, command, ", then ", tag("code", "tidings report DIR --orders orders"), "."))
     return section("ordered", title, *content)
@@ -77,17 +78,17 @@ def _order_chart(found: Ordering) -> Chart:
     decades = [power for power in (1e-4, 1e-3, 1e-2, 1e-1, 1.0) if power <= top]
     return Chart(
         name="order",
-        title="Chance of disorder against the time that events are held",
-        description=f"Without holding {percent(found.curve[0], 2)} by the law and {percent(found.measured, 2)} as "
-        f"measured; after {longest_ms:.3g} ms {percent(found.curve[-1], 3)}.",
+        title="Probability of disorder against the time that events are held",
+        description=f"Without holding {percent(found.curve[0], 2)} by the distribution and "
+        f"{percent(found.measured, 2)} measured; after {longest_ms:.3g} ms {percent(found.curve[-1], 3)}.",
         x=Axis(
-            label="held behind a gap for, ms",
+            label="hold behind a gap, ms",
             low=0.0,
             high=longest_ms / 1e3,
             marks=[(mark / 1e3, f"{mark:g}") for mark in ticks(longest_ms, 6)],
         ),
         y=Axis(
-            label="chance of disorder",
+            label="probability of disorder",
             low=LEAST_CHANCE,
             high=top,
             marks=[(power, f"{100 * power:g} %") for power in decades],

@@ -31,8 +31,8 @@ def overlay(report: Report) -> Markup:
     if "map" in report.missing:
         content.append(tag("p", report.missing["map"], class_="absent"))
     else:
-        hint = "Point at a broker or link, or reach it with Tab and the arrow keys, for its figures. Choosing one "
-        hint += "(click, or Enter) narrows all tables to it."
+        hint = "Point at a broker or link, or use Tab and the arrow keys, to see its figures. Choose one (click, or "
+        hint += "Enter) to limit all tables to it."
         content += [
             tag("p", hint, class_="quiet no-print"),
             tag(
@@ -46,7 +46,7 @@ def overlay(report: Report) -> Markup:
                         ("publishes-key", "publishers here"),
                         ("idle-key", "link without traffic"),
                     ),
-                    tag("div", tag("p", "Nothing chosen.", class_="quiet"), id="details", aria_live="polite"),
+                    tag("div", tag("p", "Nothing selected.", class_="quiet"), id="details", aria_live="polite"),
                     class_="aside",
                 ),
                 class_="overlay",
@@ -62,8 +62,8 @@ def _brokers(report: Report) -> Markup:
         Column("busy", True),
         Column("arrivals", True, True),
         Column("waiting", True, hint="mean time that an event waits here"),
-        Column("matching", True, True, hint="mean time that the broker works on an event"),
-        Column("up", True, True, hint="share of the time that no outage was seen"),
+        Column("matching", True, True, hint="mean time that the broker processes an event"),
+        Column("up", True, True, hint="share of the time without an outage"),
         Column("subscriptions", True, True),
         Column("on time", True),
     )
@@ -94,12 +94,12 @@ def _links(report: Report) -> Markup:
         Column("waiting", True, hint="mean time that an event waits to be sent"),
         Column("propagation", True, True),
         Column("lost", True),
-        Column("expired", True, True, hint="share of the events that expired in the queue"),
+        Column("expired", True, True, hint="share of events that expired in the queue"),
     )
     used = [(len(report.places) + n, link) for n, link in enumerate(report.links) if link.rate_per_s > 0.0]
     order = sorted(used, key=lambda item: (-item[1].utilisation, -item[1].kb_per_s, item[1].name))
     rows = [row(columns, _link_cells(link), data_link=n) for n, link in order[:SHOWN_MAX]]
-    caption = f"Links that carried anything{_of(len(rows), len(order), 'busiest')}"
+    caption = f"Links with traffic{_of(len(rows), len(order), 'busiest')}"
     return table("links", caption, columns, rows, sorted_by=-2)
 
 
@@ -126,22 +126,22 @@ def worst(report: Report) -> Markup:
         Column("subscription"),
         Column("at", is_wide=True),
         Column("on time", True),
-        Column("due", True, True, hint="events that matched"),
-        Column("allowed", True, True),
-        Column("half within", True, True, hint="median delay of what arrived"),
-        Column("99 % within", True, True, hint="of what arrived"),
+        Column("matched", True, True, hint="events that matched"),
+        Column("deadline", True, True),
+        Column("p50 delay", True, True, hint="median delay of events that arrived"),
+        Column("p99 delay", True, True, hint="of events that arrived"),
         Column("why"),
     )
     rows = [row(columns, _subscription_cells(each), **_at(report, each)) for each in report.subscriptions]
     total, shown = report.headline.subscriptions, len(rows)
-    note = "All subscriptions are in the table."
+    note = "The table lists all subscriptions."
     if shown < total:
-        note = f"The table has the worst {shown:,} of {total:,} subscriptions; all of them count in the sums, the map "
-        note += "and the distribution above."
+        note = f"The table lists the worst {shown:,} of {total:,} subscriptions; the sums, the map and the "
+        note += "distribution above include all."
     causes = ", ".join(f"{cause} {number:,}" for cause, number in report.causes.items() if cause != "none")
-    listed = f" What mostly keeps those in the table: {causes}." if causes else ""
-    explained = "The reason is what takes most of the on-time share, from what was measured along the way: mean waits, "
-    explained += "transmissions, losses and outages."
+    listed = f" Main causes of those in the table: {causes}." if causes else ""
+    explained = "The reason is what costs most of the on-time share, computed from what was measured along the path: "
+    explained += "mean waits, transmissions, losses and outages."
     return section(
         "worst",
         "Worst subscribers, and why",
@@ -180,7 +180,7 @@ def compared(report: Report) -> Markup:
         name="scatter",
         title="Predicted against measured on-time share",
         description=f"Mean difference {found.error:.4f} over {count(found.compared, 'subscription')}; on the diagonal "
-        "both are the same.",
+        "both are equal.",
         x=Axis(label="measured on-time share", low=0.0, high=1.0, marks=marks),
         y=Axis(label="predicted", low=0.0, high=1.0, marks=marks),
     )
@@ -193,14 +193,16 @@ def compared(report: Report) -> Markup:
             dots.append(tag("circle", said, cx=x, cy=y, r=4.5, class_="point", data_name=name))
     else:
         dots = _cells(chart, found.counts)
-    words = f"R′ of the profiles and R of the same run differ by {found.error:.4f} on average over "
-    words += f"{count(found.compared, 'subscription')}; sampling alone would make {found.noise:.4f}, {INDEPENDENCE}. "
-    words += f"For {found.inside:,} the prediction is inside the 95 % interval of what was measured, {INDEPENDENCE}."
+    words = (
+        f"R′ predicted from the profiles and R measured in the same run differ by {found.error:.4f} on average over "
+    )
+    words += f"{count(found.compared, 'subscription')}; sampling alone would cause {found.noise:.4f}, {INDEPENDENCE}. "
+    words += f"For {found.inside:,} the prediction is inside the measured 95 % interval, {INDEPENDENCE}."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     if found.scheme is not None:
         words += f" Outages count as they were measured, with the scenario's scheme ({found.scheme})."
     elif any(station.availability < 1.0 for station in report.stations):
-        words += " Outages are not in it: what they take depends on the scheme, which only the scenario says."
+        words += " Outages are not included: their effect depends on the scheme, which only the scenario names."
     return section(
         "compared",
         title,
@@ -234,7 +236,7 @@ def _errors(report: Report) -> Markup:
         Column("measured", True),
         Column("95 % interval", True, True, hint=INDEPENDENCE),
         Column("predicted", True),
-        Column("error", True, hint="predicted less measured"),
+        Column("error", True, hint="predicted minus measured"),
     )
     both = [each for each in report.subscriptions if each.reliability is not None and each.predicted is not None]
     rows = []
@@ -265,8 +267,8 @@ def waterfall(report: Report) -> Markup:
         ("transmission", "transmission"),
         ("propagation", "propagation"),
     )
-    words = "Station by station from the publisher to the subscription: the mean over all events that passed there. "
-    words += "The upright line is what is allowed."
+    words = "Station by station from the publisher to the subscription, as means over all events that passed "
+    words += "there. The vertical line is the deadline."
     return section(
         "waterfall",
         title,

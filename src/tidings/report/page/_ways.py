@@ -51,22 +51,23 @@ def render_comparison(found: Comparison) -> str:
 
 def _verdict(found: Comparison) -> Markup:
     if found.agrees:
-        words = f"All ways that can be judged agree within noise and {percent(found.tolerance)}."
+        words = f"All ways that can be judged agree within noise plus {100 * found.tolerance:.1f} points."
     else:
         words = f"{len(found.disagreements):,} disagreements beyond noise and tolerance."
     lines = [
         tag(
             "li",
-            f"{each.subscription}: {each.other} is {100 * each.difference:+.2f} points from {each.one}; "
-            f"{100 * each.allowed:.2f} are allowed.",
+            f"{each.subscription}: {each.other} differs from {each.one} by {100 * each.difference:+.2f} points; "
+            f"{100 * each.allowed:.2f} points are allowed.",
         )
         for each in found.disagreements
     ]
     how = (
         f"{found.published:,} events, {found.matched:,} deliveries, seed {found.seed}. Simulator, protocol and "
-        f"rehearsal go through the same events and outages; their noise is that of {found.batches} batches of time. "
-        f"Intervals are of {percent(found.level, 0)}. The predictor is compared with the mean of {found.seeds} seeds "
-        f"of the simulator, and may differ by {percent(found.predictor_tolerance)} beside noise."
+        f"rehearsal process the same events and outages; their noise is estimated from {found.batches} batches of "
+        f"time. Intervals are {percent(found.level, 0)} intervals. The predictor is compared with the mean of "
+        f"{found.seeds} seeds of the simulator, and may differ by {100 * found.predictor_tolerance:.1f} points "
+        "beyond noise."
     )
     return tag(
         "section", tag("p", tag("strong", words)), tag("ul", *lines) if lines else None, tag("p", how), id="in-short"
@@ -95,10 +96,10 @@ def _ways(found: Comparison) -> Markup:
         share = tag(
             "p",
             f"The rehearsal ran {found.scale:g} times as fast as the scenario. The machine added up to "
-            f"{found.machine_share_s:.3g} s of the scenario's time to a delay (99 %); an event that was late by less "
-            "counts neither way.",
+            f"{found.machine_share_s:.3g} s of the scenario's time to a delay (99th percentile); an event that was "
+            "late by less is not held against the rehearsal.",
         )
-    heads = ("way", "what it is", "on time", "took", "judged?")
+    heads = ("way", "what it is", "on time", "time taken", "judged?")
     return tag("section", tag("h2", "The ways"), _table("All subscriptions together", heads, rows), share)
 
 

@@ -193,7 +193,7 @@
       at += part[kind];
     }
     if (allowed !== null && allowed <= longest) {
-      const limit = make("span", { class: "limit", title: `allowed ${time(allowed)}` });
+      const limit = make("span", { class: "limit", title: `deadline ${time(allowed)}` });
       limit.style.insetInlineStart = `${(100 * allowed) / longest}%`;
       bars.append(limit);
     }
@@ -220,15 +220,15 @@
       at += sum(part);
     }
     const sums = KINDS.map((kind) => parts.reduce((so, part) => so + part[kind], 0));
-    const foot = make("tfoot", {}, make("tr", {}, make("th", { scope: "row" }, "the whole way"), make("td", { class: "wide" }), make("td", { "aria-hidden": "true" }),
+    const foot = make("tfoot", {}, make("tr", {}, make("th", { scope: "row" }, "the whole path"), make("td", { class: "wide" }), make("td", { "aria-hidden": "true" }),
       ...sums.map((value) => make("td", { class: "figure wide" }, time(value))), make("td", { class: "figure" }, time(total))));
     const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "station"), make("th", { scope: "col", class: "figure wide" }, "busy"), make("td", { "aria-hidden": "true" }),
-      ...HEADINGS.map((name) => make("th", { scope: "col", class: "figure wide" }, name)), make("th", { scope: "col", class: "figure" }, "in all")));
+      ...HEADINGS.map((name) => make("th", { scope: "col", class: "figure wide" }, name)), make("th", { scope: "col", class: "figure" }, "total")));
     const caption = make("caption", {}, `From ${journey.publisher} to ${subscription.value}`);
-    const said = [`${percent(journey.share)} of its events come from ${journey.publisher}; ${percent(journey.arrived)} of them arrived, ${journey.share < 1 ? "about " : ""}${percent(journey.onTime)} on time.`];
+    const said = [`${percent(journey.share)} of its events are from ${journey.publisher}; ${percent(journey.arrived)} of them arrived, ${journey.share < 1 ? "about " : ""}${percent(journey.onTime)} on time.`];
     if (journey.mean !== null) said.push(`Those that arrived took ${time(journey.mean)} on average; the stations add up to ${time(total)}.`);
-    said.push(journey.allowed === null ? "No deadline." : `Allowed are ${time(journey.allowed)}.`);
-    const wants = make("p", { class: "quiet" }, "It wants ", make("code", {}, figures.wants[subscription.value]), ". ", said.join(" "));
+    said.push(journey.allowed === null ? "No deadline." : `The deadline is ${time(journey.allowed)}.`);
+    const wants = make("p", { class: "quiet" }, "Its filter is ", make("code", {}, figures.wants[subscription.value]), ". ", said.join(" "));
     way.replaceChildren(make("div", { class: "frame" }, make("table", { class: "way" }, caption, head, body, foot)), wants);
   }
 
@@ -242,7 +242,7 @@
     if (curve) {
       const [path, first] = figures.curves[name] || ["", ""];
       curve.setAttribute("d", path);
-      document.getElementById("chosen-name").textContent = path ? `Chosen: ${name}, ${first} without holding.` : "";
+      document.getElementById("chosen-name").textContent = path ? `Selected: ${name}, ${first} without holding.` : "";
     }
     all("tr[data-name], .point[data-name]").forEach((each) => each.classList.toggle("is-chosen", each.dataset.name === name));
   }

@@ -30,9 +30,9 @@ Positions = dict[str, tuple[float, float]]
 def check_format(path: Path) -> None:
     """Refuse a picture that could not be written, before any work is done."""
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: a picture ends in {' or '.join(FORMATS)}; write for example {path.stem}.svg")
+        raise InputError(f"{path}: the name of a picture ends in {' or '.join(FORMATS)}, for example {path.stem}.svg")
     if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no directory {path.parent}; make it, or write the picture elsewhere")
+        raise InputError(f"{path}: there is no directory {path.parent}; create it, or write the picture elsewhere")
 
 
 def draw(network: Network, path: Path) -> None:
@@ -114,7 +114,7 @@ def _draw_brokers(axes: "Axes", network: Network, positions: Positions) -> None:
             text = axes.annotate(plain(name), positions[name], offset, textcoords="offset points", **style)
             text.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
     if publishing or listening:
-        axes.scatter([], [], c="none", label="(the larger, the more subscriptions)")
+        axes.scatter([], [], c="none", label="(larger: more subscriptions)")
         legend = axes.figure.legend(loc="outside lower left", frameon=False, fontsize=8, ncols=3)
         for handle in legend.legend_handles:
             if handle is not None and hasattr(handle, "set_sizes"):
