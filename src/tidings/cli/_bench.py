@@ -66,7 +66,7 @@ def bench(
     warmup: Annotated[str, typer.Option("--warmup", help="How much of the duration is not measured.")] = "1 s",
     in_flight: Annotated[
         int,
-        typer.Option("--in-flight", min=1, max=65_536, help="The most events of a publisher that await acceptance."),
+        typer.Option("--in-flight", min=1, max=65_536, help="How many events of a publisher may await acceptance."),
     ] = 1_024,
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=256, help="The number of processes that share the clients.")

@@ -57,8 +57,8 @@ def place(
         typer.Option(
             "--weight",
             metavar="0..100",
-            help="How much the objective counts: 100 alone; with less, brokers nearly as good stay in the choice, and "
-            "the other figure decides (delay for load, load for delay and on-time).",
+            help="How much the objective counts: at 100 it decides alone; below, another figure decides among brokers "
+            "that are nearly as good (delay for load, load for delay and on-time).",
         ),
     ] = 100.0,
     hysteresis: Annotated[

@@ -46,7 +46,7 @@ Warmup = Annotated[
     typer.Option(
         "--warmup",
         metavar="TIME",
-        help="Ignore events published in the first part of the trace (default: as the trace says).",
+        help="Ignore events published before this time (default: as the trace says).",
         show_default=False,
     ),
 ]
