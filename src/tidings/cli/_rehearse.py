@@ -178,7 +178,7 @@ def _print_rehearsal(title: str, result: "RehearsalResult", out: Path | None) ->
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("subscriber")
-    for heading in ("matched", "on time", "late", "reliability (95 %)", "without the machine"):
+    for heading in ("matched", "on time", "late", "on-time share (95 %)", "without machine delay"):
         table.add_column(heading, justify="right")
     for name, row in list(result.subscriptions.items())[:ROWS_MAX]:
         forgiven = "-" if not row.matched else f"{row.on_time_forgiven / row.matched:.2%}"
