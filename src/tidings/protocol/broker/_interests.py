@@ -435,7 +435,8 @@ class LocalInterests:
         self.untold: dict[str, int] = {}  # clients of whom the others are told no more, and since when
         self._of: dict[str, dict[str, Entry]] = {}
         self._count = 0
-        self._touched: dict[tuple[str, str], None] = {}  # what the others may have to be told of
+        self.touched: dict[tuple[str, str], None] = {}
+        """What the others may have to be told of, by client and name."""
         self.records: Counter[int] = Counter()
         self._matcher = _Matcher()
         self._keys: dict[str, bytes] = {}
@@ -448,7 +449,7 @@ class LocalInterests:
         before = self._keys.get(client, b"")
         if before == key:
             return False
-        self._touched.update(dict.fromkeys((client, identity_name(each)) for each in (before, key) if each))
+        self.touched.update(dict.fromkeys((client, identity_name(each)) for each in (before, key) if each))
         if key:
             self._keys[client] = key
         else:
@@ -474,7 +475,7 @@ class LocalInterests:
         self._of.setdefault(client, {})[entry.name] = entry
         _recount(self.records, before, entry)
         self._count += before is None
-        self._touched[client, entry.name] = None
+        self.touched[client, entry.name] = None
         return True
 
     def drop(self, client: str, name: str) -> bool:
@@ -488,16 +489,14 @@ class LocalInterests:
             del self._of[client]
         self._matcher.drop((client, name))
         self._count -= 1
-        self._touched[client, name] = None
+        self.touched[client, name] = None
         return True
 
-    def stop_telling(self, client: str, since_ns: int) -> bool:
-        """The others are told no more of this client; whether they were."""
-        if client in self.untold:
-            return False
-        self.untold[client] = since_ns
-        self._touched.update(dict.fromkeys((client, name) for name in self.of(client)))
-        return True
+    def stop_telling(self, client: str, since_ns: int) -> None:
+        """The others are told no more of this client."""
+        if client not in self.untold:
+            self.untold[client] = since_ns
+            self.touched.update(dict.fromkeys((client, name) for name in self.of(client)))
 
     def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By client: its subscriptions that the event satisfies."""
@@ -518,9 +517,9 @@ class LocalInterests:
             found.setdefault(client, []).append(self._of[client][name])
         return found
 
-    def touched(self) -> list[tuple[str, Entry | None]]:
+    def news(self) -> list[tuple[str, Entry | None]]:
         """What has changed since this was asked last, by the names that others know it by; None: it is told no more."""
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         found: list[tuple[str, Entry | None]] = []
         for client, name in touched:
             if is_reserved(name):

@@ -91,7 +91,6 @@ class Registry:
                 self._journal.store(f"identity/{client.name}", key)
             else:
                 self._journal.erase(f"identity/{client.name}")
-            self._gossip.tell_interests()
 
     def restore_key(self, client: Peer, key: bytes) -> None:
         """What the durable store kept of a client's name."""
@@ -133,7 +132,6 @@ class Registry:
         self._costs.pop(client, None)
         if self._gossip.local.bind(client, b""):
             self._journal.erase(f"identity/{client}")
-        self._gossip.tell_interests()
 
     def restrict(self, client: Peer, rights: Rights) -> None:
         """A client may do only this from now on: end what it has asked for and may not any more."""
@@ -215,7 +213,6 @@ class Registry:
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
-            self._gossip.tell_interests()
 
     def _unsubscribe(self, client: str, name: str) -> None:
         if name in self._gossip.local.of(client):
@@ -223,7 +220,6 @@ class Registry:
         if self._gossip.local.drop(client, name):
             self._refund(client, _SUBSCRIBED, name)
             self._journal.erase(_key("subscription", client, name), matters=True)
-            self._gossip.tell_interests()
 
     def _advertise(self, source: Peer, name: str, text: str) -> None:
         client = source.name
