@@ -78,9 +78,13 @@ class _Matcher:
     def __len__(self) -> int:
         return len(self._texts)
 
+    def __contains__(self, text: str) -> bool:
+        return text in self._alike
+
     def put(self, key: _Key, text: str) -> None:
         """Enter a filter, or another one in its place."""
-        self.drop(key)
+        if key in self._texts:
+            self.drop(key)
         self._change()
         self._texts[key] = text
         alike = self._alike.get(text)
@@ -243,6 +247,10 @@ class Interests:
         """What one broker wants, by name."""
         return self._origins[origin].table.entries
 
+    def homes_of(self, told: str) -> list[str]:
+        """The brokers that want something of this name."""
+        return [origin for origin, known in self._origins.items() if told in known.table.entries]
+
     def table(self, origin: str) -> Table:
         """The same, to be told in parts."""
         return self._origins[origin].table
@@ -360,13 +368,12 @@ class Interests:
         removed = tuple(dict.fromkeys([name for name in gone if name in entries and name not in wanted]))
         added = tuple([entry for name, entry in wanted.items() if entries.get(name) != entry])
         for entry in added:
-            parsed(entry.filter)
+            if entry.filter not in self._matcher:  # what is in there was read
+                parsed(entry.filter)
         if known is None and len(self._origins) >= self._max_origins:
             raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
-        begun = [entry.name for entry in added if entry.name not in entries and not is_identity(entry.name)]
-        more = len(begun) - len([name for name in removed if not is_identity(name)])
-        if more > 0 and len(self) + more > self._max_entries:
-            raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
+        if len(self) + len(added) > self._max_entries:
+            self._require_room(said.origin, [entry.name for entry in added if entry.name not in entries], removed)
         base = 0 if known is None or known.epoch != said.epoch else known.version
         if known is None or known.epoch != said.epoch:
             self.lives += 1
@@ -377,6 +384,12 @@ class Interests:
             known.epoch, known.number = said.epoch, -1
         known.version = said.version
         return known, Learnt("changed", added, removed, base)
+
+    def _require_room(self, origin: str, begun: Iterable[str], removed: Iterable[str]) -> None:
+        """PeerError if there would be more subscriptions than there may be; identities are none."""
+        more = sum(not is_identity(name) for name in begun) - sum(not is_identity(name) for name in removed)
+        if more > 0 and len(self) + more > self._max_entries:
+            raise PeerError("too-many", f"the subscriptions of {origin!r} make more than {self._max_entries} here")
 
     def _change(self, origin: str, known: _Origin, added: Iterable[Entry], removed: Iterable[str]) -> None:
         table = known.table
@@ -533,8 +546,12 @@ class LocalInterests:
 
 def _recount(records: Counter[int], before: Entry | None, after: Entry | None) -> None:
     """A subscription has come, gone or changed: so may have who wants records of its length."""
-    for entry, change in ((before, -1), (after, 1)):
-        if entry is not None and entry.record is not None:
-            records[entry.record] += change
-            if not records[entry.record]:
-                del records[entry.record]
+    was, becomes = None if before is None else before.record, None if after is None else after.record
+    if was == becomes:
+        return
+    if becomes is not None:
+        records[becomes] += 1
+    if was is not None:
+        records[was] -= 1
+        if not records[was]:
+            del records[was]
