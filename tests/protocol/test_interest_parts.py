@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol.conftest import SECOND, Wire
 
-from tidings.protocol import Broker, Close, Send, Store, wire
+from tidings.protocol import Broker, Client, Close, Send, Store, wire
 from tidings.protocol.broker._interest_tables import TOGETHER
 from tidings.protocol.wire import MAX_FRAME_BYTES, Ask, Entry, Interest, InterestPart, decode, encode
 from tidings.protocol.wire._fields import MAX_PARTS
@@ -59,6 +59,20 @@ def agree(net: Wire) -> bool:
 def asks(net: Wire, name: str = "a") -> list[Ask]:
     sent = [decode(effect.frame) for who, effect in net.effects if who == name and isinstance(effect, Send)]
     return [message for message in sent if isinstance(message, Ask)]
+
+
+def test_what_a_client_asks_for_in_one_step_is_told_as_one(wire: Wire) -> None:
+    wire.chain("a", "b")
+    wire.client("s", "b")
+    client, told = wire.machines["s"], wire.machines["b"].sent["Interest"]
+    assert isinstance(client, Client)
+    asked = [client.subscribe(f"s{number}", f"x > {number}", wire.now_ns) for number in range(50)]
+    frames = [effect.frame for effects in asked for effect in effects if isinstance(effect, Send)]
+    wire.do("b", wire.machines["b"].receive_many([("s", frames)], wire.now_ns))
+    wire.settle()
+    assert agree(wire)
+    assert len(frames) == 50
+    assert wire.machines["b"].sent["Interest"] == told + 1
 
 
 def test_a_table_comes_part_by_part_to_who_asks_for_it(wire: Wire) -> None:

@@ -72,7 +72,7 @@ class Purse:
 
     def __init__(self, budget: Budget, now_ns: int) -> None:
         rates = (budget.rate_per_s, budget.bytes_per_s, budget.reading_share * _US)
-        self._buckets = tuple(None if rate is None else _Bucket(rate, now_ns) for rate in rates)
+        self._buckets = [(place, _Bucket(rate, now_ns)) for place, rate in enumerate(rates) if rate is not None]
         self.budget = budget
         self.held_back_ns = 0
         """For how long it was not read from, all in all."""
@@ -83,9 +83,9 @@ class Purse:
 
     def spend(self, events: int, size_bytes: int, read_us: float, now_ns: int) -> int:
         """So many events or requests came, in so many bytes, and so much was read; how long the client has to wait."""
-        longest_ns = 0
-        for place, (bucket, many) in enumerate(zip(self._buckets, (events, size_bytes, read_us), strict=True)):
-            wait_ns = 0 if bucket is None else bucket.take(many, now_ns)
+        longest_ns, spent = 0, (events, size_bytes, read_us)
+        for place, bucket in self._buckets:
+            wait_ns = bucket.take(spent[place], now_ns)
             if wait_ns > longest_ns:
                 longest_ns, self.why = wait_ns, self._limit(place)
         return longest_ns

@@ -248,6 +248,14 @@ class Machine(ABC):
             self.sent[type(message).__name__] += 1
             self._effects.append(Send(peer.connection, encode(message), is_event=type(message) is Publish))
 
+    def _send_all(self, peers: Iterable[Peer], message: Message) -> None:
+        """The same frame for all of them."""
+        kind, frame = type(message).__name__, encode(message)
+        for peer in peers:
+            if peer.connection is not None:
+                self.sent[kind] += 1
+                self._effects.append(Send(peer.connection, frame))
+
     def _send_events(self, peer: Peer, kind: str, frame: bytes) -> None:
         if peer.connection is not None:
             self.sent[kind] += 1

@@ -100,9 +100,10 @@ class Disk:
     def write(self, writes: Mapping[str, bytes | None]) -> None:
         """Store values, or erase them (None), durably."""
         self.size_bytes = self._grown(writes)
-        kept = self.kept
+        kept, damaged = self.kept, self.damaged
         for key, value in writes.items():
-            self.damaged.pop(key, None)
+            if damaged:
+                damaged.pop(key, None)
             if value is None:
                 kept.pop(key, None)
             else:

@@ -208,23 +208,24 @@ class Process:
 
     def take(self, effects: list[Any]) -> None:
         """The effects of an input; what it has caused to be sent leaves at once."""
+        now_ns = self.clock_ns()
         if self._is_stepping:
-            self._carry_out(effects)
+            self._carry_out(effects, now_ns)
             return
         self._is_stepping = True
         node = self.node
-        self._carry_out(effects)
+        self._carry_out(effects, now_ns)
         if node is not None and node is self.node and node.is_stirred:
-            self._carry_out(node.turn(self.clock_ns()))
+            self._carry_out(node.turn(now_ns), now_ns)
             if node is self.node and node.is_stirred:
                 self._turn_later()
         self._is_stepping = False
 
-    def _carry_out(self, effects: list[Any]) -> None:
+    def _carry_out(self, effects: list[Any], now_ns: int) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Write:
-                self._write(effect)
+                self._write(effect, now_ns)
             elif kind is SetTimer:
                 self._set_timer(effect.at_ns)
             elif kind is Commit:
@@ -238,16 +239,16 @@ class Process:
             else:
                 self._world.on_effect(self, effect)
 
-    def _write(self, effect: Write) -> None:
+    def _write(self, effect: Write, now_ns: int) -> None:
         socket = self.sockets.get(effect.connection)
         if socket is not None:
             self._world.frames += len(effect.parts) // 2
             socket.write(effect.parts)
             node = self.node
             assert node is not None
-            effects = node.wrote(effect.connection, socket.unsent_bytes, self.clock_ns())
+            effects = node.wrote(effect.connection, socket.unsent_bytes, now_ns)
             if effects:
-                self._carry_out(effects)
+                self._carry_out(effects, now_ns)
 
     def _turn_later(self) -> None:
         if not self._turn_is_due:
@@ -410,7 +411,7 @@ class Process:
 
     def _commit(self, effect: Commit) -> None:
         world = self._world
-        if sum(value is not None for value in effect.writes.values()) > 1:
+        if len(effect.writes) - list(effect.writes.values()).count(None) > 1:
             world.covered["groups_over_one"] += 1
         if self.disk.fails:
             world.at(world.now_ns, self._fail, self.life, effect)

@@ -123,6 +123,7 @@ def gossip_of(stored: dict[str, bytes], commits: Commits) -> Gossip:
     gossip = Gossip(
         BrokerSettings(name="a"),
         send=lambda *_: None,
+        send_all=lambda *_: None,
         neighbours=list,
         store=commits.write,
         erase=lambda key: commits.write(key, None),

@@ -117,6 +117,7 @@ class Broker(Doorway):
         self.gossip = Gossip(
             settings,
             send=self._send,
+            send_all=self._send_all,
             neighbours=self._up_neighbours,
             store=self._journal.store,
             erase=self._journal.erase,
@@ -505,6 +506,8 @@ class Broker(Doorway):
         self._journal.when_durable(what)
 
     def _finish(self) -> list[Effect]:
+        if self.gossip.local.touched and self._is_alive:
+            self.gossip.tell_interests()  # once for all that clients have asked for in this step
         if self.carrier.is_stirred or self._entrance.is_stirred:
             self.carrier.straight.flush(self._now_ns)
             self._entrance.flush()

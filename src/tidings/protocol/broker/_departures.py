@@ -183,7 +183,6 @@ class Departures:
         if gone.entries.pop(subscription, None) is not None:
             self._gossip.local.drop(gone.owner, subscription)
             self._journal.erase(_entry_key(client, subscription))
-            self._gossip.tell_interests()
 
     def arrived(self, client: str) -> None:
         """A client is at home here again, and has asked for all that it wants.
@@ -196,13 +195,11 @@ class Departures:
             for name in gone.entries:
                 self._journal.erase(_entry_key(client, name))
             gone.entries.clear()
-            self._gossip.tell_interests()
 
     def tidy(self, now_ns: int) -> None:
         """Tell the others no more of those whose new home they know by now, and forget those for whom nothing comes."""
         settings, local = self._settings, self._gossip.local
         self.on_change(now_ns)
-        has_changed = False
         for gone in list(self._gone.values()):
             told_until_ns = local.untold.get(gone.owner)
             if told_until_ns is None:
@@ -211,14 +208,11 @@ class Departures:
             kept_until_ns = told_until_ns + settings.max_lifetime_ns + settings.seen_grace_ns
             if kept_until_ns <= now_ns:
                 self._forget(gone)
-                has_changed = True
             elif told_until_ns <= now_ns:
-                has_changed |= local.stop_telling(gone.owner, told_until_ns)
+                local.stop_telling(gone.owner, told_until_ns)
                 self._tidy_at(kept_until_ns)
             else:
                 self._tidy_at(told_until_ns)
-        if has_changed:
-            self._gossip.tell_interests()
 
     def _enter(self, gone: _Departure) -> None:
         self._gone[gone.client] = gone
@@ -249,7 +243,6 @@ class Departures:
         if len(self._gone) > self._settings.max_departures:
             self._count("departure forgotten")
             self._forget(min(self._gone.values(), key=lambda gone: (gone.at_ns, gone.client)))
-            self._gossip.tell_interests()
 
 
 def _key(client: str) -> str:

@@ -9,10 +9,10 @@ now. Interests are kept while their broker is away, for `forget_ns`; those of a 
 overlay (if there is a plan), because it has left or has just come, for `timeout_ns`. Ages travel along, so that nobody
 brings back what others have forgotten.
 
-A change of the subscriptions travels alone, in a message of at most `interest_bytes`; one that is longer becomes
-several. A whole table is sent to who asks for it, part by part (`_interest_tables`), and to a new neighbour if it fits
-into one message. It leaves no faster than the link takes it (`answer`). Who has learnt from a table what it had missed
-passes on the difference.
+What has changed in the subscriptions in one step travels alone, in a message of at most `interest_bytes`, or in several
+if it is longer. A whole table is sent to who asks for it, part by part (`_interest_tables`), and to a new neighbour if
+it fits into one message. It leaves no faster than the link takes it (`answer`). Who has learnt from a table what it had
+missed passes on the difference.
 
 Frames may be lost, and a flood over several lossy links often misses somebody. So pings carry a digest of what their
 sender knows; neighbours whose digests differ in MAX_DIFFERENT pings in a row tell each other everything, as on a new
@@ -81,6 +81,7 @@ class Gossip:
         settings: BrokerSettings,
         *,
         send: Callable[[Peer, Message], None],
+        send_all: Callable[[Iterable[Peer], Message], None],
         neighbours: Callable[[], Iterable[Peer]],
         store: Callable[[str, bytes], None],
         erase: Callable[[str], None],
@@ -108,6 +109,7 @@ class Gossip:
         self._settings = settings
         self._members = settings.graph.keys()
         self._send = send
+        self._send_all = send_all
         self._neighbours = neighbours
         self._store = store
         self._erase = erase
@@ -172,7 +174,7 @@ class Gossip:
 
     def _update(self) -> tuple[list[Entry], list[str]]:
         """What the others have to be told: added and removed."""
-        changes = self.local.touched()
+        changes = self.local.news()
         for place, (name, entry) in enumerate(changes):
             if entry is not None and len(encode_plain(entry)) > self._settings.max_entry_bytes:
                 self._refused["too-long"] += 1  # frames were longer when it was accepted
@@ -462,9 +464,7 @@ class Gossip:
         return InterestPart(*version, head.age_ns, after, entries, is_last)
 
     def _flood(self, message: Message, source: Peer | None = None) -> None:
-        for peer in self._neighbours():
-            if peer is not source:
-                self._send(peer, message)
+        self._send_all([peer for peer in self._neighbours() if peer is not source], message)
 
 
 def _entry_key(origin: str, name: str) -> str:

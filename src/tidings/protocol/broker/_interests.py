@@ -78,9 +78,13 @@ class _Matcher:
     def __len__(self) -> int:
         return len(self._texts)
 
+    def __contains__(self, text: str) -> bool:
+        return text in self._alike
+
     def put(self, key: _Key, text: str) -> None:
         """Enter a filter, or another one in its place."""
-        self.drop(key)
+        if key in self._texts:
+            self.drop(key)
         self._change()
         self._texts[key] = text
         alike = self._alike.get(text)
@@ -243,6 +247,10 @@ class Interests:
         """What one broker wants, by name."""
         return self._origins[origin].table.entries
 
+    def homes_of(self, told: str) -> list[str]:
+        """The brokers that want something of this name."""
+        return [origin for origin, known in self._origins.items() if told in known.table.entries]
+
     def table(self, origin: str) -> Table:
         """The same, to be told in parts."""
         return self._origins[origin].table
@@ -360,13 +368,12 @@ class Interests:
         removed = tuple(dict.fromkeys([name for name in gone if name in entries and name not in wanted]))
         added = tuple([entry for name, entry in wanted.items() if entries.get(name) != entry])
         for entry in added:
-            parsed(entry.filter)
+            if entry.filter not in self._matcher:  # what is in there was read
+                parsed(entry.filter)
         if known is None and len(self._origins) >= self._max_origins:
             raise PeerError("too-many", f"broker {said.origin!r} is one more than {self._max_origins}, the most here")
-        begun = [entry.name for entry in added if entry.name not in entries and not is_identity(entry.name)]
-        more = len(begun) - len([name for name in removed if not is_identity(name)])
-        if more > 0 and len(self) + more > self._max_entries:
-            raise PeerError("too-many", f"the subscriptions of {said.origin!r} make more than {self._max_entries} here")
+        if len(self) + len(added) > self._max_entries:
+            self._require_room(said.origin, [entry.name for entry in added if entry.name not in entries], removed)
         base = 0 if known is None or known.epoch != said.epoch else known.version
         if known is None or known.epoch != said.epoch:
             self.lives += 1
@@ -377,6 +384,12 @@ class Interests:
             known.epoch, known.number = said.epoch, -1
         known.version = said.version
         return known, Learnt("changed", added, removed, base)
+
+    def _require_room(self, origin: str, begun: Iterable[str], removed: Iterable[str]) -> None:
+        """PeerError if there would be more subscriptions than there may be; identities are none."""
+        more = sum(not is_identity(name) for name in begun) - sum(not is_identity(name) for name in removed)
+        if more > 0 and len(self) + more > self._max_entries:
+            raise PeerError("too-many", f"the subscriptions of {origin!r} make more than {self._max_entries} here")
 
     def _change(self, origin: str, known: _Origin, added: Iterable[Entry], removed: Iterable[str]) -> None:
         table = known.table
@@ -435,7 +448,8 @@ class LocalInterests:
         self.untold: dict[str, int] = {}  # clients of whom the others are told no more, and since when
         self._of: dict[str, dict[str, Entry]] = {}
         self._count = 0
-        self._touched: dict[tuple[str, str], None] = {}  # what the others may have to be told of
+        self.touched: dict[tuple[str, str], None] = {}
+        """What the others may have to be told of, by client and name."""
         self.records: Counter[int] = Counter()
         self._matcher = _Matcher()
         self._keys: dict[str, bytes] = {}
@@ -448,7 +462,7 @@ class LocalInterests:
         before = self._keys.get(client, b"")
         if before == key:
             return False
-        self._touched.update(dict.fromkeys((client, identity_name(each)) for each in (before, key) if each))
+        self.touched.update(dict.fromkeys((client, identity_name(each)) for each in (before, key) if each))
         if key:
             self._keys[client] = key
         else:
@@ -474,7 +488,7 @@ class LocalInterests:
         self._of.setdefault(client, {})[entry.name] = entry
         _recount(self.records, before, entry)
         self._count += before is None
-        self._touched[client, entry.name] = None
+        self.touched[client, entry.name] = None
         return True
 
     def drop(self, client: str, name: str) -> bool:
@@ -488,16 +502,14 @@ class LocalInterests:
             del self._of[client]
         self._matcher.drop((client, name))
         self._count -= 1
-        self._touched[client, name] = None
+        self.touched[client, name] = None
         return True
 
-    def stop_telling(self, client: str, since_ns: int) -> bool:
-        """The others are told no more of this client; whether they were."""
-        if client in self.untold:
-            return False
-        self.untold[client] = since_ns
-        self._touched.update(dict.fromkeys((client, name) for name in self.of(client)))
-        return True
+    def stop_telling(self, client: str, since_ns: int) -> None:
+        """The others are told no more of this client."""
+        if client not in self.untold:
+            self.untold[client] = since_ns
+            self.touched.update(dict.fromkeys((client, name) for name in self.of(client)))
 
     def match(self, attributes: Mapping[str, Any]) -> dict[str, list[Entry]]:
         """By client: its subscriptions that the event satisfies."""
@@ -518,9 +530,9 @@ class LocalInterests:
             found.setdefault(client, []).append(self._of[client][name])
         return found
 
-    def touched(self) -> list[tuple[str, Entry | None]]:
+    def news(self) -> list[tuple[str, Entry | None]]:
         """What has changed since this was asked last, by the names that others know it by; None: it is told no more."""
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         found: list[tuple[str, Entry | None]] = []
         for client, name in touched:
             if is_reserved(name):
@@ -534,8 +546,12 @@ class LocalInterests:
 
 def _recount(records: Counter[int], before: Entry | None, after: Entry | None) -> None:
     """A subscription has come, gone or changed: so may have who wants records of its length."""
-    for entry, change in ((before, -1), (after, 1)):
-        if entry is not None and entry.record is not None:
-            records[entry.record] += change
-            if not records[entry.record]:
-                del records[entry.record]
+    was, becomes = None if before is None else before.record, None if after is None else after.record
+    if was == becomes:
+        return
+    if becomes is not None:
+        records[becomes] += 1
+    if was is not None:
+        records[was] -= 1
+        if not records[was]:
+            del records[was]

@@ -163,11 +163,18 @@ class Ledgers:
 
     def end(self) -> None:
         """Subscriptions that have ended are counted no more: one of the same name is another one."""
-        ended, self._gossip.interests.ended = self._gossip.interests.ended, []
-        for key, page in list(self._pages.items()) if ended else ():
-            for name in (name for home, name in ended if home == key[0]):
+        ended = self._gossip.interests.ended
+        if not ended:
+            return
+        self._gossip.interests.ended = []
+        names: dict[str, set[str]] = {}
+        for home, name in ended:
+            names.setdefault(home, set()).add(name)
+        for key, page in list(self._pages.items()):
+            for name in page.rows.keys() & names.get(key[0], ()):
                 page.changed.pop(name, None)
-                self._rows -= page.rows.pop(name, None) is not None
+                del page.rows[name]
+                self._rows -= 1
             if not page.rows:
                 del self._pages[key]
 

@@ -39,8 +39,7 @@ class Newcomers:
 
     def subscribed(self, client: str, name: str) -> None:
         """A client has asked for something."""
-        told, interests = told_name(client, name), self._gossip.interests
-        homes = {origin for origin in interests if told in interests.entries(origin)}
+        homes = self._gossip.interests.homes_of(told_name(client, name))
         if homes:
             self._elsewhere.setdefault(client, set()).update(homes)
 

@@ -91,7 +91,6 @@ class Registry:
                 self._journal.store(f"identity/{client.name}", key)
             else:
                 self._journal.erase(f"identity/{client.name}")
-            self._gossip.tell_interests()
 
     def restore_key(self, client: Peer, key: bytes) -> None:
         """What the durable store kept of a client's name."""
@@ -103,18 +102,18 @@ class Registry:
         if kind == "subscription":
             client, entry = _SUBSCRIPTION.decode(value)
             self._gossip.local.put(client, entry)
-            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+            self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
         else:
             client, name, text = _ADVERTISEMENT.decode(value)
-            self._advertised.setdefault(client, {})[name] = parsed(text)
-            self._charge(client, _ADVERTISED, name, text)
+            promised = self._advertised.setdefault(client, {})[name] = parsed(text)
+            self._charge(client, _ADVERTISED, name, matching_us(promised))
         return client
 
     def recover(self, client: str, entry: wire.Entry) -> None:
         """What other brokers know of a subscription that was lost with the durable store."""
         if entry.name not in self._gossip.local.of(client):
             self._gossip.local.put(client, entry)
-            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+            self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
             self._journal.store(_key("subscription", client, entry.name), msgspec.msgpack.encode((client, entry)))
 
     def knows(self, client: str) -> bool:
@@ -133,7 +132,6 @@ class Registry:
         self._costs.pop(client, None)
         if self._gossip.local.bind(client, b""):
             self._journal.erase(f"identity/{client}")
-        self._gossip.tell_interests()
 
     def restrict(self, client: Peer, rights: Rights) -> None:
         """A client may do only this from now on: end what it has asked for and may not any more."""
@@ -173,9 +171,8 @@ class Registry:
         many = len(self._gossip.local.of(client)) + len(self._advertised.get(client, {}))
         return _CHEAP_US * (many - len(costs)) + sum(costs.values())
 
-    def _charge(self, client: str, kind: str, name: str, text: str) -> None:
+    def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
         """Note what a filter costs, if that is worth noting."""
-        cost_us = matching_us(parsed(text))
         if cost_us > _CHEAP_US:
             self._costs.setdefault(client, {})[kind, name] = cost_us
         else:
@@ -187,9 +184,9 @@ class Registry:
         if costs is not None and costs.pop((kind, name), None) is not None and not costs:
             del self._costs[client]
 
-    def _require_budget(self, source: Peer, kind: str, name: str, text: str) -> None:
-        """PeerError if a client's filters would cost more for each event than they may."""
-        cost_us, most_us = matching_us(parsed(text)), source.budget.matching_us
+    def _spend_budget(self, source: Peer, kind: str, name: str, wanted: Filter) -> None:
+        """Note what a filter costs; PeerError if a client's filters would cost more for each event than they may."""
+        cost_us, most_us = matching_us(wanted), source.budget.matching_us
         before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
         whole_us = self.matching_us(source.name) - before_us + cost_us
         if cost_us > max(before_us, _CHEAP_US) and whole_us > most_us:
@@ -199,6 +196,7 @@ class Registry:
                 f"this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
                 "arithmetic), or have the limit `matching` of the network raised",
             )
+        self._charge(source.name, kind, name, cost_us)
 
     def _subscribe(self, source: Peer, entry: wire.Entry) -> None:
         client = source.name
@@ -210,12 +208,10 @@ class Registry:
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
             raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
         self._gossip.require_room(client, entry)
-        self._require_budget(source, _SUBSCRIBED, entry.name, entry.filter)
-        self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+        self._spend_budget(source, _SUBSCRIBED, entry.name, parsed(entry.filter))
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
-            self._gossip.tell_interests()
 
     def _unsubscribe(self, client: str, name: str) -> None:
         if name in self._gossip.local.of(client):
@@ -223,16 +219,15 @@ class Registry:
         if self._gossip.local.drop(client, name):
             self._refund(client, _SUBSCRIBED, name)
             self._journal.erase(_key("subscription", client, name), matters=True)
-            self._gossip.tell_interests()
 
     def _advertise(self, source: Peer, name: str, text: str) -> None:
         client = source.name
         mine = self._advertised.setdefault(client, {})
         if name not in mine and len(mine) >= self._settings.max_advertisements:
             raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the most there may be")
-        self._require_budget(source, _ADVERTISED, name, text)
-        mine[name] = parsed(text)
-        self._charge(client, _ADVERTISED, name, text)
+        promised = parsed(text)
+        self._spend_budget(source, _ADVERTISED, name, promised)
+        mine[name] = promised
         self._journal.store(_key("advertisement", client, name), msgspec.msgpack.encode((client, name, text)))
 
     def _unadvertise(self, client: str, name: str) -> None:

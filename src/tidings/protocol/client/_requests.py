@@ -97,12 +97,13 @@ class Requests:
     def ask_again(self, now_ns: int) -> None:
         """Ask again for what has waited too long for its confirmation."""
         for place in self._places():
-            for request in self._open.values():
-                if place.name not in request.confirmed:
-                    if request.due_ns.get(place.name, 0) <= now_ns:
-                        self._ask(request, place, now_ns)
-                    else:
-                        self._ask_at(request.due_ns[place.name])
+            waiting = [request for request in self._open.values() if place.name not in request.confirmed]
+            for request in waiting:
+                if request.due_ns.get(place.name, 0) <= now_ns:
+                    self._ask(request, place, now_ns)
+            later_ns = [at_ns for request in waiting if (at_ns := request.due_ns.get(place.name, 0)) > now_ns]
+            if later_ns:
+                self._ask_at(min(later_ns))
 
     def are_confirmed(self, place: Peer) -> bool:
         """Whether this broker has carried out all that stands."""

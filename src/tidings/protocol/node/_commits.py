@@ -84,10 +84,14 @@ class Commits:
         """Whether everything is durable, and nobody waits to hear so."""
         return not (self._is_under_way or self._waiting.values or self._tokens)
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether there is something to commit, and nothing is under way."""
-        return not self._is_under_way and bool(self._waiting.values or self._tokens)
+    def is_due(self, now_ns: int, *, hurry: bool = False) -> bool:
+        """Whether `next` has something to say: there is something to commit, nothing is under way, and it is time, or
+        it has to be fixed when it is."""
+        if self._is_under_way or not (self._waiting.values or self._tokens):
+            return False
+        if self.due_ns is None or now_ns >= self.due_ns:
+            return True
+        return not self.is_full and (hurry or bool(self._tokens))
 
     def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
         """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
@@ -103,12 +107,10 @@ class Commits:
 
     def next(self, now_ns: int, *, hurry: bool = False) -> Commit | None:
         """The commit to begin now, if there is one; an empty one is done at once."""
-        if not self.may_begin:
+        if not self.is_due(now_ns, hurry=hurry):
             return None
-        if self.due_ns is None and not self._tokens:
+        if self.due_ns is None and not self._tokens and (self.is_full or not hurry):
             self.due_ns = now_ns + LAZY_NS
-        is_early = self.due_ns is not None and now_ns < self.due_ns
-        if is_early and (self.is_full or not (self._tokens or hurry)):
             return None
         self.due_ns = None
         self._is_under_way = True

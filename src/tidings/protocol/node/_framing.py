@@ -40,12 +40,7 @@ def plain(frame: bytes) -> bytes:
 def checked(frame: bytes) -> bytes:
     """The checked prefix of a frame."""
     size = len(frame)
-    return _CHECKED.pack(size << 8 | _fold(size), check_of(frame))
-
-
-def _fold(size: int) -> int:
-    """A byte that a flipped bit of a length changes."""
-    return (size ^ size >> 8 ^ size >> 16) & 0xFF ^ 0xFF
+    return _CHECKED.pack(size << 8 | (size ^ size >> 8 ^ size >> 16) & 0xFF ^ 0xFF, check_of(frame))
 
 
 class Splitter:

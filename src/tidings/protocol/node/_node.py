@@ -107,6 +107,8 @@ class _Session:
         "address",
         "certified",
         "challenge",
+        "is_admitted",
+        "is_closing",
         "is_encrypted",
         "is_held_back",
         "kind",
@@ -128,7 +130,7 @@ class _Session:
 
     def __init__(self, name: str, max_frame_bytes: int, target: Target | None, preamble: Preamble | None) -> None:
         self.name = name
-        self.state = _State.DIALLED
+        self.enter(_State.DIALLED)
         self.target = target  # whom this node has dialled
         self.preamble = preamble  # what it says first, if it was dialled
         self.opening: Opening | None = None  # the same, once it is open
@@ -148,10 +150,11 @@ class _Session:
         self.is_held_back = False  # it was too fast, and is not read from
         self.waiting: list[bytes] = []  # what it has sent all the same
 
-    @property
-    def is_admitted(self) -> bool:
-        """Whether it is the machine's."""
-        return self.state is _State.ADMITTED
+    def enter(self, state: _State) -> None:
+        """It is in this state from now on."""
+        self.state = state
+        self.is_admitted = state is _State.ADMITTED  # it is the machine's
+        self.is_closing = state is _State.CLOSING
 
 
 class Node:
@@ -314,7 +317,7 @@ class Node:
             session = self._accept(connection, address, now_ns)
         session.address, session.certified, session.is_encrypted = address, certified, is_encrypted
         if session.state is _State.DIALLED:
-            session.state = _State.OPEN
+            session.enter(_State.OPEN)
             if session.preamble is not None:
                 session.opening = self._opening(session, session.preamble)
                 self._put(session, session.opening.first, is_answer=True)
@@ -365,7 +368,7 @@ class Node:
     def received(self, connection: str, data: bytes) -> bool:
         """Bytes have come; they are looked at in the next turn. Whether that has to be at once, as they are many."""
         session = self._sessions.get(connection)
-        if session is None or session.state is _State.CLOSING or self.is_deaf:
+        if session is None or session.is_closing or self.is_deaf:
             return False
         try:
             frames = session.splitter.feed(data)
@@ -607,7 +610,8 @@ class Node:
         budget: Budget | None = None,
         key: bytes | None = None,
     ) -> None:
-        session.state, session.peer, session.kind = _State.ADMITTED, peer, kind
+        session.enter(_State.ADMITTED)
+        session.peer, session.kind = peer, kind
         if version >= CHECKED_FROM and not session.is_encrypted:
             session.prefix = checked
         self._strangers -= 1
@@ -675,7 +679,7 @@ class Node:
 
     def _put(self, session: _Session, frame: bytes, *, is_answer: bool) -> None:
         """Send a frame with this turn."""
-        if session.state is _State.CLOSING:
+        if session.is_closing:
             return
         if not session.unsent:
             self._writers.append(session)
@@ -685,9 +689,9 @@ class Node:
 
     def _shut(self, session: _Session, reason: str, *, at_once: bool = True) -> None:
         """Close a connection; what comes over it from now on is not looked at."""
-        if session.state is not _State.CLOSING:
+        if not session.is_closing:
             self._forget_stranger(session)
-            session.state = _State.CLOSING
+            session.enter(_State.CLOSING)
             if at_once:
                 session.unsent = []
                 self._effects.append(Shut(session.name, reason, at_once))
@@ -814,6 +818,8 @@ class Node:
     def refused(self, why: str, now_ns: int) -> list[NodeEffect]:
         """The store has no room for the commit under way."""
         self.commits.refused(now_ns)
+        if self.commits.due_ns is not None:
+            self._agenda.set(("commit",), self.commits.due_ns)
         if not self.is_full:
             self.is_full = True
             self._report("error", "store full", why=why, meanwhile="no event is acknowledged")
@@ -833,7 +839,7 @@ class Node:
 
     def _finish(self, now_ns: int) -> list[NodeEffect]:
         """What leaves with this step."""
-        if self.commits.may_begin:
+        if self.commits.is_due(now_ns, hurry=self._is_ending):
             self._commit(now_ns)
         if self._wanted:
             self._connect(now_ns)

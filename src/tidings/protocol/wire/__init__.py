@@ -610,9 +610,10 @@ def decode(frame: bytes) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _require_version(frame)
         raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
-    if (type(message) is Hello or type(message) is Welcome) and not OLDEST_VERSION <= message.version <= VERSION:
+    kind = type(message)
+    if (kind is Hello or kind is Welcome) and not OLDEST_VERSION <= message.version <= VERSION:  # type: ignore[union-attr]
         _require_version(frame)
-    if isinstance(message, Transfer) and len(message.targets) != len(message.events):
+    if type(message) is Transfer and len(message.targets) != len(message.events):
         raise PeerError(
             "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
         )
