@@ -378,7 +378,11 @@ class Accounts:
         if client in held.restored_for:
             if was_sent:
                 self.arrived_for(client, names, -many)
-            return
+        else:
+            self.dropped_here(client, names, many)
+
+    def dropped_here(self, client: str, names: Iterable[str], many: int) -> None:
+        """Events that were there for a client, and that the store did not keep, are dropped here."""
         for name in names:
             account = self._touch(told_name(client, name))
             if account is not None:
