@@ -103,18 +103,18 @@ class Registry:
         if kind == "subscription":
             client, entry = _SUBSCRIPTION.decode(value)
             self._gossip.local.put(client, entry)
-            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+            self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
         else:
             client, name, text = _ADVERTISEMENT.decode(value)
             self._advertised.setdefault(client, {})[name] = parsed(text)
-            self._charge(client, _ADVERTISED, name, text)
+            self._charge(client, _ADVERTISED, name, matching_us(parsed(text)))
         return client
 
     def recover(self, client: str, entry: wire.Entry) -> None:
         """What other brokers know of a subscription that was lost with the durable store."""
         if entry.name not in self._gossip.local.of(client):
             self._gossip.local.put(client, entry)
-            self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+            self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
             self._journal.store(_key("subscription", client, entry.name), msgspec.msgpack.encode((client, entry)))
 
     def knows(self, client: str) -> bool:
@@ -173,9 +173,8 @@ class Registry:
         many = len(self._gossip.local.of(client)) + len(self._advertised.get(client, {}))
         return _CHEAP_US * (many - len(costs)) + sum(costs.values())
 
-    def _charge(self, client: str, kind: str, name: str, text: str) -> None:
+    def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
         """Note what a filter costs, if that is worth noting."""
-        cost_us = matching_us(parsed(text))
         if cost_us > _CHEAP_US:
             self._costs.setdefault(client, {})[kind, name] = cost_us
         else:
@@ -187,8 +186,8 @@ class Registry:
         if costs is not None and costs.pop((kind, name), None) is not None and not costs:
             del self._costs[client]
 
-    def _require_budget(self, source: Peer, kind: str, name: str, text: str) -> None:
-        """PeerError if a client's filters would cost more for each event than they may."""
+    def _require_budget(self, source: Peer, kind: str, name: str, text: str) -> float:
+        """What a filter costs for each event; PeerError if all of a client's would cost more than they may."""
         cost_us, most_us = matching_us(parsed(text)), source.budget.matching_us
         before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
         whole_us = self.matching_us(source.name) - before_us + cost_us
@@ -199,6 +198,7 @@ class Registry:
                 f"this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
                 "arithmetic), or have the limit `matching` of the network raised",
             )
+        return cost_us
 
     def _subscribe(self, source: Peer, entry: wire.Entry) -> None:
         client = source.name
@@ -210,8 +210,8 @@ class Registry:
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
             raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
         self._gossip.require_room(client, entry)
-        self._require_budget(source, _SUBSCRIBED, entry.name, entry.filter)
-        self._charge(client, _SUBSCRIBED, entry.name, entry.filter)
+        cost_us = self._require_budget(source, _SUBSCRIBED, entry.name, entry.filter)
+        self._charge(client, _SUBSCRIBED, entry.name, cost_us)
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
@@ -230,9 +230,9 @@ class Registry:
         mine = self._advertised.setdefault(client, {})
         if name not in mine and len(mine) >= self._settings.max_advertisements:
             raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the most there may be")
-        self._require_budget(source, _ADVERTISED, name, text)
+        cost_us = self._require_budget(source, _ADVERTISED, name, text)
         mine[name] = parsed(text)
-        self._charge(client, _ADVERTISED, name, text)
+        self._charge(client, _ADVERTISED, name, cost_us)
         self._journal.store(_key("advertisement", client, name), msgspec.msgpack.encode((client, name, text)))
 
     def _unadvertise(self, client: str, name: str) -> None:
