@@ -167,7 +167,7 @@ def test_filters_that_cost_too_much_for_each_event_are_refused_with_the_figure(t
 
 def test_cheap_filters_are_not_refused_and_what_ends_is_given_back() -> None:
     cost_us = matching_us(parsed(PATTERNS))
-    broker = living(budget=Budget(matching_us=2.5 * cost_us))
+    broker = living(budget=Budget(matching_us=2.5 * cost_us), max_matching_us=1e9)
     for number in (1, 2):
         assert isinstance(subscribe(broker, "s", number, f"{PATTERNS} OR k = {number}")[0], wire.Done)
     assert isinstance(subscribe(broker, "s", 3, f"{PATTERNS} OR k = 3")[0], wire.Error)
@@ -177,6 +177,22 @@ def test_cheap_filters_are_not_refused_and_what_ends_is_given_back() -> None:
     confirm(broker, broker.receive("s", wire.encode(gone), NOW))
     assert isinstance(subscribe(broker, "s", 41, f"{PATTERNS} OR k = 41")[0], wire.Done)
     assert broker.registry.matching_us("s") <= 2.5 * cost_us
+
+
+def test_costly_filters_of_many_clients_are_refused_when_they_cost_too_much_together() -> None:
+    cost_us = matching_us(parsed(PATTERNS))
+    broker = living(budget=Budget(matching_us=1.5 * cost_us), max_matching_us=2.5 * cost_us)
+    names = ("c0", "c1", "c2")
+    for name in names:
+        broker.connected(name, NOW)
+        broker.receive(name, wire.encode(wire.Hello(wire.VERSION, name, "client", 1, 256)), NOW)
+    answers = [subscribe(broker, name, 0, f"{PATTERNS} OR k = {n}")[0] for n, name in enumerate(names)]
+    assert [type(answer) for answer in answers] == [wire.Done, wire.Done, wire.Error]
+    assert isinstance(answers[2], wire.Error)
+    assert "matching_all" in answers[2].text
+    assert isinstance(subscribe(broker, "c2", 1, "k = 1")[0], wire.Done)
+    confirm(broker, broker.receive("c0", wire.encode(wire.Unsubscribe(broker.epoch, 1, "n0")), NOW))
+    assert isinstance(subscribe(broker, "c2", 2, f"{PATTERNS} OR k = 2")[0], wire.Done)
 
 
 def test_advertisements_count_as_well() -> None:

@@ -306,7 +306,8 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
         self._stirred: list[Course] = []  # courses with something in their ledgers
         self.lacking: dict[str, Account] = {}
-        """Those that did not get everything on time, or wait for something; as of the last look."""
+        """Those that did not get everything on time, or wait for something; as of the last look, the last that
+        something happened to last."""
         self._touched: dict[str, Account] = {}  # something has happened to them since they were looked at
         self._unslotted: dict[str, Account] = {}  # the same, since the slot began
         self._periods: dict[str, dict[int, _Period]] = {}  # by the broker that accepted, and the period's number
@@ -458,10 +459,9 @@ class Accounts:
             account.known = now
         self._unslotted.update(touched)
         for told, account in touched.items():
+            self.lacking.pop(told, None)
             if account.known.settled > account.known.on_time or account.known.under_way:
                 self.lacking[told] = account
-            else:
-                self.lacking.pop(told, None)
 
     def _spread(self) -> None:
         """Enter what courses have counted into the accounts of their subscriptions, and into the ledgers."""

@@ -55,6 +55,7 @@ class Registry:
         self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
         self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: what costs more than most, by kind, name
+        self._costs_us = 0.0  # of all clients together
         self._denied: dict[str, list[tuple[str, str, PeerError]]] = {}  # by client: what is over, and it does not know
 
     def handle(self, source: Peer, request: wire.Registration) -> None:
@@ -130,7 +131,7 @@ class Registry:
             self._journal.erase(_key("subscription", client, name))
         for name in self._advertised.pop(client, {}):
             self._journal.erase(_key("advertisement", client, name))
-        self._costs.pop(client, None)
+        self._costs_us -= sum(self._costs.pop(client, {}).values())
         if self._gossip.local.bind(client, b""):
             self._journal.erase(f"identity/{client}")
         self._gossip.tell_interests()
@@ -175,28 +176,40 @@ class Registry:
 
     def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
         """Note what a filter costs, if that is worth noting."""
+        self._refund(client, kind, name)
         if cost_us > _CHEAP_US:
             self._costs.setdefault(client, {})[kind, name] = cost_us
-        else:
-            self._refund(client, kind, name)
+            self._costs_us += cost_us
 
     def _refund(self, client: str, kind: str, name: str) -> None:
         """A filter costs nothing worth noting any more."""
         costs = self._costs.get(client)
-        if costs is not None and costs.pop((kind, name), None) is not None and not costs:
-            del self._costs[client]
+        if costs is not None:
+            self._costs_us -= costs.pop((kind, name), 0.0)
+            if not costs:
+                del self._costs[client]
 
     def _require_budget(self, source: Peer, kind: str, name: str, text: str) -> float:
         """What a filter costs for each event; PeerError if all of a client's would cost more than they may."""
         cost_us, most_us = matching_us(parsed(text)), source.budget.matching_us
         before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
         whole_us = self.matching_us(source.name) - before_us + cost_us
-        if cost_us > max(before_us, _CHEAP_US) and whole_us > most_us:
+        if cost_us <= max(before_us, _CHEAP_US):
+            return cost_us
+        if whole_us > most_us:
             raise PeerError(
                 "budget",
                 f"the filters of {source.name!r} would cost about {whole_us:,.0f} us of processor time for each event, "
                 f"this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
                 "arithmetic), or have the limit `matching` of the network raised",
+            )
+        all_us, most_us = self._costs_us - before_us + cost_us, self._settings.max_matching_us
+        if all_us > most_us:
+            raise PeerError(
+                "budget",
+                f"the costly filters of all clients here would cost about {all_us:,.0f} us of processor time for each "
+                f"event, this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
+                "arithmetic), or have the limit `matching_all` of the network raised",
             )
         return cost_us
 
