@@ -28,6 +28,7 @@ NAMES = (
     "live_ages",
     "live_overload",
     "live_lagging",
+    "live_attacks",
     "live_idle",
     "live_subscribing",
     "live_peers",

@@ -128,7 +128,7 @@ def test_large_events_for_a_client_that_is_away_take_no_more_than_its_budget(pla
 
 def test_costly_filters_are_refused_with_the_figure_and_neighbours_never_hear_of_them(place: Place) -> None:
     async def work() -> None:
-        network = place.write("a", "b")
+        network = place.write("a", "b", more='[limits]\nmatching = "2 ms"\nmatching_all = "5 ms"\n')
         for name in ("a", "b"):
             place.start("broker", str(network.path), "--name", name)
         status = (await all_up(network))[0]

@@ -12,8 +12,8 @@ from tests.live.raw import Raw
 
 from tidings.live import DeniedError, connect
 from tidings.live.operations._asking import ask_network
-from tidings.live.operations._status import SUBSCRIBERS_MAX
-from tidings.protocol import wire
+from tidings.live.operations._status import RANKED_MAX, SUBSCRIBERS_MAX, _shown
+from tidings.protocol import Broker, BrokerSettings, wire
 from tidings.protocol.node import Preamble
 
 METRICS_BYTES, METRICS_BYTES_EACH = 40_000, 6_000
@@ -129,3 +129,26 @@ def test_a_status_is_bounded_and_made_as_often_as_it_costs(place: Place) -> None
             assert all(snapshots.encoded() is first for _ in range(100))  # it is not made anew for each who asks
 
     run(work())
+
+
+def test_a_status_ranks_no_more_subscriptions_than_its_bound_however_many_lack_something() -> None:
+    now_ns, many = 10**17, RANKED_MAX + 500
+    broker = Broker(BrokerSettings(name="b", tracing=False))
+    broker.start(now_ns)
+    broker.synced(1, now_ns)
+    for name in ("p", "s"):
+        broker.connected(name, now_ns)
+        broker.receive(name, wire.encode(wire.Hello(wire.VERSION, name, "client", 1, 256)), now_ns)
+    for n in range(many):
+        broker.gossip.local.put("s", wire.Entry(f"n{n}", f"x >= {n % 5}", None, 1.0, 0))
+    broker.receive("p", wire.encode(wire.Advertise(broker.epoch, 0, "all", "TRUE")), now_ns)
+    content = wire.encode_content(wire.Content({"x": 9}, b"", b""))
+    event = wire.Publication(0, now_ns, 0, 60 * 10**9, 1, content)
+    broker.receive("p", wire.encode(wire.Publish(1, 0, 0, (event,))), now_ns)
+    assert len(broker.accounts.balances()) == len(broker.accounts.lacking) == many  # all of them wait for it
+    assert ("s", "s/n0") not in set(_shown(broker, many))
+    broker.accounts.dropped_here("s", ("n0",), 1)
+    broker.accounts.look()
+    shown = list(_shown(broker, many))
+    assert shown[0] == ("s", "s/n0")
+    assert len(shown) == len(set(shown)) == RANKED_MAX

@@ -31,7 +31,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What one client may take; None: as much as it likes."""
 
     queued_bytes: int = 64_000_000
-    matching_us: float = 2_000.0
+    matching_us: float = 500.0
     rate_per_s: float | None = None
     bytes_per_s: float | None = None
     reading_share: float = 0.1

@@ -16,7 +16,7 @@ _UPGRADE: Final = "upgrade the older of the two"
 _ASK: Final = "if it should be allowed, change the rules of the network"
 _FEWER: Final = "raise the limit of the network, or have the client ask for less"
 REMEDIES: Final[Mapping[str, str]] = {
-    "budget": "raise [limits] matching, or that of its [[budget]], or have the client write simpler filters",
+    "budget": "raise [limits] matching, matching_all or its [[budget]], or have the client write simpler filters",
     "certificate": "give it a certificate for its name, by the authority of the network",
     "content": "the client sends what is no event: look at its program",
     "damaged": "it is sent again; check the network and the memory of both machines",

@@ -109,6 +109,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_client: int = 10_000
     budget: Budget = Budget()
     """Of each client, unless it is given another when it is admitted."""
+    max_matching_us: float = 10_000.0
+    """What all clients' filters that cost more than most may cost together, for each event."""
     max_seen: int = 1_000_000
     max_clients: int = 10_000
     max_subscriptions: int = 10_000

@@ -5,7 +5,7 @@ more waits than MOST_DEFERRED or than the queue holds. A queue that is not full 
 and time does not matter to that, so every choice is the one that a queue made at once would have made.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidings.scheduling._strategies import Strategy
@@ -51,7 +51,7 @@ class DeferredQueue(Generic[T]):
         if self._queue is None and len(self._arrived) + len(events) <= self._most:
             self._arrived += [(event, now_s) for event in events]
             return ()
-        return self._made().push_all([self._waiting(event) for event in events], now_s)
+        return self._made().push_all(self._waiting(events), now_s)
 
     def drop(self, many: int, now_s: float) -> tuple[Deleted[T], ...]:
         """Give up so many, those with the least expected benefit."""
@@ -76,18 +76,22 @@ class DeferredQueue(Generic[T]):
             self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
         )
         for arrival, at_s in self._arrived:
-            gone = queue.push(self._waiting(arrival), at_s)
+            gone = queue.push_all(self._waiting((arrival,)), at_s)
             assert not gone, "a queue with room has let an event go"
         self._arrived.clear()
         self._queue = queue
         return queue
 
-    def _waiting(self, arrival: Arrival[T]) -> Waiting[T]:
-        event, published_s, size_kb, columns, chain, place = arrival
-        # Events of one course share their columns, so they are often those of the event before.
-        if self._known is None or self._known[0] is not columns:
-            import numpy as np
+    def _waiting(self, events: Iterable[Arrival[T]]) -> list[Waiting[T]]:
+        known, rows = self._known or (None, None)
+        waiting = []
+        for event, published_s, size_kb, columns, chain, place in events:
+            # Events of one course share their columns, so they are often those of the event before.
+            if rows is None or known is not columns:
+                import numpy as np
 
-            rows = np.array(columns, np.float64).reshape(len(columns), 5).T
-            self._known = (columns, np.ascontiguousarray(rows))
-        return Waiting(event, published_s, size_kb, self._known[1], chain, place)
+                rows = np.ascontiguousarray(np.array(columns, np.float64).reshape(len(columns), 5).T)
+                known = columns
+                self._known = (columns, rows)
+            waiting.append(Waiting(event, published_s, size_kb, rows, chain, place))
+        return waiting

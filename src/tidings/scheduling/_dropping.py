@@ -15,7 +15,7 @@ queue of fewer than 2 SHARE events is assessed at every drop, so there it holds 
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Container, Sequence
 from math import inf
 from typing import Final
 
@@ -24,7 +24,7 @@ from tidings.scheduling._choosing import TIE, benefit_of
 from tidings.scheduling._kernels import FloatArray, IntArray
 from tidings.scheduling._lane import DELETE, NUMBER, WORTHS, Lane
 
-__all__ = ["ASSESSED_S", "SHARE", "Dropping", "Entry", "assess", "entry_of"]
+__all__ = ["ASSESSED_S", "SHARE", "Dropping", "Entry", "assess"]
 
 SHARE: Final = 64
 ASSESSED_S: Final = 1.0
@@ -46,28 +46,29 @@ class Dropping:
         """Whether newcomers have to be noted: there is an assessment that they are not part of."""
         return bool(self._next)
 
-    def note(self, newcomer: Entry) -> None:
-        """An event has come: it may be the next to go."""
-        if newcomer[0] <= self._most:
-            heapq.heappush(self._next, newcomer)
+    def note(self, worths: Sequence[float], due_s: Sequence[float], first: int) -> None:
+        """Events have come, numbered from the first on: they may be the next to go."""
+        for number, (worth, delete_s) in enumerate(zip(worths, due_s, strict=True), first):
+            units = float(round(worth / TIE))
+            if units <= self._most:
+                heapq.heappush(self._next, (units, delete_s, -number))
 
-    def choose(self, now_s: float, assess_least: Callable[[], list[Entry]], waits: Callable[[int], bool]) -> int:
-        """The number of the event to drop, of those that wait; a share of them is assessed, the least first."""
+    def choose(self, many: int, now_s: float, waiting: Container[int]) -> list[int]:
+        """The numbers of up to so many events to drop, of those that wait; none: the queue has to be assessed."""
+        numbers: list[int] = []
         if now_s - self._assessed_s < ASSESSED_S:
-            while self._next:
+            while self._next and len(numbers) < many:
                 number = -heapq.heappop(self._next)[2]
-                if waits(number):
-                    return number
-        least = assess_least()
+                if number in waiting:
+                    numbers.append(number)
+        return numbers
+
+    def begin(self, least: list[Entry], now_s: float) -> list[int]:
+        """A share of what waits was assessed, the least first: the number of the event to drop."""
         self._most = least[-1][0]
         self._assessed_s = now_s
         self._next = least[1:]
-        return -least[0][2]
-
-
-def entry_of(worth: float, delete_s: float, number: int) -> Entry:
-    """An event as it is compared."""
-    return float(round(worth / TIE)), delete_s, -number
+        return [-least[0][2]]
 
 
 @borrowing

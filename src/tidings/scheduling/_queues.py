@@ -14,7 +14,7 @@ import numpy as np
 from tidings.errors import ConfigurationError
 from tidings.scheduling._chains import Chains
 from tidings.scheduling._choosing import LATER, RULE, choose, forget, push_all, take, take_all
-from tidings.scheduling._dropping import SHARE, Dropping, Entry, assess, entry_of
+from tidings.scheduling._dropping import SHARE, Dropping, Entry, assess
 from tidings.scheduling._kernels import NORMAL_TABLE
 from tidings.scheduling._lane import DELETE, NUMBER, TURNS, WORTHS, Lane, compact, empty_lane
 from tidings.scheduling._strategies import PLAN, TRIAGE, Strategy
@@ -108,24 +108,15 @@ class LinkQueue(Generic[T]):
         """Give up so many, those with the least expected benefit; none if `many` is not positive."""
         if many <= 0:
             return ()
-        scratch, tail = self._lane[5], self._tail
+        tail = self._tail
         gone: list[Deleted[T]] = []
-        numbers: list[int] = []
-
-        def clear() -> None:
-            scratch[: len(numbers)] = numbers
+        while len(gone) < many and self._waiting:
+            numbers = self._dropping.choose(many - len(gone), now_s, self._waiting) or self._dropping.begin(
+                self._least(now_s), now_s
+            )
+            self._lane[5][: len(numbers)] = numbers
             take_all(self._rule, self._lane, self._urgency, tail, len(numbers))
-            numbers.clear()
-
-        def assess_least() -> list[Entry]:
-            clear()
-            return self._least(now_s)
-
-        for _ in range(min(many, len(self._waiting))):
-            number = self._dropping.choose(now_s, assess_least, self._waiting.__contains__)
-            numbers.append(number)
-            gone.append(Deleted(waiting=self._left(number), reason="full"))
-        clear()
+            gone += [Deleted(waiting=waiting, reason="full") for waiting in self._left(numbers)]
         return tuple(gone)
 
     def _enter(self, events: Sequence[Waiting[T]], now_s: float) -> None:
@@ -149,8 +140,7 @@ class LinkQueue(Generic[T]):
         self._live += many * count
         if self._dropping.is_watching:
             due_s = self._lane[0][position : position + many, DELETE].tolist()
-            for number, (worth, delete_s) in enumerate(zip(arrivals[2, :many].tolist(), due_s, strict=True), first):
-                self._dropping.note(entry_of(worth, delete_s, number))
+            self._dropping.note(arrivals[2, :many].tolist(), due_s, first)
 
     def pop(self, now_s: float) -> tuple[Waiting[T] | None, tuple[Deleted[T], ...]]:
         """What to send now, if anything, and what was deleted at this moment, in the order it was enqueued."""
@@ -162,7 +152,7 @@ class LinkQueue(Generic[T]):
         )
         deleted: tuple[Deleted[T], ...] = ()
         if removed:
-            gone = [self._left(each) for each in sorted(self._lane[5][:removed].tolist())]
+            gone = self._left(sorted(self._lane[5][:removed].tolist()))
             deleted = tuple(Deleted(waiting=waiting, reason=reason_of(waiting, now_s)) for waiting in gone)
         if number < 0:
             return None, deleted
@@ -171,7 +161,7 @@ class LinkQueue(Generic[T]):
             if chain is not None:
                 number = self._chains.first(chain)
             take(self._rule, self._lane, self._urgency, self._tail, number)
-        return self._left(number), deleted
+        return self._left((number,))[0], deleted
 
     def retime(self, turn_s: float) -> None:
         """From now on a transmission takes this long; what earlier decisions learnt is forgotten."""
@@ -179,14 +169,15 @@ class LinkQueue(Generic[T]):
         forget(self._rule, self._lane, self._tail)
         retime_urgency(self._rule[LATER], self._urgency)
 
-    def _left(self, number: int) -> Waiting[T]:
-        waiting = self._waiting.pop(number)
-        self._live -= waiting.rows.shape[1]
-        if waiting.chain is not None:
-            self._chains.remove(waiting.chain)
+    def _left(self, numbers: Sequence[int]) -> list[Waiting[T]]:
+        left = [self._waiting.pop(number) for number in numbers]
+        for waiting in left:
+            self._live -= waiting.rows.shape[1]
+            if waiting.chain is not None:
+                self._chains.remove(waiting.chain)
         if not self._waiting:
             self._tail = self._end = 0
-        return waiting
+        return left
 
     def _least(self, now_s: float) -> list[Entry]:
         """A share of what waits, the least worth first."""

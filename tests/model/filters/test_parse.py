@@ -1,8 +1,11 @@
 """The language as text: what is read, what is refused, and how the refusal reads."""
 
 import time
+from collections.abc import Callable
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tidings import FilterError
 from tidings.model.filters import Filter
@@ -239,3 +242,59 @@ def test_a_chain_of_fifty_thousand_is_one_level() -> None:
     assert subject.evaluate({"a": 49_999}) is True
     assert subject.evaluate({"a": -1}) is False
     assert len(subject.clauses) == 1
+
+
+WORDS = (
+    "a",
+    "b",
+    "1",
+    "'x'",
+    "(",
+    ")",
+    "=",
+    ">",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "LIKE",
+    "NULL",
+    "IS",
+    ",",
+    "+",
+    "[",
+    "]",
+    "?",
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), st.integers(1, 4))
+@example("a = 1 AND b IN (1, 2) OR NOT c LIKE 'x%'", 2)
+@example("(" * (MAX_DEPTH + 1), 3)
+@example("a = 'x", 1)
+@example("", 1)
+def test_in_slices_a_text_says_the_same_or_is_refused_with_the_same_words(text: str, tokens: int) -> None:
+    assert _outcome(lambda: Filter.parse(text)) == _outcome(lambda: in_slices(text, tokens)[0])
+
+
+def test_between_two_pauses_no_more_than_a_slice_is_read() -> None:
+    text = " OR ".join(f"a = {n}" for n in range(100))  # 399 words
+    assert in_slices(text, 50)[1] >= 399 // 50
+
+
+def in_slices(text: str, tokens: int) -> tuple[Filter, int]:
+    """The filter, and how many pauses there were."""
+    slices, pauses = Filter.parse_in_slices(text, tokens), 0
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value, pauses
+        pauses += 1
+
+
+def _outcome(read: Callable[[], Filter]) -> str:
+    try:
+        return read().to_sql()
+    except FilterError as error:
+        return f"refused: {error}"

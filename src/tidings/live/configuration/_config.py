@@ -144,10 +144,12 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             max_queued_client=limits.queued_client,
             max_under_way_bytes=round(limits.under_way_size_kb * 1000),
             budget=self.budget,
+            max_matching_us=limits.matching_all_s * 1e6,
             max_seen=limits.seen,
             max_clients=limits.clients,
             max_subscriptions=limits.subscriptions,
             max_advertisements=limits.advertisements,
+            max_entries=limits.network_subscriptions,
         )
 
 

@@ -121,12 +121,14 @@ class Limits(_Written, frozen=True, kw_only=True):
     lifetime_s: Seconds = field(name="lifetime", default=600.0)
     rate_per_s: PerSecond | None = field(name="rate", default=None)
     traffic_kb_per_s: Kilobytes | None = field(name="traffic", default=None)
-    matching_s: Seconds = field(name="matching", default=0.002)
+    matching_s: Seconds = field(name="matching", default=0.0005)
+    matching_all_s: Seconds = field(name="matching_all", default=0.01)
     reading: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.1
     connections: Count = 20_000
     clients: Count = 10_000
     subscriptions: Count = 10_000
     advertisements: Count = 1_000
+    network_subscriptions: Count = 262_144
     window: Annotated[int, Meta(ge=1, le=65_536)] = 256
     stored: Count = 200_000
     stored_size_kb: Kilobytes = field(name="stored_size", default=2e6)

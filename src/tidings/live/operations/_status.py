@@ -26,6 +26,8 @@ _EVERY_S: Final = 1.0
 _DROPPED: Final = ("expired", "hopeless", "full")
 SUBSCRIBERS_MAX: Final = 1_000
 """So many subscriptions of a broker are shown one by one, those with the least share on time first."""
+RANKED_MAX: Final = 4_000
+"""They are the worst of so many that did not get everything on time, those that something happened to last."""
 MOVES_MAX: Final = 100
 """So many moves under way from a broker are shown one by one, the oldest first."""
 ELSEWHERE_MAX: Final = 4_000
@@ -141,8 +143,12 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
 def _budgets(node: "BrokerNode") -> dict[str, Any]:
     """What all clients take together, and those that take the largest share of what they may."""
     machine, purses = node.machine, node.driver.node.purses()
-    rows = [_budget(machine, peer, purses.get(peer.name)) for peer in machine.clients.values()]
-    rows = heapq.nlargest(BUDGETS_MAX, rows, key=lambda row: (row["share"], row["held_back"]))
+    most = heapq.nlargest(
+        BUDGETS_MAX,
+        machine.clients.values(),
+        key=lambda peer: (_share_taken(machine, peer), _held_back(purses.get(peer.name))),
+    )
+    rows = [_budget(machine, peer, purses.get(peer.name)) for peer in most]
     return {
         "stored_bytes": machine.carrier.holdings.size_bytes,
         "stored_bytes_most": machine.settings.max_stored_bytes,
@@ -152,14 +158,24 @@ def _budgets(node: "BrokerNode") -> dict[str, Any]:
     }
 
 
-def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str, Any]:
-    """What one client takes, and may take; `share` is the larger share of its bytes and of its filters."""
-    queued_bytes, matching_us = peer.outbox.queue.size_bytes, machine.registry.matching_us(peer.name)
+def _share_taken(machine: "Broker", peer: "Peer") -> float:
+    """The larger share of what the bytes and the filters of a client may take."""
     budget = peer.budget
+    queued_bytes, matching_us = peer.outbox.queue.size_bytes, machine.registry.matching_us(peer.name)
+    return round(max(queued_bytes / budget.queued_bytes, matching_us / budget.matching_us), 4)
+
+
+def _held_back(purse: "Purse | None") -> int:
+    return 0 if purse is None else purse.was_held_back
+
+
+def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str, Any]:
+    """What one client takes, and may take."""
+    matching_us, budget = machine.registry.matching_us(peer.name), peer.budget
     return {
         "client": peer.name,
-        "share": round(max(queued_bytes / budget.queued_bytes, matching_us / budget.matching_us), 4),
-        "queued_bytes": queued_bytes,
+        "share": _share_taken(machine, peer),
+        "queued_bytes": peer.outbox.queue.size_bytes,
         "queued_bytes_most": budget.queued_bytes,
         "under_way_bytes": peer.outbox.window.size_bytes,
         "under_way_bytes_most": machine.settings.max_under_way_bytes,
@@ -168,7 +184,7 @@ def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str,
         "rate_per_s_most": budget.rate_per_s,
         "bytes_per_s_most": budget.bytes_per_s,
         "reading_share_most": budget.reading_share,
-        "held_back": 0 if purse is None else purse.was_held_back,
+        "held_back": _held_back(purse),
         "held_back_s": 0.0 if purse is None else round(purse.held_back_ns * 1e-9, 3),
     }
 
@@ -254,10 +270,11 @@ def _subscriptions(machine: "Broker") -> int:
 
 
 def _shown(machine: "Broker", total: int) -> Iterator[tuple[str, str]]:
-    """The client and the name of each subscription that may have to be shown: where there are more than can be, all
-    that lack something, and so many of the others as there is room for."""
+    """The client and the name of each subscription that may have to be shown: where there are more than can be, those
+    that lack something (RANKED_MAX, the last that something happened to), and so many others as there is room for."""
     lacking = machine.accounts.lacking if total > SUBSCRIBERS_MAX else {}
-    yield from ((account.client, told) for told, account in lacking.items() if account.client in machine.clients)
+    last = ((lacking[told].client, told) for told in islice(reversed(lacking), RANKED_MAX))
+    yield from (each for each in last if each[0] in machine.clients)
     every = (
         (client, told_name(client, name)) for client in machine.clients for name in machine.gossip.local.of(client)
     )

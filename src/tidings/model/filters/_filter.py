@@ -4,7 +4,7 @@ What a filter is asked for is worked out on first use and kept: a million filter
 pay for a predicate or a text.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -15,7 +15,7 @@ from tidings.model.filters._build import OPERATORS
 from tidings.model.filters._clauses import Clause
 from tidings.model.filters._evaluate import Predicate, compile_condition
 from tidings.model.filters._normal import clauses_of
-from tidings.model.filters._parse import parse
+from tidings.model.filters._parse import parse, parse_in_slices
 from tidings.model.filters._sql import to_sql
 from tidings.model.filters._tree import attribute_names, flat
 from tidings.model.filters._values import PlainValue, check_value
@@ -52,6 +52,18 @@ class Filter:
     def parse(cls, text: str) -> "Filter":
         """The filter that a text says; FilterError, with the place, if it says none."""
         return _new(parse(text), text)
+
+    @classmethod
+    def parse_in_slices(cls, text: str, tokens: int) -> "Generator[None, None, Filter]":
+        """The same, with pauses: after every so many tokens, and before each thing that others want to know of it."""
+        filter = _new((yield from parse_in_slices(text, tokens)), text)
+        yield
+        _ = filter.attributes
+        yield
+        _ = filter.clauses
+        yield
+        filter.matches({})
+        return filter
 
     @classmethod
     def all_of(cls, tests: Iterable[tuple[str, str, PlainValue]]) -> "Filter":

@@ -5,7 +5,8 @@ danger to the parser; the bounds below protect everything that comes after it. T
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Final, cast
@@ -60,6 +61,44 @@ _LOOK_BEHIND: Final = 40
 
 def parse(text: str) -> _ast.Condition:
     """The condition that the text says; FilterError if it says none."""
+    with _refusing(text):
+        _check(text)
+        return _shapes().parse(text)
+
+
+def parse_in_slices(text: str, tokens: int) -> Generator[None, None, _ast.Condition]:
+    """The same, with a pause after every so many tokens."""
+    with _refusing(text):
+        _check(text)
+        parser = _parser().parse_interactive(text)
+        token: Token | None = None
+        try:
+            tokens_in: Iterator[Token] = parser.lexer_thread.lex(parser.parser_state)  # type: ignore[no-untyped-call]
+            for count, token in enumerate(tokens_in, 1):
+                parser.feed_token(token)
+                if not count % tokens:
+                    yield
+            return cast(_ast.Condition, parser.feed_eof(token))  # type: ignore[no-untyped-call]
+        except UnexpectedToken as error:
+            error.interactive_parser = parser  # which knows what would have been right
+            raise
+
+
+@contextmanager
+def _refusing(text: str) -> Iterator[None]:
+    """What the parser refuses is refused in our words."""
+    try:
+        yield
+    except MalformedError as error:
+        raise fault(error.problem, text=text, position=error.position, remedy=error.remedy) from None
+    except UnexpectedToken as error:
+        raise _refused_token(text, error) from None
+    except UnexpectedCharacters as error:
+        raise _refused_character(text, cast(int, error.pos_in_stream)) from None
+
+
+def _check(text: str) -> None:
+    """Refuse what is too long, too deep or no text, before it is parsed."""
     if not isinstance(text, str):
         raise FilterError(
             f"a filter is a text, not a {type(text).__name__}: write for example Filter.parse('price > 5')"
@@ -70,16 +109,8 @@ def parse(text: str) -> _ast.Condition:
         raise fault(problem, text=text, position=MAX_LENGTH, remedy=remedy)
     if not text.isascii():
         _check_encodable(text)
-    try:
-        if len(text) > MAX_DEPTH and _may_nest_deeply(text):
-            _check_nesting(text)
-        return _shapes().parse(text)
-    except MalformedError as error:
-        raise fault(error.problem, text=text, position=error.position, remedy=error.remedy) from None
-    except UnexpectedToken as error:
-        raise _refused_token(text, error) from None
-    except UnexpectedCharacters as error:
-        raise _refused_character(text, cast(int, error.pos_in_stream)) from None
+    if len(text) > MAX_DEPTH and _may_nest_deeply(text):
+        _check_nesting(text)
 
 
 def names_written(text: str) -> Iterator[tuple[str, int]]:

@@ -306,7 +306,8 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
         self._stirred: list[Course] = []  # courses with something in their ledgers
         self.lacking: dict[str, Account] = {}
-        """Those that did not get everything on time, or wait for something; as of the last look."""
+        """Those that did not get everything on time, or wait for something; as of the last look, the last that
+        something happened to last."""
         self._touched: dict[str, Account] = {}  # something has happened to them since they were looked at
         self._unslotted: dict[str, Account] = {}  # the same, since the slot began
         self._periods: dict[str, dict[int, _Period]] = {}  # by the broker that accepted, and the period's number
@@ -378,7 +379,11 @@ class Accounts:
         if client in held.restored_for:
             if was_sent:
                 self.arrived_for(client, names, -many)
-            return
+        else:
+            self.dropped_here(client, names, many)
+
+    def dropped_here(self, client: str, names: Iterable[str], many: int) -> None:
+        """Events that were there for a client, and that the store did not keep, are dropped here."""
         for name in names:
             account = self._touch(told_name(client, name))
             if account is not None:
@@ -454,10 +459,9 @@ class Accounts:
             account.known = now
         self._unslotted.update(touched)
         for told, account in touched.items():
+            self.lacking.pop(told, None)
             if account.known.settled > account.known.on_time or account.known.under_way:
                 self.lacking[told] = account
-            else:
-                self.lacking.pop(told, None)
 
     def _spread(self) -> None:
         """Enter what courses have counted into the accounts of their subscriptions, and into the ledgers."""

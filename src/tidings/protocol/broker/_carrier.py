@@ -287,6 +287,8 @@ class Carrier:
 
     def expire(self, now_ns: int) -> None:
         """Let go of what nobody wants any more, and forget what cannot come again."""
+        # What clients do not get: events for the same subscriptions are counted together.
+        dropped: dict[tuple[str, int], tuple[dict[str, tuple[Term, ...]], int]] = {}
         for held in self.holdings.expired(now_ns):
             targets, clients = held.overdue(now_ns)
             if targets or clients:
@@ -298,13 +300,20 @@ class Carrier:
                 if handed is not None:
                     self._note("expired", held.id, client)
                     handed.peer.outbox.give_up(handed, has_expired=True)
-                was_sent = handed is not None and handed.tries > 0
-                self.accounts.dropped(held, client, held.local[client], was_sent=was_sent)
+                wanted = held.local[client]
+                if held.restored_for:
+                    was_sent = handed is not None and handed.tries > 0
+                    self.accounts.dropped(held, client, wanted, was_sent=was_sent)
+                else:
+                    many = dropped.get((client, id(wanted)), (wanted, 0))[1]
+                    dropped[client, id(wanted)] = (wanted, many + 1)
             held.let_go(targets, clients)
             if held.is_done:
                 self.holdings.settle(held)
             else:
                 self.holdings.note_expiry(held)
+        for (client, _), (wanted, many) in dropped.items():
+            self.accounts.dropped_here(client, wanted, many)
         self.memory.forget_old(now_ns)
         self._expired_ns = now_ns
         self._set_expiry()

@@ -15,7 +15,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
@@ -53,6 +53,7 @@ class Dispatch:
         """How many events have left, in whatever frames; those that were sent again count once."""
         self._buffers = settings.buffers
         self._probe_ns = settings.probe_ns
+        self._notes = settings.tracing
         self._holdings = holdings
         self._courses = courses
         self._accounts = accounts
@@ -82,15 +83,17 @@ class Dispatch:
         outbox = peer.outbox
         rest: list[Parcel] = []
         for parcel in parcels:
-            self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
+            if self._notes:
+                self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
             if not rest and peer.is_up and outbox.takes(1):
                 self._send(parcel, now_ns)
             else:
                 rest.append(parcel)
         if not rest:
             return
-        for dropped in outbox.enqueue(rest, now_ns):
-            self._lose(dropped, "full")
+        dropped = outbox.enqueue(rest, now_ns)
+        if dropped:
+            self._lose(peer, dropped, "full")
         self.pump(peer, now_ns)
         if peer.is_up and not outbox.under_way:
             self._retry_at(peer, now_ns + self._probe_ns)
@@ -102,7 +105,7 @@ class Dispatch:
             probing = False
             parcel, deleted = outbox.next(now_ns)
             for gone, reason in deleted:
-                self._lose(gone, reason)
+                self._lose(peer, (gone,), reason)
             if parcel is None:
                 return
             self._send(parcel, now_ns)
@@ -162,12 +165,33 @@ class Dispatch:
         if not self._buffers:
             self._end(parcel)
 
-    def _lose(self, parcel: Parcel, reason: Reason) -> None:
-        """The queue has let an event go: it is too late for it, or there were too many."""
-        self._count(reason)
-        self._note(reason, parcel.held.id, parcel.peer.name)
-        ended = self._end(parcel)
-        self._drop(parcel, parcel.targets if parcel.peer.kind == "client" and ended else ended)
+    def _lose(self, peer: Peer, parcels: Sequence[Parcel], reason: Reason) -> None:
+        """The queue of a peer has let events go: it is too late for them, or there were too many."""
+        self._count(reason, len(parcels))
+        for parcel in parcels if self._notes else ():
+            self._note(reason, parcel.held.id, peer.name)
+        if peer.kind == "client":
+            self._lose_for(peer.name, parcels)
+        else:
+            for parcel in parcels:
+                self._drop(parcel, self._end(parcel))
+
+    def _lose_for(self, client: str, parcels: Sequence[Parcel]) -> None:
+        """Events will not reach a client; those for the same subscriptions are counted together."""
+        counts: dict[int, tuple[Parcel, int]] = {}
+        for parcel in parcels:
+            held = parcel.held
+            if held.handed.get(client) is not parcel:
+                continue
+            del held.handed[client]
+            held.local.pop(client, None)
+            if held.restored_for:
+                self._drop(parcel, parcel.targets)
+            else:
+                counts[id(parcel.targets)] = (parcel, counts.get(id(parcel.targets), (parcel, 0))[1] + 1)
+        for parcel, many in counts.values():
+            self._drop(parcel, parcel.targets, many)
+        self._holdings.settle(*[parcel.held for parcel in parcels])
 
     def _drop(self, parcel: Parcel, targets: Iterable[str], many: int = 1) -> None:
         if parcel.peer.kind == "client":
@@ -274,7 +298,7 @@ class Straight:
                     self._dispatch.leaves_for(peer)
                 outbox.leave(targets, events, size_bytes, encoded_bytes)
         if self._buffers:
-            self._holdings.hold_together(group, ways, now_ns, is_split=bool(shut))
+            self._holdings.hold_together(group, ways, now_ns)
         for place, held in enumerate(group):
             if held.is_noted:
                 self._write_down(held.id, course, len(group) - place, ways)

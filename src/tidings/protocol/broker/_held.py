@@ -150,6 +150,8 @@ class Held(msgspec.Struct, eq=False):
     def overdue(self, now_ns: int) -> tuple[list[str], list[str]]:
         """The home brokers and the clients that it is owed to and that want it no more. What goes to several brokers
         together does so until the last of them wants it no more."""
+        if self.expires_ns <= now_ns:
+            return list(self.targets), list(self.local)
         age_ns = now_ns - self.since_ns
         targets = [target for target in self.targets if self._last_there_ns(target) <= age_ns]
         return targets, [client for client, wanted in self.local.items() if _last_ns(wanted) <= age_ns]
@@ -325,14 +327,13 @@ def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
 class Group:
     """Events under way together; `pending` are the peers that have not acknowledged, with their lots.
 
-    If it is `split`, somebody was shut, and its members have accounts of their own as well.
+    If somebody was shut, its members have accounts of their own as well.
     """
 
-    __slots__ = ("_holdings", "_is_split", "id", "members", "pending", "wakes_ns")
+    __slots__ = ("_holdings", "id", "members", "pending", "wakes_ns")
 
-    def __init__(self, holdings: "Holdings", members: list[Held], *, is_split: bool) -> None:
+    def __init__(self, holdings: "Holdings", members: list[Held]) -> None:
         self._holdings = holdings
-        self._is_split = is_split
         self.members = members
         self.pending: dict[Peer, Lot] = {}
         self.id: EventId = members[0].id
@@ -343,11 +344,9 @@ class Group:
         del self.pending[peer]
         if not self.pending:
             members, self.members = self.members, []  # they refer to the group: nobody should have to find that circle
-            if self._is_split:
-                for held in members:
-                    held.leave_group()
-                members = [held for held in members if held.is_done]
-            self._holdings.let_go(members)
+            for held in members:
+                held.course, held.group = NO_COURSE, None
+            self._holdings.settle(*members)
 
     def undo(self) -> None:
         """Hold each of them by itself, with parcels in place of the lots."""
@@ -463,7 +462,9 @@ class Holdings:
                 held.course = NO_COURSE
             held.targets, held.local, held.parcels, held.handed, held.addressed = {**targets}, {**local}, {}, {}, {}
             held.wakes_ns, held.expires_ns = held.since_ns + soonest_ns, held.since_ns + last_ns
-            self.hold(held)
+            if self.held.get(held.id) is not held:
+                self._put(held)
+        self.note_expiry(*events)
 
     def keep(self, held: Held) -> None:
         """Store an event, if this broker stores at all."""
@@ -472,14 +473,11 @@ class Holdings:
             if self._on_kept is not None:
                 self._on_kept(held)
 
-    def settle(self, held: Held) -> None:
-        """Let go of an event if it is owed to nobody any more."""
-        if held.is_done:
-            self.let_go((held,))
-
-    def let_go(self, events: Iterable[Held]) -> None:
-        """Hold these events no longer."""
+    def settle(self, *events: Held) -> None:
+        """Let go of events that are owed to nobody any more."""
         for held in events:
+            if held.targets or held.local or held.group is not None:
+                continue  # not done: this is asked for every event
             # The same event may have come again since this one was done: that one is not.
             if self.held.get(held.id) is held:
                 del self.held[held.id]
@@ -489,8 +487,8 @@ class Holdings:
                     if self._on_gone is not None:
                         self._on_gone(held.id)
 
-    def hold_together(self, members: list[Held], ways: Sequence[Way], now_ns: int, *, is_split: bool) -> None:
-        """Hold, and store, events of one course that have left these ways; if `is_split`, there are others too."""
+    def hold_together(self, members: list[Held], ways: Sequence[Way], now_ns: int) -> None:
+        """Hold, and store, events of one course that have left these ways."""
         for held in members:
             self._put(held)
             self._store(event_key(held.id), held.record())
@@ -498,7 +496,7 @@ class Holdings:
                 self._on_kept(held)
         if not ways:
             return
-        group = Group(self, members, is_split=is_split)
+        group = Group(self, members)
         for held in members:
             held.group = group
         sizes = (len(members), sum(len(held.content) for held in members), max(held.size_bytes for held in members))
@@ -571,10 +569,11 @@ class Holdings:
             if held is not None and held.wakes_ns <= now_ns:
                 yield held
 
-    def note_expiry(self, what: Held | Group) -> None:
-        """Look at an event, or a group of them, when it is time to."""
-        self._wake_by(what.wakes_ns)
-        heapq.heappush(self._expiries, (what.wakes_ns, what.id))
+    def note_expiry(self, *events: Held | Group) -> None:
+        """Look at events, or groups of them, when it is time to."""
+        self._wake_by(min([what.wakes_ns for what in events]))
+        for what in events:
+            heapq.heappush(self._expiries, (what.wakes_ns, what.id))
         if len(self._expiries) > 2 * len(self.held) + _SPARE:
             self._expiries = [(_wakes_ns(held), held.id) for held in self.held.values()]
             heapq.heapify(self._expiries)

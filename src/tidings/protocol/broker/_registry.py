@@ -55,6 +55,7 @@ class Registry:
         self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
         self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: what costs more than most, by kind, name
+        self._costs_us = 0.0  # of all clients together
         self._denied: dict[str, list[tuple[str, str, PeerError]]] = {}  # by client: what is over, and it does not know
 
     def handle(self, source: Peer, request: wire.Registration) -> None:
@@ -129,7 +130,7 @@ class Registry:
             self._journal.erase(_key("subscription", client, name))
         for name in self._advertised.pop(client, {}):
             self._journal.erase(_key("advertisement", client, name))
-        self._costs.pop(client, None)
+        self._costs_us -= sum(self._costs.pop(client, {}).values())
         if self._gossip.local.bind(client, b""):
             self._journal.erase(f"identity/{client}")
 
@@ -173,30 +174,41 @@ class Registry:
 
     def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
         """Note what a filter costs, if that is worth noting."""
+        self._refund(client, kind, name)
         if cost_us > _CHEAP_US:
             self._costs.setdefault(client, {})[kind, name] = cost_us
-        else:
-            self._refund(client, kind, name)
+            self._costs_us += cost_us
 
     def _refund(self, client: str, kind: str, name: str) -> None:
         """A filter costs nothing worth noting any more."""
         costs = self._costs.get(client)
-        if costs is not None and costs.pop((kind, name), None) is not None and not costs:
-            del self._costs[client]
+        if costs is not None:
+            self._costs_us -= costs.pop((kind, name), 0.0)
+            if not costs:
+                del self._costs[client]
 
     def _spend_budget(self, source: Peer, kind: str, name: str, wanted: Filter) -> None:
-        """Note what a filter costs; PeerError if a client's filters would cost more for each event than they may."""
-        cost_us, most_us = matching_us(wanted), source.budget.matching_us
+        """Note what a filter costs; PeerError if that is more than what is left for it."""
+        cost_us = matching_us(wanted)
         before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
-        whole_us = self.matching_us(source.name) - before_us + cost_us
-        if cost_us > max(before_us, _CHEAP_US) and whole_us > most_us:
+        if cost_us > max(before_us, _CHEAP_US):
+            self._require_budget(source, cost_us, cost_us - before_us)
+        self._charge(source.name, kind, name, cost_us)
+
+    def _require_budget(self, source: Peer, cost_us: float, more_us: float) -> None:
+        """PeerError if the filters of a client, or the costly ones of all, would cost more for each event than may be."""
+        whole_us, most_us = self.matching_us(source.name) + more_us, source.budget.matching_us
+        whose, limit = f"filters of {source.name!r}", "matching"
+        if whole_us <= most_us:
+            whole_us, most_us = self._costs_us + more_us, self._settings.max_matching_us
+            whose, limit = "costly filters of all clients here", "matching_all"
+        if whole_us > most_us:
             raise PeerError(
                 "budget",
-                f"the filters of {source.name!r} would cost about {whole_us:,.0f} us of processor time for each event, "
-                f"this one {cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or "
-                "arithmetic), or have the limit `matching` of the network raised",
+                f"the {whose} would cost about {whole_us:,.0f} us of processor time for each event, this one "
+                f"{cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or arithmetic), "
+                f"or have the limit `{limit}` of the network raised",
             )
-        self._charge(source.name, kind, name, cost_us)
 
     def _subscribe(self, source: Peer, entry: wire.Entry) -> None:
         client = source.name

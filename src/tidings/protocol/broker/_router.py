@@ -198,8 +198,9 @@ class Router:
                 self._holdings.settle(held)
             return
         parcels = []
+        paths: dict[str, Path] = {}  # none are needed, and all have the same: the queue need not look at each
         for held in events:
-            parcel = held.handed[client] = Parcel(held, peer, held.local[client], {})
+            parcel = held.handed[client] = Parcel(held, peer, held.local[client], paths)
             parcels.append(parcel)
         self._dispatch.offer(peer, parcels, now_ns)
 

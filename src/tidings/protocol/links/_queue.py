@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tidings.protocol._histogram import bucket_of
-from tidings.protocol._states import TransferStep
+from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
 from tidings.protocol.broker._link_state import Path
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
@@ -26,6 +26,7 @@ __all__ = ["Queue"]
 
 _RETIME: Final = 1.25
 """The strategy is told of another time per turn when it differs by this factor."""
+_DROPPED: Final = TRANSFER_STEPS[TransferState.WAITING, TransferStep.EXPIRED]
 _SPARE: Final = 64
 """So many more than still wait may be in the strategy's queue, twice over: then it is made anew."""
 
@@ -59,11 +60,14 @@ class Queue:
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
         arrivals: list[Arrival[Parcel]] = []
+        last: Parcel | None = None
         for parcel in parcels:
             held = parcel.held
             self._waiting[parcel] = now_ns
             self.size_bytes += len(held.content)
-            columns, is_ordered = self._columns(parcel)
+            if last is None or parcel.targets is not last.targets or parcel.paths is not last.paths:
+                columns, is_ordered = self._columns(parcel)
+                last = parcel
             chain = held.id[:2] if is_ordered else None
             arrivals.append((parcel, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         self.size += len(parcels)
@@ -73,7 +77,15 @@ class Queue:
         return dropped
 
     def _dropped(self, deleted: Iterable[Deleted[Parcel]]) -> list[Parcel]:
-        return [self._drop(gone.waiting.event) for gone in deleted if gone.waiting.event in self._waiting]
+        dropped = []
+        for gone in deleted:
+            parcel = gone.waiting.event
+            if self._waiting.pop(parcel, None) is not None:
+                self.size_bytes -= len(parcel.held.content)
+                parcel.state = _DROPPED
+                dropped.append(parcel)
+        self.size -= len(dropped)
+        return dropped
 
     def pop(self, turn_s: float | None, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
         """What the strategy sends next over a link that takes so long for one, and what it deletes, with the reason."""
@@ -83,9 +95,8 @@ class Queue:
         self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
         while True:
             chosen, deleted = self._queue.pop(now_ns * 1e-9)
-            gone += [
-                (self._drop(each.waiting.event), each.reason) for each in deleted if each.waiting.event in self._waiting
-            ]
+            for each in deleted:
+                gone += [(parcel, each.reason) for parcel in self._dropped((each,))]
             if chosen is None:
                 return None, gone
             since_ns = self._waiting.pop(chosen.event, None)
@@ -120,12 +131,6 @@ class Queue:
         self.size = self.size_bytes = 0
         self._queue = None
         return parcels
-
-    def _drop(self, parcel: Parcel) -> Parcel:
-        del self._waiting[parcel]
-        self._left(parcel)
-        parcel.step(TransferStep.EXPIRED)
-        return parcel
 
     def _left(self, parcel: Parcel) -> None:
         self.size -= 1

@@ -14,6 +14,7 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
   up: at `max_unread_bytes` of that the connection is closed.
 - **Rates.** A client that sends faster than it may, or makes more work, is not read from for a while, and what it has
   sent already waits (`_budgets`).
+- **Long filters** are read in slices, and who sent them waits meanwhile (`_reading`).
 - **Commits** are grouped (`_commits`), and their records are sealed (`_records`). What the life before has left, and
   does not check out, is reported once and erased.
 - **Draining.** A node that drains dials nobody, and its machine takes no more events.
@@ -49,6 +50,7 @@ from tidings.protocol.node._dials import Dials, Target
 from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
 from tidings.protocol.node._framing import DamageError, FramingError, Splitter, checked, plain
 from tidings.protocol.node._proofs import NONCE_BYTES, Proof
+from tidings.protocol.node._reading import PATIENCE_NS, PAUSE_NS, Readings, long_filters
 from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
 from tidings.protocol.wire import OLDEST_VERSION, VERSION
 
@@ -114,6 +116,7 @@ class _Session:
         "kind",
         "name",
         "opening",
+        "passing",
         "peer",
         "preamble",
         "prefix",
@@ -147,7 +150,8 @@ class _Session:
         self.unsent_answers_bytes = 0
         self.unread_bytes = 0  # written besides events since the peer last had everything
         self.purse: Purse | None = None  # of a client
-        self.is_held_back = False  # it was too fast, and is not read from
+        self.is_held_back = False  # it was too fast, or its filters are being read: it is not read from
+        self.passing = 0  # so many of its next frames are looked at whatever filters they have
         self.waiting: list[bytes] = []  # what it has sent all the same
 
     def enter(self, state: _State) -> None:
@@ -209,6 +213,7 @@ class Node:
         self._strangers = 0  # sessions that are not admitted yet
         self._came: list[tuple[_Session, list[bytes]]] = []  # since the last turn
         self._came_bytes = 0
+        self._readings = Readings()
         self._writers: list[_Session] = []  # who is sent something with this step
         self._effects: list[NodeEffect] = []
         self._shutting: list[Shut] = []  # after what they are sent
@@ -424,10 +429,47 @@ class Node:
                 continue
             if session.is_held_back:
                 session.waiting += frames
-            elif session.purse is None or not frames:
+                continue
+            frames, texts, rest = self._readable(session, frames)
+            if session.purse is None or not frames:
                 yield session.name, frames
             else:
                 yield from self._afforded(session, session.purse, frames, now_ns)
+            if rest:
+                session.waiting += rest
+                if not session.is_held_back:
+                    self._begin_reading(session, texts, now_ns)
+
+    def _readable(self, session: _Session, frames: list[bytes]) -> tuple[list[bytes], list[str], list[bytes]]:
+        """The frames that can be looked at now; the long filters of the next one, and the frames from that on."""
+        passing, session.passing = session.passing, 0
+        for place, frame in enumerate(frames):
+            texts = long_filters(frame) if place >= passing else []
+            if texts:
+                return frames[:place], texts, frames[place:]
+        return frames, [], []
+
+    def _begin_reading(self, session: _Session, texts: list[str], now_ns: int) -> None:
+        """Hold a connection back while its long filters are read; what came before them may have ended it."""
+        if not session.is_admitted:
+            return
+        session.is_held_back = True
+        self._effects.append(Read(session.name, False))
+        until_ns = now_ns + PATIENCE_NS if session.kind == "broker" else None
+        self._readings.begin(session.name, texts, until_ns)
+        self._agenda.advance(("slice",), now_ns + PAUSE_NS)
+
+    def _read_slice(self, now_ns: int) -> None:
+        """Read a bit more of the filters that somebody waits for."""
+        connection, is_over, is_late = self._readings.step(now_ns)
+        session = self._sessions[connection]
+        if self._readings:
+            self._agenda.set(("slice",), now_ns + PAUSE_NS)
+        if is_over:
+            session.passing = len(session.waiting) if is_late else 1
+            self._resume(session)
+        else:  # whoever is not read from is there all the same
+            self._carry_out(self.machine.receive_many([(session.name, ())], now_ns))
 
     def _afforded(
         self, session: _Session, purse: Purse, frames: list[bytes], now_ns: int
@@ -477,6 +519,10 @@ class Node:
             self._carry_out(self.machine.receive_many([(session.name, ())], now_ns))
             self._hold_back(session, session.purse, wait_ns, now_ns)
             return
+        self._resume(session)
+
+    def _resume(self, session: _Session) -> None:
+        """Look at what a connection that was held back has sent meanwhile, and read on."""
         session.is_held_back = False
         if session.waiting:
             self._came.append((session, session.waiting))
@@ -749,6 +795,9 @@ class Node:
     def _end(self, session: _Session, reason: str, code: str, now_ns: int) -> None:
         self._forget_stranger(session)
         self._agenda.cancel(("read", session.name))
+        self._readings.drop(session.name)
+        if not self._readings:
+            self._agenda.cancel(("slice",))
         target = session.target
         if session.peer:
             self._carry_out(self.machine.disconnected(session.name, now_ns))
@@ -799,6 +848,8 @@ class Node:
                 self._dial(target.address, target.server_name, target, now_ns)
             case ("read", name):
                 self._read_on(self._sessions[name], now_ns)
+            case ("slice",):
+                self._read_slice(now_ns)
             case ("ask",):
                 self._is_asking = False
             case ("commit",):

@@ -19,7 +19,7 @@ Rules:
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -155,6 +155,7 @@ __all__ = [
     "encode_content",
     "encode_plain",
     "encode_transfer",
+    "filters_in",
     "is_sound",
 ]
 
@@ -595,6 +596,9 @@ _TRANSFER: Final = b"\x97\x0a"
 _COPY: Final = b"\x97\x1e"
 """The same for copies."""
 
+_WITH_FILTERS: Final = frozenset(kind.__struct_config__.tag for kind in (Subscribe, Advertise, Interest, InterestPart))
+"""The tags of messages that have filters."""
+
 encode = _ENCODER.encode
 """The frame of a message."""
 encode_plain = _ENCODER.encode
@@ -618,6 +622,27 @@ def decode(frame: bytes) -> Message:
             "malformed", f"a transfer of {len(message.events)} events with targets for {len(message.targets)}"
         )
     return message
+
+
+def filters_in(frame: bytes, longer_than: int) -> list[str]:
+    """The filters of more than so many characters in a frame; none if it is no message."""
+    if len(frame) <= longer_than or frame[1] not in _WITH_FILTERS:
+        return []
+    try:
+        message = decode(frame)
+    except PeerError:
+        return []
+    texts: Iterable[str] = ()
+    match message:
+        case Subscribe():
+            texts = (message.entry.filter,)
+        case Advertise():
+            texts = (message.filter,)
+        case Interest():
+            texts = (entry.filter for entry in message.added)
+        case InterestPart():
+            texts = (entry.filter for entry in message.entries)
+    return [text for text in texts if len(text) > longer_than]
 
 
 def _require_version(frame: bytes) -> None:
