@@ -81,11 +81,10 @@ def parsed(text: str) -> Filter:
 
 
 def is_known(text: str) -> bool:
-    """Whether this filter was read, and is still kept."""
+    """Whether this process has read this filter, and still keeps it."""
     return text in _parsed
 
 
 def read_in_slices(text: str) -> Generator[None, None, None]:
-    """Read a filter with pauses; afterwards `parsed` knows it."""
-    if text not in _parsed:
-        yield from _parsed.read(text)
+    """Read a filter with pauses, known or not; afterwards `parsed` knows it."""
+    yield from _parsed.read(text)

@@ -44,6 +44,11 @@ FILTERS = (
     "region IS NULL AND level > 70",
     "NOT (topic = 'news') AND level < 15",
 )
+WORDY_STORMS = 0.3
+"""So many storms have long filters."""
+WORDY = 0.15
+"""And then so many of the subscriptions."""
+WORDS = (80, 400)
 POLICIES = (None, None, None, "ours-record", "ours-quantile", "P-0.05-10", "CST-50")
 LIFETIMES_S = (1.0, 3.0, 12.0, 20.0, 30.0, None)
 DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
@@ -233,6 +238,7 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     subscriptions = _subscriptions(dice, clients, heal_ns or end_ns // 2)
     if relocation == "on-time":
         subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
+    subscriptions = _wordy(Dice(np.random.default_rng([seed, 12])), subscriptions)
     return Plan(
         brokers=brokers,
         links=tuple(links),
@@ -331,6 +337,21 @@ def _hurried(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscrip
         else each
         for each in subscriptions
     ]
+
+
+def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
+    """The same, in some storms a few of them with filters so long that they are read in slices."""
+    if not dice.happens(WORDY_STORMS):
+        return subscriptions
+    return [
+        each._replace(filter=f"({each.filter}) AND level NOT IN ({_no_levels(dice)})") if dice.happens(WORDY) else each
+        for each in subscriptions
+    ]
+
+
+def _no_levels(dice: Dice) -> str:
+    """Numbers that no event has, and hardly another list."""
+    return ", ".join(str(10**6 + dice.whole(10**6)) for _ in range(round(dice.between(*WORDS))))
 
 
 def _rate_per_s(dice: Dice, mean_per_s: float) -> float:

@@ -53,6 +53,7 @@ _COVERED: Final = (
     "dials_refused",
     "dials_unanswered",
     "failed_over",
+    "filters_in_slices",
     "glued_frames",
     "groups_over_one",
     "half_open",
@@ -604,6 +605,7 @@ class Storm:
     def _count(self, process: Process) -> None:
         if process.node is not None:
             self._sent.update(process.node.machine.sent)
+            self.network.covered["filters_in_slices"] += process.node.readings.begun
             self.network.covered["commits_retried"] += process.node.commits.retried
             self.network.covered["interest_parts"] += process.node.machine.sent["InterestPart"]
             self.network.covered["failed_over"] += process.node.machine.counts["failover"]

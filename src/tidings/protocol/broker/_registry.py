@@ -196,7 +196,7 @@ class Registry:
         self._charge(source.name, kind, name, cost_us)
 
     def _require_budget(self, source: Peer, cost_us: float, more_us: float) -> None:
-        """PeerError if the filters of a client, or the costly ones of all, would cost more for each event than may be."""
+        """PeerError if the filters of a client, or the costly ones of all, would cost too much for each event."""
         whole_us, most_us = self.matching_us(source.name) + more_us, source.budget.matching_us
         whose, limit = f"filters of {source.name!r}", "matching"
         if whole_us <= most_us:

@@ -50,7 +50,7 @@ from tidings.protocol.node._dials import Dials, Target
 from tidings.protocol.node._effects import Admitted, Dial, NodeEffect, Parted, Read, Report, Shut, Unreached, Write
 from tidings.protocol.node._framing import DamageError, FramingError, Splitter, checked, plain
 from tidings.protocol.node._proofs import NONCE_BYTES, Proof
-from tidings.protocol.node._reading import PATIENCE_NS, PAUSE_NS, Readings, long_filters
+from tidings.protocol.node._reading import PATIENCE_NS, PAUSE_NS, Readings
 from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
 from tidings.protocol.wire import OLDEST_VERSION, VERSION
 
@@ -213,7 +213,7 @@ class Node:
         self._strangers = 0  # sessions that are not admitted yet
         self._came: list[tuple[_Session, list[bytes]]] = []  # since the last turn
         self._came_bytes = 0
-        self._readings = Readings()
+        self.readings = Readings()
         self._writers: list[_Session] = []  # who is sent something with this step
         self._effects: list[NodeEffect] = []
         self._shutting: list[Shut] = []  # after what they are sent
@@ -444,7 +444,7 @@ class Node:
         """The frames that can be looked at now; the long filters of the next one, and the frames from that on."""
         passing, session.passing = session.passing, 0
         for place, frame in enumerate(frames):
-            texts = long_filters(frame) if place >= passing else []
+            texts = self.readings.long_filters(frame) if place >= passing else []
             if texts:
                 return frames[:place], texts, frames[place:]
         return frames, [], []
@@ -456,14 +456,14 @@ class Node:
         session.is_held_back = True
         self._effects.append(Read(session.name, False))
         until_ns = now_ns + PATIENCE_NS if session.kind == "broker" else None
-        self._readings.begin(session.name, texts, until_ns)
+        self.readings.begin(session.name, texts, until_ns)
         self._agenda.advance(("slice",), now_ns + PAUSE_NS)
 
     def _read_slice(self, now_ns: int) -> None:
         """Read a bit more of the filters that somebody waits for."""
-        connection, is_over, is_late = self._readings.step(now_ns)
+        connection, is_over, is_late = self.readings.step(now_ns)
         session = self._sessions[connection]
-        if self._readings:
+        if self.readings:
             self._agenda.set(("slice",), now_ns + PAUSE_NS)
         if is_over:
             session.passing = len(session.waiting) if is_late else 1
@@ -795,8 +795,8 @@ class Node:
     def _end(self, session: _Session, reason: str, code: str, now_ns: int) -> None:
         self._forget_stranger(session)
         self._agenda.cancel(("read", session.name))
-        self._readings.drop(session.name)
-        if not self._readings:
+        self.readings.drop(session.name)
+        if not self.readings:
             self._agenda.cancel(("slice",))
         target = session.target
         if session.peer:

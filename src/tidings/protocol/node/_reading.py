@@ -15,32 +15,44 @@ from typing import Final
 from tidings.protocol._filters import LONG_FILTER, is_known, read_in_slices
 from tidings.protocol.wire import filters_in
 
-__all__ = ["PATIENCE_NS", "PAUSE_NS", "Readings", "long_filters"]
+__all__ = ["KNOWN_MOST", "PATIENCE_NS", "PAUSE_NS", "Readings"]
 
 PAUSE_NS: Final = 1_000_000
 """Between two slices; a slice takes about as long."""
 PATIENCE_NS: Final = 1_000_000_000
 """For so long the frames of a neighbour may wait."""
+KNOWN_MOST: Final = 16_384
+"""Of so many filters a node remembers that it has read them; beyond that, the first are forgotten."""
 _OVER: Final = object()
 
 
-def long_filters(frame: bytes) -> list[str]:
-    """The long filters of a frame that were not read yet."""
-    return [text for text in filters_in(frame, LONG_FILTER) if not is_known(text)]
-
-
 class Readings:
-    """What is being read, by connection."""
+    """What a node is reading, by connection; and what it has read, whatever others in its process have."""
 
     def __init__(self) -> None:
+        self.begun = 0
+        """How often a connection had to wait."""
         self._slices: dict[str, tuple[Iterator[None], int | None]] = {}  # with when it has to be done
+        self._known: dict[int, None] = {}  # hashes of texts, the oldest first
 
     def __bool__(self) -> bool:
         return bool(self._slices)
 
+    def long_filters(self, frame: bytes) -> list[str]:
+        """The long filters of a frame that are not read yet."""
+        texts = filters_in(frame, LONG_FILTER)
+        return [text for text in texts if hash(text) not in self._known or not is_known(text)]
+
     def begin(self, connection: str, texts: list[str], until_ns: int | None) -> None:
         """Read these filters for a connection, until this time in slices."""
-        self._slices[connection] = (chain.from_iterable(map(read_in_slices, texts)), until_ns)
+        self.begun += 1
+        self._slices[connection] = (chain.from_iterable(map(self._read, texts)), until_ns)
+
+    def _read(self, text: str) -> Iterator[None]:
+        yield from read_in_slices(text)
+        self._known[hash(text)] = None
+        if len(self._known) > KNOWN_MOST:
+            del self._known[next(iter(self._known))]
 
     def drop(self, connection: str) -> None:
         """Nobody waits for it any more."""
