@@ -29,6 +29,7 @@ NAMES = (
     "live_overload",
     "live_lagging",
     "live_attacks",
+    "live_scale_peers",
     "live_idle",
     "live_subscribing",
     "live_peers",

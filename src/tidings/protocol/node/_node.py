@@ -13,7 +13,7 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
   the deadline decides. What it says besides events is short, but a peer that sends and never reads could make it pile
   up: at `max_unread_bytes` of that the connection is closed.
 - **Rates.** A client that sends faster than it may, or makes more work, is not read from for a while, and what it has
-  sent already waits (`_budgets`).
+  sent already waits (`_budgets`). Of many requests of one client some are looked at in each turn.
 - **Long filters** are read in slices, and who sent them waits meanwhile (`_reading`).
 - **Commits** are grouped (`_commits`), and their records are sealed (`_records`). What the life before has left, and
   does not check out, is reported once and erased.
@@ -68,6 +68,8 @@ _MOST_NAMED: Final = 10
 """So many damaged keys are reported by name."""
 _SLICE_BYTES: Final = 4_096
 """A client's frames are looked at together up to so many bytes."""
+_TURN_REQUESTS: Final = 16
+"""So many frames without events of one client are looked at in a turn: then it is the others' turn."""
 _WAIT_NS: Final = 1_000_000_000
 """A client that is held back is looked at again at least this often."""
 _ASK_NS: Final = 500_000_000
@@ -475,11 +477,16 @@ class Node:
         self, session: _Session, purse: Purse, frames: list[bytes], now_ns: int
     ) -> Iterator[tuple[str, list[bytes]]]:
         """What a client can afford of its frames; the rest waits with it."""
-        machine, begin = self.machine, 0
+        machine, begin, requests = self.machine, 0, 0
         while begin < len(frames) and session.is_admitted:
+            if requests >= _TURN_REQUESTS:
+                session.waiting, session.is_held_back = frames[begin:], True
+                self._effects.append(Read(session.name, False))
+                self._agenda.set(("read", session.name), now_ns)
+                return
             # Some of them at a time: how much work they make is known afterwards.
             size_bytes, end = 0, begin
-            while end < len(frames) and size_bytes < _SLICE_BYTES:
+            while end < len(frames) and size_bytes < _SLICE_BYTES and end - begin < _TURN_REQUESTS:
                 size_bytes += len(frames[end])
                 end += 1
             some = frames[begin:end]
@@ -487,6 +494,7 @@ class Node:
             yield session.name, some
             # Of frames with events each event counts, and of others each frame.
             many = max(machine.events_in - events, len(some))
+            requests += len(some) if machine.events_in == events else 0
             wait_ns = purse.spend(many, size_bytes, machine.read_us - read_us, now_ns)
             begin = end
             if wait_ns > 0:
