@@ -15,7 +15,9 @@ from tidings.statistics._batches import (
     pooled_interval,
     reliability_intervals,
     shares_of_batches,
+    shares_of_sums,
     student_quantile,
+    student_quantiles,
 )
 from tidings.statistics._checked import DurationFit, fit_durations
 from tidings.statistics._components import (
@@ -74,10 +76,12 @@ __all__ = [
     "reliability_intervals",
     "scv_interval",
     "shares_of_batches",
+    "shares_of_sums",
     "stages_cdf",
     "stages_from_moments",
     "standard_normal_quantile",
     "student_quantile",
+    "student_quantiles",
     "two_laplace_cdf",
     "two_laplace_scale",
     "wilson_interval",

@@ -6,7 +6,10 @@ how much the batches differ from it says how many independent events these count
     Var[R] = K / (K - 1) sum over batches of (on_time - R matched)^2 / matched_total^2,   effective = R (1 - R) / Var[R]
 
 and never more than there are. The interval is Wilson's with that many trials, and Student's quantile of K - 1 degrees
-in place of the normal one: K batches know their own spread only so well.
+in place of the normal one: K batches know their own spread only so well. Batches in which nothing matched do not count.
+
+The sum needs no more of the batches than K, the sums of on_time, matched and of their squares and products, so whoever
+adds batches up by the thousand (`shares_of_sums`) need not keep them.
 
 Batches without a single late event know nothing of how lateness comes, and a single row of them would pass for
 independent. So the rows of one network share what they know: no row counts as less clustered than the median of those
@@ -41,7 +44,9 @@ __all__ = [
     "pooled_interval",
     "reliability_intervals",
     "shares_of_batches",
+    "shares_of_sums",
     "student_quantile",
+    "student_quantiles",
 ]
 
 BATCHES: Final = 10
@@ -96,17 +101,36 @@ def shares_of_batches(successes: Numbers, trials: Numbers, *, level: float) -> S
     hits, n = floats(successes), floats(trials)
     if hits.ndim != 2 or hits.shape != n.shape or len(hits) < 2:
         raise InputError(f"counts of shape {hits.shape} and {n.shape}: give both by [batch, row], two batches or more")
-    count, total = len(hits), n.sum(axis=0)
-    share = ratio(hits.sum(axis=0), total)
-    spread = np.square(hits - np.where(total > 0, share, 0.0) * n).sum(axis=0) * count / (count - 1.0)
-    alone = np.where(total > 0, share * (1.0 - share), 0.0) * total  # what independent events would have
+    sums = ((hits * hits).sum(axis=0), (hits * n).sum(axis=0), (n * n).sum(axis=0))
+    return shares_of_sums((n > 0.0).sum(axis=0), hits.sum(axis=0), n.sum(axis=0), *sums, level=level)
+
+
+def shares_of_sums(
+    batches: Numbers,
+    successes: Numbers,
+    trials: Numbers,
+    squares: Numbers,
+    products: Numbers,
+    trial_squares: Numbers,
+    *,
+    level: float,
+) -> Shares:
+    """The same from sums over each row's batches that have trials: how many there are, successes, trials, and the
+    squares and products of both. With one batch alone a row is as clustered as the others, and rough."""
+    count, hits, total = floats(batches), floats(successes), floats(trials)
+    share = ratio(hits, total)
+    known = np.where(total > 0.0, share, 0.0)
+    spread = np.maximum(0.0, floats(squares) - 2.0 * known * floats(products) + known**2 * floats(trial_squares))
+    spread = spread * np.where(count > 1.0, ratio(count, count - 1.0), 0.0)
+    alone = known * (1.0 - known) * total  # what independent events would have
     clustering = np.fmax(ratio(spread, alone), 1.0)
-    knows = np.minimum(hits.sum(axis=0), total - hits.sum(axis=0)) >= count
+    knows = (count >= BATCHES_LEAST) & (np.minimum(hits, total - hits) >= count)
     usual = float(np.median(clustering[knows])) if knows.any() else 1.0
     clustering = np.where(knows, clustering, np.maximum(clustering, usual))
     effective = ratio(total, clustering)
-    quantile = student_quantile(level, count - 1)
-    return Shares(share, wilson_bounds(share, effective, quantile), effective, ~(effective >= FEW))
+    quantile = student_quantiles(level, np.maximum(count - 1.0, 1.0))
+    is_rough = ~(effective >= FEW) | (count < BATCHES_LEAST)
+    return Shares(share, wilson_bounds(share, effective, quantile), effective, is_rough)
 
 
 def pooled_interval(shares: Numbers, effective: Numbers, *, level: float) -> Interval:
@@ -147,7 +171,12 @@ def batch_share(hits: Numbers, trials: Numbers) -> BatchEstimate:
 
 def student_quantile(level: float, degrees: int) -> float:
     """t with P[|T| <= t] = level for Student's T of so many degrees."""
+    return float(student_quantiles(level, degrees))
+
+
+def student_quantiles(level: float, degrees: Numbers) -> FloatArray:
+    """The same for each of many degrees."""
     from scipy.special import stdtrit
 
     standard_normal_quantile(level)  # says what a level is
-    return float(stdtrit(degrees, 0.5 + level / 2.0))
+    return floats(stdtrit(floats(degrees), 0.5 + level / 2.0))

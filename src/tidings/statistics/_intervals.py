@@ -54,9 +54,9 @@ def wilson_interval(successes: Numbers, trials: Numbers, *, level: float) -> Int
     return wilson_bounds(ratio(floats(successes), n), n, standard_normal_quantile(level))
 
 
-def wilson_bounds(share: Numbers, trials: Numbers, z: float) -> Interval:
+def wilson_bounds(share: Numbers, trials: Numbers, z: Numbers) -> Interval:
     """Wilson's interval for a share seen in so many trials, whole or not, z standard errors wide."""
-    p, n = floats(share), floats(trials)
+    p, n, z = floats(share), floats(trials), floats(z)
     centre = (n * p + z * z / 2.0) / (n + z * z)
     half = z * np.sqrt(n * p * (1.0 - p) + z * z / 4.0) / (n + z * z)
     return Interval(np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0))
