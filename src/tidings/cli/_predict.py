@@ -275,8 +275,8 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
     actual = np.array([np.nan if row.on_time_reliability is None else row.on_time_reliability for row in seen])
     known = ~(np.isnan(actual) | np.isnan(answer.reliability))
     draw_scatter({answer.model: (answer.reliability[known], actual[known])}, path, title=network.title)
-    matched = np.array([row.matched for row in seen])[known]
-    variance = actual[known] * (1.0 - actual[known]) / np.maximum(matched, 1)
+    counted = np.array([1.0 if row.interval is None else row.interval.effective_events for row in seen])[known]
+    variance = actual[known] * (1.0 - actual[known]) / np.maximum(counted, 1.0)
     noise = float(np.sqrt(2.0 / np.pi) * np.sqrt(variance).mean()) if known.any() else 0.0
     error = float(np.abs(actual - answer.reliability)[known].mean()) if known.any() else 0.0
     return {"mean_absolute_error": error, "sampling_noise": noise}
@@ -285,8 +285,6 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
 def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> None:
     from rich.console import Console
     from rich.text import Text
-
-    from tidings.statistics import INDEPENDENCE
 
     console = Console(highlight=False)
     if title:
@@ -298,9 +296,7 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     table = facts(answer, on_time / rate if rate else None, rate)
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
-        table.add_row(
-            "simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}, {INDEPENDENCE}"
-        )
+        table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
     console.print(table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
     if ranked:

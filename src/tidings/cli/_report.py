@@ -79,8 +79,6 @@ def _checked(out: Path) -> Path:
 
 
 def _print(made: "Report", out: Path) -> None:
-    from tidings.statistics import INDEPENDENCE
-
     head = made.headline
     share = "nothing matched" if head.reliability is None else f"{head.reliability:.2%} of {head.matched:,} deliveries"
     typer.echo(head.title)
@@ -90,8 +88,7 @@ def _print(made: "Report", out: Path) -> None:
         typer.echo(f"            {made.subscriptions[0].reason.words}")
     if made.comparison is not None:
         typer.echo(
-            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes "
-            f"{made.comparison.noise:.4f}, {INDEPENDENCE}"
+            f"predicted   {made.comparison.error:.4f} off on average; sampling alone makes {made.comparison.noise:.4f}"
         )
         print_unmodelled(made.comparison.unmodelled)
     typer.echo(f"quarantine  {head.bad:,} of {head.rows:,} rows")

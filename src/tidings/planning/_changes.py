@@ -11,11 +11,11 @@ from typing import Literal
 import msgspec
 
 from tidings.errors import ConfigurationError
+from tidings.model.distributions import scaled
 from tidings.model.policies import Scheme, StrategyName
 from tidings.model.scenario import Network, Publisher, Scheduling
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.planning._scaling import scaled
 
 __all__ = [
     "KINDS",

@@ -27,7 +27,14 @@ from tidings.prediction._prediction import (
     Sample,
     SubscriberPrediction,
 )
-from tidings.prediction._profiles import PROFILE_TABLES, from_profiles, law_of_duration, read_profiles
+from tidings.prediction._profiles import (
+    PROFILE_TABLES,
+    DurationFit,
+    fit_of_duration,
+    from_profiles,
+    law_of_duration,
+    read_profiles,
+)
 from tidings.prediction._sample import predict_network
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelled
 
@@ -39,6 +46,7 @@ __all__ = [
     "Change",
     "ContentMatcher",
     "ContentSpace",
+    "DurationFit",
     "EventKinds",
     "Explanation",
     "Failing",
@@ -64,6 +72,7 @@ __all__ = [
     "explain",
     "failing_network",
     "failing_profiles",
+    "fit_of_duration",
     "from_network",
     "from_profiles",
     "law_of_duration",

@@ -8,8 +8,8 @@ how much the batches differ from it says how many independent events these count
 and never more than there are. The interval is Wilson's with that many trials, and Student's quantile of K - 1 degrees
 in place of the normal one: K batches know their own spread only so well. Batches in which nothing matched do not count.
 
-The sum needs no more of the batches than K, the sums of on_time, matched and of their squares and products, so whoever
-adds batches up by the thousand (`shares_of_sums`) need not keep them.
+Who adds batches up by the thousand need not keep them: with h on time and l not, h - R n = (1 - R) h - R l, so K and
+the sums of h, l, h^2, h l and l^2 are enough (`shares_of_sums`), and none is large where the result is small.
 
 Batches without a single late event know nothing of how lateness comes, and a single row of them would pass for
 independent. So the rows of one network share what they know: no row counts as less clustered than the median of those
@@ -38,6 +38,7 @@ __all__ = [
     "FEW",
     "LEVEL",
     "BatchEstimate",
+    "BatchSums",
     "ReliabilityInterval",
     "Shares",
     "batch_share",
@@ -101,31 +102,45 @@ def shares_of_batches(successes: Numbers, trials: Numbers, *, level: float) -> S
     hits, n = floats(successes), floats(trials)
     if hits.ndim != 2 or hits.shape != n.shape or len(hits) < 2:
         raise InputError(f"counts of shape {hits.shape} and {n.shape}: give both by [batch, row], two batches or more")
-    sums = ((hits * hits).sum(axis=0), (hits * n).sum(axis=0), (n * n).sum(axis=0))
-    return shares_of_sums((n > 0.0).sum(axis=0), hits.sum(axis=0), n.sum(axis=0), *sums, level=level)
+    misses = n - hits
+    return shares_of_sums(
+        BatchSums(
+            batches=(n > 0.0).sum(axis=0).astype(np.float64),
+            hits=hits.sum(axis=0),
+            misses=misses.sum(axis=0),
+            hit_squares=np.square(hits).sum(axis=0),
+            products=(hits * misses).sum(axis=0),
+            miss_squares=np.square(misses).sum(axis=0),
+        ),
+        level=level,
+    )
 
 
-def shares_of_sums(
-    batches: Numbers,
-    successes: Numbers,
-    trials: Numbers,
-    squares: Numbers,
-    products: Numbers,
-    trial_squares: Numbers,
-    *,
-    level: float,
-) -> Shares:
-    """The same from sums over each row's batches that have trials: how many there are, successes, trials, and the
-    squares and products of both. With one batch alone a row is as clustered as the others, and rough."""
-    count, hits, total = floats(batches), floats(successes), floats(trials)
+class BatchSums(NamedTuple):
+    """By row, over its batches that have trials: how many there are, and the sums of what they have."""
+
+    batches: FloatArray
+    hits: FloatArray
+    misses: FloatArray
+    hit_squares: FloatArray
+    products: FloatArray
+    miss_squares: FloatArray
+
+
+def shares_of_sums(sums: BatchSums, *, level: float, usual: Numbers | None = None) -> Shares:
+    """The share of each row. `usual` is how clustered a row counts as at least that has seen little; the median of
+    those that have seen enough, unless it is given. With less than BATCHES_LEAST batches a row is rough."""
+    count, hits, misses = sums.batches, sums.hits, sums.misses
+    total = hits + misses
     share = ratio(hits, total)
     known = np.where(total > 0.0, share, 0.0)
-    spread = np.maximum(0.0, floats(squares) - 2.0 * known * floats(products) + known**2 * floats(trial_squares))
-    spread = spread * np.where(count > 1.0, ratio(count, count - 1.0), 0.0)
-    alone = known * (1.0 - known) * total  # what independent events would have
-    clustering = np.fmax(ratio(spread, alone), 1.0)
-    knows = (count >= BATCHES_LEAST) & (np.minimum(hits, total - hits) >= count)
-    usual = float(np.median(clustering[knows])) if knows.any() else 1.0
+    rest = np.where(total > 0.0, ratio(misses, total), 0.0)
+    squares = rest**2 * sums.hit_squares - 2.0 * known * rest * sums.products + known**2 * sums.miss_squares
+    spread = np.maximum(0.0, squares) * np.nan_to_num(ratio(count, count - 1.0))
+    clustering = np.fmax(ratio(spread, known * rest * total), 1.0)  # beside what independent events would have
+    knows = (count >= BATCHES_LEAST) & (np.minimum(hits, misses) >= count)
+    if usual is None:
+        usual = float(np.median(clustering[knows])) if knows.any() else 1.0
     clustering = np.where(knows, clustering, np.maximum(clustering, usual))
     effective = ratio(total, clustering)
     quantile = student_quantiles(level, np.maximum(count - 1.0, 1.0))

@@ -8,7 +8,6 @@ from tidings.report.page._map import draw_map
 from tidings.report.page._markup import Content, Markup, tag
 from tidings.report.page._tables import Column, bar, number, picked, rate, row, share, table, text, time
 from tidings.report.page._words import count, left_out, percent, volume
-from tidings.statistics import INDEPENDENCE
 
 __all__ = ["absent", "compared", "overlay", "section", "waterfall", "worst"]
 
@@ -194,8 +193,8 @@ def compared(report: Report) -> Markup:
     else:
         dots = _cells(chart, found.counts)
     words = f"R′ of the profiles and R of the same run differ by {found.error:.4f} on average over "
-    words += f"{count(found.compared, 'subscription')}; sampling alone would make {found.noise:.4f}, {INDEPENDENCE}. "
-    words += f"For {found.inside:,} the prediction is inside the 95 % interval of what was measured, {INDEPENDENCE}."
+    words += f"{count(found.compared, 'subscription')}; sampling alone would make {found.noise:.4f}. "
+    words += f"For {found.inside:,} the prediction is inside the 95 % interval of what was measured."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     if found.scheme is not None:
         words += f" Outages count as they were measured, with the scenario's scheme ({found.scheme})."
@@ -232,7 +231,7 @@ def _errors(report: Report) -> Markup:
         Column("subscription"),
         Column("at", is_wide=True),
         Column("measured", True),
-        Column("95 % interval", True, True, hint=INDEPENDENCE),
+        Column("95 % interval", True, True, hint="events that are late together count for less than independent ones"),
         Column("predicted", True),
         Column("error", True, hint="predicted less measured"),
     )
