@@ -24,6 +24,7 @@ from tidings.cli import (
     _storm,
     _subscribe,
     _sweep,
+    _what_if,
 )
 
 __all__ = ["app"]
@@ -57,6 +58,7 @@ app.command(epilog=_sweep.EPILOG)(_sweep.sweep)
 app.command(epilog=_predict.EPILOG)(_predict.predict)
 app.command(epilog=_place.EPILOG)(_place.place)
 app.command(epilog=_plan.EPILOG)(_plan.plan)
+app.command(name="what-if", epilog=_what_if.EPILOG)(_what_if.what_if)
 app.command(epilog=_report.EPILOG)(_report.report)
 app.add_typer(_reproduce.app, name="reproduce")
 app.command(epilog=_broker.UP_EPILOG)(_broker.up)

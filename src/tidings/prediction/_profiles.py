@@ -62,6 +62,7 @@ __all__ = [
     "brokers_of_topology",
     "fit_of_duration",
     "from_profiles",
+    "imprecise",
     "law_of_duration",
     "lifetime_law",
     "outline_of_profiles",
@@ -123,6 +124,23 @@ def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
             [math.inf if row["max_delay_ns"] is None else row["max_delay_ns"] / 1e9 for row in wanted], np.float64
         ),
     )
+
+
+def imprecise(knowledge: Knowledge, alpha: float) -> Knowledge:
+    """The knowledge with the content known only to the power alpha (paper B, section 5.4): the chances of match
+    signatures, that of matching nobody among them, raised to it and normalised. 1 is as it was measured."""
+    if not (math.isfinite(alpha) and alpha > 0.0):
+        raise InputError(f"alpha is {alpha!r}, but must be above 0: 1 is precise knowledge")
+    if alpha == 1.0:
+        return knowledge
+
+    def blurred(content: Signatures) -> Signatures:
+        rest = max(0.0, 1.0 - float(content.weights.sum()))
+        chances = np.append(content.weights, rest) ** alpha
+        return replace(content, weights=chances[:-1] / max(float(chances.sum()), 1e-300))
+
+    publishers = tuple(replace(each, content=blurred(each.content)) for each in knowledge.publishers)
+    return replace(knowledge, publishers=publishers)
 
 
 def brokers_of_topology(topology: pa.Table) -> list[str]:
