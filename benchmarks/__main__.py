@@ -12,6 +12,7 @@ NAMES = (
     "pipeline",
     "prediction",
     "prediction_samples",
+    "coverage",
     "faults",
     "ordering",
     "placement",

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tidings.live import Network, connect, read_network
 from tidings.live.operations._asking import ask_network
 from tidings.live.operations._logs import Log
-from tidings.live.operations._status import network_status, subscribers_of
+from tidings.live.operations._status import _intervals, network_status, subscribers_of
 
 
 def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> None:
@@ -307,6 +307,25 @@ def test_the_worst_of_the_last_minute_come_first() -> None:
     up = {"name": "a", "up": True, "subscribers": [*rows, row("was poor", None, 0.7)]}
     down = {"name": "b", "up": False, "subscribers": [row("affected", None, None)]}
     assert list(subscribers_of([up, down])) == ["affected", "poor", "was poor", "good", "waits", "unknown"]
+
+
+def test_shares_since_the_start_have_intervals_that_know_that_events_are_late_together() -> None:
+    bursty = [(100, 100 if batch % 2 else 40) for batch in range(10)]
+    even = [(100, 70)] * 10
+    never_late = [(100, 100)] * 10
+    none, clustered, independent, no_surer = _intervals([[(100, 90)] * 3, bursty, even, never_late])
+    assert none is None  # three batches tell nothing
+    assert clustered is not None
+    assert independent is not None
+    assert no_surer is not None
+    assert clustered["low"] < 0.5
+    assert clustered["high"] > 0.85
+    assert clustered["is_rough"]
+    assert clustered["effective_events"] < 50
+    assert 0.66 < independent["low"] < 0.7 < independent["high"] < 0.74
+    assert independent["effective_events"] == 1_000.0
+    assert no_surer["high"] == 1.0
+    assert no_surer["effective_events"] < 1_000.0
 
 
 def test_logs_are_json_lines() -> None:

@@ -225,7 +225,7 @@ def test_a_run_with_nothing_new_computes_nothing(trace: tuple[Path, Result], sco
     shown = command(trace[0], out)
     assert shown.exit_code == 0
     assert "the least reliable first" in shown.stdout
-    assert "intervals: assuming independent events" in shown.stdout
+    assert "for how many independent events those count that are late together" in shown.stdout
     assert "0 of them new" in shown.stdout
     assert "starting Spark" not in shown.stderr
 

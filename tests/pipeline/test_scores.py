@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyspark.sql")
@@ -10,7 +11,9 @@ from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import CHUNK_EVENTS, EVENTS, FATES, TRANSMISSIONS, Facts
 from tidings.pipeline.profiles import BORDER_EVENTS, partial_pairs, partial_transmissions
+from tidings.pipeline.rows import BATCHES_MOST
 from tidings.pipeline.scores import merge_scores, merge_traffic
+from tidings.statistics import shares_of_batches
 
 pytestmark = pytest.mark.spark
 SUBSCRIPTIONS = "number int, subscription string, subscriber string, price double"
@@ -53,6 +56,7 @@ def test_overtaking_across_the_border_of_a_chunk(spark: Any) -> None:
     assert found["earnings"] == pytest.approx(0.5, abs=1e-12)
     assert found["on_time_reliability"] == 5 / 7
     assert found["reliability_low"] < 5 / 7 < found["reliability_high"]
+    assert found["is_rough"], "all departed at once: one batch"
     assert found["delivered_share"] == 6 / 7
     assert (found["delay_min_ns"], found["delay_max_ns"]) == (200, 800)
     assert scores["t"]["matched"] == 0
@@ -61,6 +65,39 @@ def test_overtaking_across_the_border_of_a_chunk(spark: Any) -> None:
     assert [(row["topic"], row["matched"]) for row in topics] == [("red", 7)]
     windows = merge_scores(partials, keys=("window_ns",)).collect()
     assert [(row["window_ns"], row["matched"]) for row in windows] == [(60, 7)]
+    partials.unpersist()
+
+
+def late_in_bursts(events: int, batch: int) -> Any:
+    """Departures a nanosecond apart, and which of them are on time: nearly all in one batch, few in the next."""
+    generator = np.random.default_rng(4)
+    burst = np.arange(events) // batch % 2
+    return np.arange(events) + 3, generator.random(events) < np.where(burst, 0.3, 0.95)
+
+
+def test_intervals_go_by_batches_of_time_whatever_partials_they_come_of(spark: Any) -> None:
+    """The truth is the same computed of the events themselves, in batches of the least 2**k ns of which 16 do."""
+    events = 3_000
+    departure, on_time = late_in_bursts(events, 256)
+    rows = [
+        ("p", n, n // 512, "s", int(at), 8, 50, int(at) + 9, int(at) + 9, "on-time" if good else "late", 0, None, 0)
+        for n, (at, good) in enumerate(zip(departure, on_time, strict=True))
+    ]
+    partials = partial_pairs(facts(spark, fates=rows), window_ns=1_000).persist()
+    (found,) = merge_scores(partials, keys=("publisher",)).collect()
+    bits = next(k for k in range(62) if (departure[-1] >> k) - (departure[0] >> k) < BATCHES_MOST)
+    number = (departure >> bits) - (departure[0] >> bits)
+    hits, trials = np.bincount(number, weights=on_time)[:, None], np.bincount(number)[:, None]
+    expected = shares_of_batches(hits, trials, level=0.95)
+    assert found["on_time_reliability"] == on_time.mean()
+    assert found["effective_events"] == pytest.approx(expected.effective[0])
+    assert found["reliability_low"] == pytest.approx(expected.interval.low[0])
+    assert found["reliability_high"] == pytest.approx(expected.interval.high[0])
+    assert found["effective_events"] < events / 20
+    assert found["is_rough"]
+    windows = merge_scores(partials, keys=("window_ns",)).collect()
+    assert {row["window_ns"] for row in windows} == {0, 1_000, 2_000, 3_000}
+    assert all(row["effective_events"] <= row["matched"] for row in windows)
     partials.unpersist()
 
 

@@ -279,6 +279,8 @@ def update() -> Update:
         lost=0,
         on_time_reliability=0.75,
         reliability_low=0.3,
+        effective_events=2.0,
+        is_rough=True,
         reliability_high=0.95,
         earnings=3.0,
         duplicates=0,
@@ -332,7 +334,7 @@ def test_an_update_is_a_short_line(update: Update, capsys: pytest.CaptureFixture
     line = json.loads(json.dumps(command._update_line(update)))
     assert line["kind"] == "update"
     assert [row["subscription"] for row in line["worst"]] == ["slow[0]"]
-    assert line["intervals"] == {"level": 0.95, "assuming": "independent events"}
+    assert line["intervals"] == {"level": 0.95, "by": "batches of time"}
     assert (line["rows_per_s"], line["matched"], line["quarantined"]) == (10.0, 4, {"wrong-type": 1})
     assert line["windows"][0] == {
         "window_ns": 60 * SECOND,

@@ -19,6 +19,7 @@ from tidings.model.distributions import (
     TruncatedNormal,
     Uniform,
     Weibull,
+    scaled,
 )
 from tidings.model.scenario import Network
 from tidings.planning import (
@@ -34,7 +35,6 @@ from tidings.planning import (
     UseStrategy,
     apply,
 )
-from tidings.planning._scaling import scaled
 
 LAWS: list[DelayDistribution] = [
     Deterministic(value=0.3),

@@ -7,8 +7,8 @@ import pytest
 
 from tidings.errors import InputError
 from tidings.model.distributions import Deterministic, Exponential, LogNormal, ShiftedGamma, Uniform
+from tidings.model.distributions import scaled as _stretched
 from tidings.prediction import from_network, predict, predict_intervals, signatures_of_matches
-from tidings.prediction._intervals import _stretched
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidings.ordering import Policy, Stamper
 from tidings.protocol import Client, ClientSettings, wire
-from tidings.protocol.broker._accounts import Balance
+from tidings.protocol.broker._accounts import BATCHES_MOST, Balance, Batches
 from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS, UNAUDITED, _Page
 from tidings.protocol.wire import Outcome
 from tidings.scheduling import Strategy
@@ -395,3 +397,42 @@ def test_the_last_minute_of_all_subscriptions_together_ends(row: Any) -> None:
     accounts.look()
     assert counts(accounts.last_minute()) == (1, 1, 0, 0, 0, 0)
     assert counts(accounts.total) == (4, 4, 0, 0, 0, 0)
+
+
+class TestBatches:
+    """What tells how sure a share is: what was settled in batches of time, few and of one length."""
+
+    @given(slots=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(0, 9)), max_size=120))
+    def test_batches_are_few_of_one_length_and_hold_all(self, slots: list[tuple[int, int, int]]) -> None:
+        batches, slot, told = Batches(), 0, []
+        for ahead, more, good in slots:
+            slot += ahead
+            told.append((slot, good + more, good))
+            batches.add(*told[-1])
+        kept = list(batches)
+        assert len(kept) <= BATCHES_MOST
+        doublings = 0
+        while True:  # the shortest length with which there are few enough
+            expected: dict[int, tuple[int, int]] = {}
+            for number, settled, on_time in told:
+                before = expected.get(number >> doublings, (0, 0))
+                if settled:
+                    expected[number >> doublings] = (before[0] + settled, before[1] + on_time)
+            if len(expected) <= BATCHES_MOST:
+                break
+            doublings += 1
+        assert kept == list(expected.values())
+
+    def test_an_account_has_what_was_settled_by_time(self, row: Any) -> None:
+        for good in (True, False, True):
+            if not good:
+                row.disconnect("s", "c")
+            for _ in range(3):
+                row.call("p", "publish", {"x": 9}, lifetime_ns=SECOND)
+            row.pass_time(25 * SECOND)
+            if not good:
+                row.connect("s", "c")
+        accounts = row.machines["c"].accounts
+        batches = accounts.batches(accounts.balances()["s/some"])
+        assert batches == accounts.batches()  # there is no other subscription
+        assert batches == [(3, 3), (3, 0), (3, 3)]

@@ -78,6 +78,25 @@ class TestShares:
         assert beside.effective[1] == beside.effective[0] < 50.0
         assert beside.interval.low[1] < alone.interval.low[0]
 
+    def test_batches_without_trials_do_not_count(self) -> None:
+        """A row that was watched for less time has fewer batches, and knows its spread as badly as those do."""
+        trials = np.array([[100, 100, 100, 100, 100, 0, 0, 0]]).T
+        hits = np.array([[90, 50, 90, 50, 90, 0, 0, 0]]).T
+        padded, short = (shares_of_batches(hits[:n], trials[:n], level=0.95) for n in (8, 5))
+        assert padded.effective[0] == short.effective[0]
+        assert padded.interval.low[0] == short.interval.low[0]
+        three = shares_of_batches(hits[:3], trials[:3], level=0.95)
+        assert three.is_rough[0], "three batches tell nothing"
+
+    def test_large_counts_lose_nothing(self) -> None:
+        """10^12 events in a batch, of which one or three are late: squares of the counts have more digits than a
+        floating-point number."""
+        trials = np.full((8, 1), 10**12)
+        hits = trials - np.array([[1, 3] * 4]).T
+        found = shares_of_batches(hits, trials, level=0.95)
+        # The variance of the late ones over their mean is 8 / 7 / 2: less than that of independent events.
+        assert found.effective[0] == 8e12
+
     def test_order_of_batches_does_not_matter(self) -> None:
         generator = np.random.default_rng(3)
         trials = generator.integers(1, 50, (8, 3))

@@ -4,6 +4,7 @@ Random tests have fixed seeds; where a margin is statistical, a right formula is
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -251,6 +252,35 @@ class TestComponents:
         assert low[0] < 0.01 < high[0]
         whole = found.length_s[found.up & found.began & found.ended]
         assert 1 / whole.mean() > high[0]
+
+    # 800 intervals: the standard error of a share of .95 is .0077, so .93 to .97 of the long run are .907 to .993 here,
+    # 3 standard errors further out. Intervals of a Poisson process cover .66, .83, .75 and 1.0 of these.
+    @pytest.mark.parametrize(
+        ("name", "up"),
+        [
+            ("weibull .5", lambda rng, n: 50.0 * rng.weibull(0.5, n)),
+            ("weibull .7", lambda rng, n: 79.0 * rng.weibull(0.7, n)),
+            ("log-normal", lambda rng, n: rng.lognormal(math.log(100.0) - 0.72, 1.2, n)),
+            ("gamma", lambda rng, n: rng.gamma(4.0, 25.0, n)),
+        ],
+    )
+    def test_intervals_of_failure_rates_cover_whatever_the_times(self, name: str, up: Any) -> None:
+        mean_s = float(up(np.random.default_rng(1), 4_000_000).mean())
+        found = _watched(components=800, up=up, end_s=10_000.0)
+        rates = censored_rates(found, 800, up=True, level=0.95)
+        covers = (rates.low_per_s <= 1.0 / mean_s) & (rates.high_per_s >= 1.0 / mean_s)
+        assert 0.907 <= covers.mean() <= 0.993, name
+        assert rates.is_rough.mean() < 0.2
+        low, high = poisson_interval(rates.events, rates.exposure_s, level=0.95)
+        as_poisson = ((low <= 1.0 / mean_s) & (high >= 1.0 / mean_s)).mean()
+        assert not 0.907 <= as_poisson <= 0.993, "the distribution is no test if they are good enough"
+
+    def test_few_failures_are_rough_and_none_have_an_upper_bound(self) -> None:
+        found = _watched(components=200, up=lambda rng, n: rng.exponential(100.0, n), end_s=150.0)
+        rates = censored_rates(found, 200, up=True, level=0.95)
+        assert rates.is_rough.all()
+        never = rates.events == 0
+        np.testing.assert_allclose(rates.high_per_s[never], -math.log(0.025) / rates.exposure_s[never])
 
     @pytest.mark.parametrize("end_s", [3_000.0, 20_000.0])
     def test_exponential_times_pass_as_often_as_they_should(self, end_s: float) -> None:

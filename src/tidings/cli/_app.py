@@ -25,6 +25,7 @@ from tidings.cli import (
     _storm,
     _subscribe,
     _sweep,
+    _what_if,
 )
 
 __all__ = ["app"]
@@ -34,7 +35,7 @@ _ORDER = (
     *("up", "status", "broker", "reload", "token", "certificates"),
     *("subscribe", "publish", "filter", "bench"),
     *("demo", "pipeline", "report", "order"),
-    *("scenario", "predict", "plan", "simulate", "place"),
+    *("scenario", "predict", "plan", "what-if", "simulate", "place"),
     *("compare", "rehearse", "storm", "sweep", "reproduce"),
 )
 """The most used first in each panel; a command that is not named here comes last in its own."""
@@ -91,6 +92,7 @@ app.command(epilog=_predict.EPILOG, rich_help_panel=PLAN, short_help="Predict th
 app.command(epilog=_plan.EPILOG, rich_help_panel=PLAN, short_help="Find the cheapest changes that meet an objective.")(
     _plan.plan
 )
+app.command(name="what-if", epilog=_what_if.EPILOG, rich_help_panel=PLAN)(_what_if.what_if)
 app.command(epilog=_simulate.EPILOG, rich_help_panel=PLAN)(_simulate.simulate)
 app.command(epilog=_place.EPILOG, rich_help_panel=PLAN)(_place.place)
 

@@ -159,7 +159,7 @@ def _brokers(brokers: list[dict[str, Any]]) -> "Table":
             f"{broker['queued']:,}",
             f"{broker['stored']:,}",
             _percent(deliveries["last_minute"]["on_time_reliability"]),
-            _percent(deliveries["on_time_reliability"]),
+            _percent(deliveries["on_time_reliability"]) + _within(deliveries["interval"]),
             f"{broker['dropped']:,}",
             Text(", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none"),
         )
@@ -196,7 +196,7 @@ def _subscribers(rows: dict[str, dict[str, Any]]) -> "Table":
             Text(name),
             Text(each["broker"]),
             state,
-            _percent(shown["on_time_reliability"]),
+            _percent(shown["on_time_reliability"]) + ("" if is_recent else _within(each["interval"])),
             "-" if delay_ms is None else f"{delay_ms:,.1f} ms",
             Text(events if is_recent or each["affected"] else f"since the start: {events}"),
         )
@@ -219,6 +219,11 @@ def _count(many: int, what: str) -> str:
 def _percent(share: float | None) -> str:
     """A share as people read it; 100 % is all of it, and nothing less."""
     return "-" if share is None else f"{math.floor(round(share * 1e6) / 1e3) / 10:g} %"
+
+
+def _within(interval: dict[str, Any] | None) -> str:
+    """The 95 % interval of a share since the start, below it; in the first minutes there is none."""
+    return "" if interval is None else f"\n{_percent(interval['low'])} to {_percent(interval['high'])}"
 
 
 def reload(

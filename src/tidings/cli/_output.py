@@ -33,7 +33,7 @@ def print_json(document: Any) -> None:
 
 def interval_terms(level: float) -> dict[str, Any]:
     """What stands in a document beside intervals for R."""
-    return {"level": level, "assuming": "independent events"}
+    return {"level": level, "by": "batches of time"}
 
 
 ROUGH = "~ few independent events: the interval is rough; a longer run makes it sure"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli import _watch
-from tidings.cli._output import Json, interval_terms, print_json, reporting
+from tidings.cli._output import ROUGH, Json, interval_terms, print_json, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
     Environment,
@@ -123,8 +123,6 @@ def _print(result: "PipelineResult") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tidings.statistics import INDEPENDENCE
-
     console = Console(highlight=False)
     if result.recomputed is not None:
         console.print(f"everything was computed again: {result.recomputed}")
@@ -143,20 +141,24 @@ def _print(result: "PipelineResult") -> None:
     console.print(facts)
     table = Table(title="subscriptions, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscription")
-    for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval"):
+    for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval", "effective"):
         table.add_column(heading, justify="right")
     ranked = sorted(result.subscribers.items(), key=lambda item: _order(item[1].on_time_reliability))
     for name, row in ranked[:ROWS_MAX]:
-        share, interval = "-", "-"
+        share = interval = effective = "-"
         if row.on_time_reliability is not None:
-            share, interval = (
+            share, interval, effective = (
                 f"{row.on_time_reliability:.2%}",
-                f"{row.reliability_low:.2%} to {row.reliability_high:.2%}",
+                f"{'~' if row.is_rough else ''}{100.0 * (row.reliability_low or 0.0):.1f} to "
+                f"{row.reliability_high:.1%}",
+                f"{row.effective_events:,.0f}",
             )
         counts = (f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}")
-        table.add_row(Text(name), *counts, share, interval)
+        table.add_row(Text(name), *counts, share, interval, effective)
     console.print(table)
-    console.print(f"intervals: {INDEPENDENCE}", style="dim")
+    console.print("effective: for how many independent events those count that are late together", style="dim")
+    if any(row.is_rough and row.matched for _, row in ranked[:ROWS_MAX]):
+        console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
     typer.echo("tables: " + " ".join(result.tables.values()), err=True)

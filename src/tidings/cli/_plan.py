@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidings.model.scenario import Network
     from tidings.planning import Costs, Kind, Objective, Plan
 
-__all__ = ["EPILOG", "plan"]
+__all__ = ["EPILOG", "network_of_place", "plan"]
 
 EPILOG = (
     "Try:\n\ntidings plan examples/plan/mixed.toml --slo 0.99\n\n"
@@ -97,7 +97,7 @@ def plan(
 
         objective = room.Objective(reliability=slo, share=share)
         prices = _costs(costs, cost or [])
-        network = _network(scenario, seed, strategy, scheme)
+        network = network_of_place(scenario, seed, strategy, scheme)
         allowed = _kinds(allow or [], without or [])
         found = room.plan(
             network,
@@ -123,7 +123,8 @@ def plan(
             raise typer.Exit(1)
 
 
-def _network(place: Path, seed: int | None, strategy: StrategyName | None, scheme: Scheme | None) -> "Network":
+def network_of_place(place: Path, seed: int | None, strategy: StrategyName | None, scheme: Scheme | None) -> "Network":
+    """The network of a scenario, or of profiles with the policies that were in force."""
     from tidings.errors import InputError
     from tidings.model.scenario import Scenario
     from tidings.planning import network_of_profiles
@@ -212,6 +213,7 @@ def _document(source: str, found: "Plan") -> dict[str, Any]:
         "unpredicted": found.unpredicted,
         "unmodelled": found.unmodelled,
         "margin": found.has_margin,
+        "at_least": found.at_least if found.is_possible else None,
         "cheapest": found.is_cheapest,
         "verification": verification,
         "rejected": [[change.words for change in changes] for changes in found.rejected],
@@ -285,7 +287,7 @@ def _facts(found: "Plan") -> list[tuple[str, str]]:
         told = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"
         return [*facts, ("plan", f"{told}; try --runs 0 for the prediction alone, or a lower --slo")]
     by = "predicted" if found.unpredicted is None else f"simulated, since no prediction knows {found.unpredicted}"
-    cheapest = "the cheapest" if found.is_cheapest else "the cheapest found"
+    cheapest = "the cheapest" if found.is_cheapest else f"at least {found.at_least:g}"
     cost = "nothing has to change" if not found.changes else f"cost {found.cost:g}, {cheapest}; {by}"
     return [*facts, ("verified", _verified(found)), ("plan", cost)]
 

@@ -136,13 +136,16 @@ def predict(
             report.check_format(plot)
         network = None if scenario.is_dir() else Scenario.load(scenario).expand(seed)
         if network is None:
-            _refuse_with_profiles(alpha=alpha, seed=seed, admit=admit, plot=plot)
+            _refuse_with_profiles(seed=seed, plot=plot)
+            if where.is_wanted:
+                _refuse_with_profiles(alpha=None if alpha == 1.0 else alpha)
         if where.is_wanted:
             drops = None if expired is None else expired == "drop"
             _predict_spark.run(scenario, network, where, model=model, alpha=alpha, drops_expired=drops, json=json)
             return
         if network is None:
-            knowledge = room.from_profiles(room.read_profiles(scenario))
+            tables = room.read_profiles(scenario)
+            knowledge = room.imprecise(room.from_profiles(tables), alpha)
             if expired is not None:
                 knowledge = replace(knowledge, drops_expired=expired == "drop")
             answer = room.predict(knowledge, model=model)
@@ -152,10 +155,13 @@ def predict(
             answer = room.predict_network(network, model=model, alpha=alpha)
         explanation = None if explain is None else room.explain(answer, explain)
         admission = None
-        if network is not None and admit is not None:
+        if admit is not None:
             newcomer = room.load_newcomer(admit)
-            admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
-            _warn_about(newcomer.filter, network)
+            if network is None:
+                admission = room.admit_measured(tables, knowledge, newcomer, model=model, at_least=at_least)
+            else:
+                admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
+                _warn_about(newcomer.filter, network)
         error = None if network is None or plot is None else _compare(network, answer, plot)
         intervals = _intervals(answer) if network is None and json else None
         if json:
@@ -215,7 +221,7 @@ def _refuse_with_profiles(**options: object) -> None:
     from tidings.errors import InputError
 
     for name, value in options.items():
-        if value is not None and not (name == "alpha" and value == 1.0):
+        if value is not None:
             raise InputError(f"--{name} needs a scenario: profiles are measured as they are; give the scenario's file")
 
 
@@ -275,8 +281,8 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
     actual = np.array([np.nan if row.on_time_reliability is None else row.on_time_reliability for row in seen])
     known = ~(np.isnan(actual) | np.isnan(answer.reliability))
     draw_scatter({answer.model: (answer.reliability[known], actual[known])}, path, title=network.title)
-    matched = np.array([row.matched for row in seen])[known]
-    variance = actual[known] * (1.0 - actual[known]) / np.maximum(matched, 1)
+    counted = np.array([1.0 if row.interval is None else row.interval.effective_events for row in seen])[known]
+    variance = actual[known] * (1.0 - actual[known]) / np.maximum(counted, 1.0)
     noise = float(np.sqrt(2.0 / np.pi) * np.sqrt(variance).mean()) if known.any() else 0.0
     error = float(np.abs(actual - answer.reliability)[known].mean()) if known.any() else 0.0
     return {"mean_absolute_error": error, "sampling_noise": noise}
@@ -285,8 +291,6 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
 def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> None:
     from rich.console import Console
     from rich.text import Text
-
-    from tidings.statistics import INDEPENDENCE
 
     console = Console(highlight=False)
     if title:
@@ -298,9 +302,7 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     table = facts(answer, on_time / rate if rate else None, rate)
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
-        table.add_row(
-            "simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}, {INDEPENDENCE}"
-        )
+        table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
     console.print(table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
     if ranked:

@@ -68,11 +68,11 @@ def _known(place: Path, alpha: float, seed: int | None, checked_every: str | Non
         network = Scenario.load(place).expand(seed)
         failing = room.failing_network(network)
         return network.title or str(place), room.from_network(network, alpha=alpha), failing
-    if alpha != 1.0 or seed is not None:
-        raise InputError("--alpha and --seed need a scenario: profiles are measured as they are")
+    if seed is not None:
+        raise InputError("--seed needs a scenario: nothing is drawn from profiles")
     check_s = 0.0 if checked_every is None else parse_quantity(checked_every, "time")
     tables = room.read_profiles(place) | room.read_components(place)
-    return str(place), room.from_profiles(tables), room.failing_profiles(tables, check_s=check_s)
+    return str(place), room.imprecise(room.from_profiles(tables), alpha), room.failing_profiles(tables, check_s=check_s)
 
 
 def _rows(

@@ -78,8 +78,6 @@ def _checked(out: Path) -> Path:
 
 
 def _print(made: "Report", out: Path) -> None:
-    from tidings.statistics import INDEPENDENCE
-
     head = made.headline
     share = "nothing matched" if head.reliability is None else f"{head.reliability:.2%} of {head.matched:,} deliveries"
     typer.echo(head.title)
@@ -90,7 +88,7 @@ def _print(made: "Report", out: Path) -> None:
     if made.comparison is not None:
         typer.echo(
             f"predicted   mean error {made.comparison.error:.4f}, of which sampling alone causes "
-            f"{made.comparison.noise:.4f}, {INDEPENDENCE}"
+            f"{made.comparison.noise:.4f}"
         )
         print_unmodelled(made.comparison.unmodelled)
     typer.echo(f"quarantine  {head.bad:,} of {head.rows:,} rows")

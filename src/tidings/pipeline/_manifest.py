@@ -22,7 +22,7 @@ from tidings.pipeline.ingest import TraceFile
 
 __all__ = ["FORMAT", "Manifest", "Plan", "plan_run"]
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the partials and the manifest; partials of another one are not used."""
 
 

@@ -30,8 +30,9 @@ class TooManyBadRows(TidingsError):  # noqa: N818 - said as it is raised
 class SubscriberScore(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the events that one subscription matched: matched = on_time + late + lost.
 
-    The low and high ends are those of Wilson's interval at 95 %, assuming independent events; shares are None where
-    nothing matched.
+    The low and high ends are those of a 95 % interval in which events that are late together count for less than
+    independent ones: for `effective_events` of them. Where these are too few the interval `is_rough`. Shares are None
+    where nothing matched.
     """
 
     matched: int
@@ -41,6 +42,8 @@ class SubscriberScore(msgspec.Struct, frozen=True, kw_only=True):
     on_time_reliability: float | None
     reliability_low: float | None
     reliability_high: float | None
+    effective_events: float | None
+    is_rough: bool
     earnings: float
     duplicates: int
     fifo_violations: int

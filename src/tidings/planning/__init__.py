@@ -6,6 +6,7 @@
 
 from tidings.planning._candidates import FACTORS
 from tidings.planning._changes import (
+    CHANGES_WRITTEN,
     KINDS,
     AllowLonger,
     Change,
@@ -18,6 +19,7 @@ from tidings.planning._changes import (
     UseScheme,
     UseStrategy,
     apply,
+    parse_change,
 )
 from tidings.planning._costs import Costs
 from tidings.planning._estimating import Estimator
@@ -30,6 +32,7 @@ from tidings.planning._what_if import ChangeOutcome, WhatIf, single_changes, wha
 from tidings.planning._writing import to_toml, write_toml
 
 __all__ = [
+    "CHANGES_WRITTEN",
     "FACTORS",
     "KINDS",
     "LEVEL",
@@ -56,6 +59,7 @@ __all__ = [
     "apply",
     "network_of",
     "network_of_profiles",
+    "parse_change",
     "plan",
     "single_changes",
     "to_toml",

@@ -11,13 +11,14 @@ from typing import Literal
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.policies import Scheme, StrategyName
+from tidings.model.distributions import scaled
+from tidings.model.policies import Scheme, StrategyName, policy
 from tidings.model.scenario import Network, Publisher, Scheduling
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.planning._scaling import scaled
 
 __all__ = [
+    "CHANGES_WRITTEN",
     "KINDS",
     "AllowLonger",
     "Change",
@@ -30,6 +31,7 @@ __all__ = [
     "UseScheme",
     "UseStrategy",
     "apply",
+    "parse_change",
 ]
 
 Kind = Literal["scheduling", "scheme", "ordering", "move", "capacity", "lifetime"]
@@ -179,6 +181,51 @@ class LiveLonger(_Change, frozen=True, kw_only=True, tag="lifetime"):
 
 
 Change = UseStrategy | UseScheme | UseOrdering | MovePublisher | SpeedUpBroker | SpeedUpLink | AllowLonger | LiveLonger
+
+
+CHANGES_WRITTEN: tuple[tuple[str, str], ...] = (
+    ("strategy=NAME", "all links send by this strategy"),
+    ("scheme=NAME", "brokers live with failures by this scheme"),
+    ("ordering=POLICY", "receivers put events in order by this policy"),
+    ("move:PUBLISHER=BROKER", "the publisher becomes a client of this broker"),
+    ("broker:NAME=2", "the broker is twice as fast"),
+    ("link:ONE,OTHER=1.5", "the line carries 1.5 times as much, both ways"),
+    ("deadline:SUBSCRIBER=2", "the subscriber allows twice the delay"),
+    ("lifetime:PUBLISHER=2", "the publisher's events live twice as long"),
+)
+"""How a change is written in one word, and what it does."""
+
+
+def parse_change(text: str) -> Change:
+    """The change that is written so (CHANGES_WRITTEN); a ConfigurationError says what there is."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    kind, _, place = (part.strip() for part in key.partition(":"))
+    try:
+        match kind if equals and value else None:
+            case "strategy" if not place:
+                return UseStrategy(strategy=policy("strategy", value).name)  # type: ignore[arg-type]
+            case "scheme" if not place:
+                return UseScheme(scheme=policy("scheme", value).name)  # type: ignore[arg-type]
+            case "ordering" if not place:
+                return UseOrdering(policy=value)
+            case "move" if place:
+                return MovePublisher(publisher=place, broker=value)
+            case "broker" if place:
+                return SpeedUpBroker(broker=place, factor=float(value))
+            case "link" if place.count(",") == 1:
+                source, target = (end.strip() for end in place.split(","))
+                return SpeedUpLink(source=source, target=target, factor=float(value))
+            case "deadline" if place:
+                return AllowLonger(subscription=place, factor=float(value))
+            case "lifetime" if place:
+                return LiveLonger(publisher=place, factor=float(value))
+            case _:
+                forms = ", ".join(form for form, _ in CHANGES_WRITTEN)
+                raise ConfigurationError(f"change {text!r}: write one of {forms}")
+    except KeyError as error:
+        raise ConfigurationError(f"change {text!r}: {error.args[0]}") from None
+    except ValueError:
+        raise ConfigurationError(f"change {text!r}: {value!r} is no number; write a factor, such as 2") from None
 
 
 def apply(network: Network, changes: Iterable[Change]) -> Network:

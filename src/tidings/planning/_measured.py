@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tidings.errors import ConfigurationError
-from tidings.model.distributions import DelayDistribution
+from tidings.model.distributions import DelayDistribution, scaled
 from tidings.model.failures import Failures
 from tidings.model.filters import Filter
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
@@ -31,7 +31,6 @@ from tidings.model.scenario import (
 )
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.planning._scaling import scaled
 from tidings.prediction import (
     Failing,
     Knowledge,

@@ -18,13 +18,13 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tidings.model.distributions import scaled
 from tidings.model.scenario import Network
 from tidings.model.units import format_quantity
 from tidings.planning._candidates import time_at_stations
 from tidings.planning._changes import Change, SpeedUpBroker, SpeedUpLink, apply
 from tidings.planning._estimating import Estimator, without_failures
 from tidings.planning._objective import Objective
-from tidings.planning._scaling import scaled
 from tidings.prediction import Knowledge, Prediction, predict
 
 __all__ = ["Obstacle", "obstacles"]

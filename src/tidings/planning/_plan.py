@@ -10,6 +10,7 @@
 5. If there is none either, the plan has no changes but obstacles: what stands in the way, and what would be needed.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,8 +67,9 @@ class Plan:
     `unpredicted` is why `then` had to be simulated, `unmodelled` what a prediction of it leaves out. `network` is the
     network with the changes made.
     `verification` is None if nothing was found, or nothing could be simulated. `has_margin` says whether R is so far
-    above the objective that a single run is not expected to miss it; `is_cheapest` whether all cheaper sets of the
-    candidates were looked at. `rejected` are sets that looked good until they were simulated.
+    above the objective that a single run is not expected to miss it; `at_least` is what any set of the candidates costs
+    whose estimate meets the objective, `is_cheapest` whether this one costs no more. `rejected` are sets that looked
+    good until they were simulated.
     """
 
     objective: Objective
@@ -83,12 +85,16 @@ class Plan:
     unpredicted: str | None
     unmodelled: tuple[Unmodelled, ...]
     has_margin: bool
-    is_cheapest: bool
+    at_least: float
     verification: Verification | None
     rejected: tuple[Set, ...]
     obstacles: tuple[Obstacle, ...]
     predictions: int
     simulations: int
+
+    @property
+    def is_cheapest(self) -> bool:
+        return self.is_possible and self.cost <= self.at_least + 1e-9
 
 
 def plan(
@@ -138,6 +144,7 @@ class _Planner:
         self._say = say or (lambda _: None)
         self._estimator = Estimator(network, events_max=events_max)
         self._rejected: list[Set] = []
+        self._at_least = math.inf  # by the first estimate; simulations may have made the judge stricter since
 
     def plan(self) -> Plan:
         self._say("estimating the network as it is")
@@ -163,6 +170,7 @@ class _Planner:
             found = self._searched(judge)
             if found is None:
                 return None
+            self._at_least = min(self._at_least, found.at_least)
             if self._runs == 0:
                 return found, None
             shown = verify(apply(self._network, found.changes), self._objective, runs=self._runs, say=self._say)
@@ -175,7 +183,7 @@ class _Planner:
 
     def _searched(self, judge: Judge) -> Found | None:
         if judge.is_met(()):
-            return Found(changes=(), is_cheapest=True)
+            return Found(changes=(), at_least=0.0)
         return search(
             judge,
             self._costs,
@@ -204,7 +212,7 @@ class _Planner:
             then=then,
             means=means,
             has_margin=has_margin,
-            is_cheapest=found.is_cheapest and not self._rejected,
+            at_least=min(self._at_least, found.at_least),
             verification=verification,
             obstacles=(),
         )
@@ -222,7 +230,7 @@ class _Planner:
             then=then,
             means=means,
             has_margin=False,
-            is_cheapest=False,
+            at_least=0.0,
             verification=None,
             obstacles=obstacles(changed, self._objective, judge.needed, self._estimator),
         )
@@ -253,7 +261,7 @@ class _Planner:
         then: FloatArray,
         means: Means,
         has_margin: bool,
-        is_cheapest: bool,
+        at_least: float,
         verification: Verification | None,
         obstacles: tuple[Obstacle, ...],
     ) -> Plan:
@@ -271,7 +279,7 @@ class _Planner:
             unpredicted=gap(network),
             unmodelled=self._estimator.left_out(network),
             has_margin=has_margin,
-            is_cheapest=is_cheapest,
+            at_least=at_least,
             verification=verification,
             rejected=tuple(self._rejected),
             obstacles=obstacles,

@@ -2,10 +2,16 @@
 
 Theory of operation. Greedy first: for each choice of a strategy or scheme (and none), the change that takes off most of
 what is missing per unit of cost is added until nothing is missing; then whatever can be taken back, or taken in a
-smaller step, is. That gives a set and a bound on the cost. Then all sets of changes below the bound are gone through by
-rising cost, as far as the budget of estimates goes; the first that meets the objective is the cheapest. Where changes
-come in steps (capacities, deadlines), more never harms: if all steps at their greatest do not help a choice of the
-other changes, no smaller ones are tried with it.
+smaller step, is. That gives a set and a bound on the cost. Then the sets below the bound are searched by branch and
+bound, those of least cost first, as far as the budget of estimates goes; the first that meets the objective is the
+cheapest. Where changes come in steps (capacities, deadlines), more never harms. So for a choice of the other changes:
+
+- a step that is needed even with all others at their greatest is in every set that does (`_needed`);
+- a set that does not help with all that could still be paid added at once is left with all that grow of it.
+
+So all pairs of steps, alone or with one other change, are decided by few estimates, before sets of two and more other
+changes (strategies, schemes, places) come, of which each has to be tried. If the budget ends before, what no set below
+a cost was left out of is the lower bound of the cost (`at_least`).
 
 What meets the objective is judged by the estimate (predicted where the model covers the network, else simulated); in
 which direction to go, by the prediction, which costs less.
@@ -14,7 +20,7 @@ which direction to go, by the prediction, which costs less.
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,9 +38,6 @@ __all__ = ["ESTIMATES_MAX", "Found", "Judge", "search"]
 
 ESTIMATES_MAX: Final = 400
 """Sets that the search by rising cost tries; beyond that the answer is the cheapest found, not the cheapest."""
-
-HOPELESS: Final = 10
-"""Times the budget: with more sets than that below the bound, a quarter of the budget is tried, the cheapest sets."""
 
 STEPS_MAX: Final = 40
 HEAP_MAX: Final = 200_000
@@ -54,10 +57,10 @@ Set = tuple[Change, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A set of changes, and whether no cheaper set of the candidates meets the objective."""
+    """A set of changes, and what any set of the candidates that meets the objective costs at least."""
 
     changes: Set
-    is_cheapest: bool
+    at_least: float
 
 
 @dataclass(kw_only=True)
@@ -79,8 +82,11 @@ class Judge:
 
     def is_met(self, changes: Iterable[Change]) -> bool:
         chosen = tuple(changes)
-        if frozenset(chosen) in self.excluded:
-            return False
+        return frozenset(chosen) not in self.excluded and self.looks_met(chosen)
+
+    def looks_met(self, changes: Iterable[Change]) -> bool:
+        """The same, whatever simulations of this very set have shown: of larger ones they have not."""
+        chosen = tuple(changes)
         return self.objective.is_met(self.estimate(chosen)[0], self.needed_for(chosen))
 
     def lack(self, changes: Iterable[Change]) -> float:
@@ -136,10 +142,8 @@ def search(
             best = found
     bound = math.inf if best is None else costs.total(best)
     report("going through cheaper sets" if best else "going through all sets")
-    cheaper, is_complete = _by_rising_cost(judge, costs, first, bound, estimates_max)
-    if cheaper is not None:
-        return Found(changes=cheaper, is_cheapest=is_complete)
-    return None if best is None else Found(changes=best, is_cheapest=is_complete)
+    cheaper, at_least = _Branches(judge, costs, first, estimates_max).cheapest(best, bound)
+    return None if cheaper is None else Found(changes=cheaper, at_least=min(at_least, costs.total(cheaper)))
 
 
 def _greedy(
@@ -238,49 +242,123 @@ def _place(options: Options, present: Change | None) -> int:
     return options.index(present) if present in options else -1
 
 
-def _by_rising_cost(
-    judge: Judge, costs: Costs, offered: Candidates, bound: float, estimates_max: int
-) -> tuple[Set | None, bool]:
-    """The cheapest set below the bound that is good, and whether all cheaper ones were gone through."""
-    slots, left = offered.slots, estimates_max
-    if _more_sets_than(
-        HOPELESS * estimates_max, [[costs.of(option) for option in options] for options in slots], bound
-    ):
-        left //= 4
-    helpless: dict[Set, bool] = {}
-    strongest: Set = tuple(options[-1] for options in offered.levels)
-    heap: list[tuple[float, int, tuple[tuple[int, int], ...]]] = [(0.0, 0, ())]
-    while heap:
-        cost, _, chosen = heapq.heappop(heap)
-        changes = tuple(slots[slot][option] for slot, option in chosen)
-        choice = tuple(changes[n] for n, (slot, _) in enumerate(chosen) if slot < len(offered.choices))
-        if choice not in helpless:
-            left -= judge.counts(choice)
-            helpless[choice] = bool(strongest) and not judge.is_met((*choice, *strongest))
-        if not helpless[choice]:
-            left -= judge.counts(changes)
-            if judge.is_met(changes):
-                return changes, True
-        if left <= 0 or len(heap) > HEAP_MAX:
-            return None, False
-        begin = chosen[-1][0] + 1 if chosen else 0
-        end = len(offered.choices) if helpless[choice] else len(slots)
-        for slot in range(begin, end):
-            for option, change in enumerate(slots[slot]):
-                more = cost + costs.of(change)
-                if more < bound - _TINY:
-                    heapq.heappush(heap, (more, len(chosen) + 1, (*chosen, (slot, option))))
-    return None, True
+class _Branches:
+    """Branch and bound over the sets of some candidates; `left` is what remains of the budget of estimates."""
 
+    def __init__(self, judge: Judge, costs: Costs, offered: Candidates, estimates_max: int) -> None:
+        self._judge, self._costs, self._levels = judge, costs, offered.levels
+        self._prices = [[costs.of(option) for option in options] for options in offered.levels]
+        self._choices = offered.choices
+        self.left = estimates_max
 
-def _more_sets_than(count: int, prices: Sequence[Sequence[float]], bound: float) -> bool:
-    """Whether there are more sets than this, one price of each slot at most, that cost less than the bound."""
-    totals = [0.0]
-    for slot in prices:
-        totals += [total + price for total in totals for price in slot if total + price < bound - _TINY]
-        if len(totals) > count:
-            return True
-    return False
+    def cheapest(self, best: Set | None, bound: float) -> tuple[Set | None, float]:
+        """The cheapest set that is known, `best` of cost `bound` to begin with, and what any costs at least."""
+        few, at_least = self._under(self._chosen(most=1), bound)
+        if few is not None:
+            best, bound = few, self._costs.total(few)
+        many, most = self._under(self._chosen(least=2), bound)
+        return (best if many is None else many), min(at_least, most)
+
+    def _chosen(self, *, least: int = 0, most: int | None = None) -> Iterator[tuple[float, Set]]:
+        """Sets of so many changes that are either-or, with their costs, by rising cost."""
+        heap: list[tuple[float, int, Set, int]] = [(0.0, 0, (), 0)]
+        pushed = 0
+        while heap:
+            cost, _, chosen, begin = heapq.heappop(heap)
+            if len(chosen) >= least:
+                yield cost, chosen
+            if most is not None and len(chosen) >= most:
+                continue
+            for slot in range(begin, len(self._choices)):
+                for option in self._choices[slot]:
+                    pushed += 1
+                    heapq.heappush(heap, (cost + self._costs.of(option), pushed, (*chosen, option), slot + 1))
+            if len(heap) > HEAP_MAX:
+                return
+
+    def _under(self, choices: Iterator[tuple[float, Set]], bound: float) -> tuple[Set | None, float]:
+        """The cheapest set below the bound with one of these choices, and what any such costs at least."""
+        # A node is a choice with steps taken (-1: none), of which those before a place are settled. It costs at least
+        # what it says: its own cost, if it was not looked at yet, otherwise that and the least step that may follow.
+        heap: list[tuple[float, int, Set, tuple[int, ...], int, bool]] = []
+        following = next(choices, None)
+        pushed = 0
+        while True:
+            while following is not None and (not heap or following[0] <= heap[0][0]) and following[0] < bound - _TINY:
+                if self.left <= 0:
+                    return None, following[0]
+                needed = self._needed(following[1], bound - following[0])
+                if needed is not None:
+                    pushed += 1
+                    cost = following[0] + self._paid(needed)
+                    heapq.heappush(heap, (cost, pushed, following[1], needed, 0, True))
+                following = next(choices, None)
+            if not heap:
+                return None, bound
+            least, _, choice, taken, place, is_new = heapq.heappop(heap)
+            if least >= bound - _TINY:
+                return None, bound
+            if self.left <= 0:
+                return None, least
+            if is_new and self._is(self._judge.is_met, choice, taken):
+                return self._set(choice, taken), least
+            cost = self._costs.total(choice) + self._paid(taken)
+            for at_least, more, settled, is_more in self._grown(choice, taken, place, cost, bound):
+                pushed += 1
+                heapq.heappush(heap, (at_least, pushed, choice, more, settled, is_more))
+
+    def _grown(
+        self, choice: Set, taken: tuple[int, ...], place: int, cost: float, bound: float
+    ) -> Iterator[tuple[float, tuple[int, ...], int, bool]]:
+        """What may come of a set that does not meet the objective: the next thing as it is, or in a greater step."""
+        strongest = list(taken)
+        extra = math.inf
+        for slot in range(place, len(taken)):
+            paid = self._price(slot, taken[slot])
+            for option in range(taken[slot] + 1, len(self._prices[slot])):
+                if cost - paid + self._prices[slot][option] < bound - _TINY:
+                    strongest[slot] = option
+                    extra = min(extra, self._prices[slot][option] - paid)
+        if tuple(strongest) == taken or not self._is(self._judge.looks_met, choice, tuple(strongest)):
+            return
+        if strongest[place] > taken[place]:
+            for option in range(taken[place] + 1, strongest[place] + 1):
+                more = (*taken[:place], option, *taken[place + 1 :])
+                yield cost - self._price(place, taken[place]) + self._prices[place][option], more, place + 1, True
+        if place + 1 < len(taken):
+            yield cost + extra, taken, place + 1, False
+
+    def _needed(self, choice: Set, budget: float) -> tuple[int, ...] | None:
+        """By thing: the least step that is needed with this choice, even with all others at the greatest that can be
+        paid; None if these do not do."""
+        strongest = [max((o for o, price in enumerate(own) if price < budget), default=-1) for own in self._prices]
+        if not self._is(self._judge.looks_met, choice, tuple(strongest)):
+            return None
+        needed = []
+        for slot, most in enumerate(strongest):
+
+            def does(step: int, slot: int = slot) -> bool:
+                tried = (*strongest[:slot], step, *strongest[slot + 1 :])
+                return self._is(self._judge.looks_met, choice, tried)
+
+            # Most are not needed at all, which one look says.
+            is_spare = most < 0 or does(-1)
+            needed.append(-1 if is_spare else bisect_left(range(most), True, key=does))
+        return tuple(needed)
+
+    def _is(self, verdict: Callable[[Set], bool], choice: Set, taken: tuple[int, ...]) -> bool:
+        changes = self._set(choice, taken)
+        self.left -= self._judge.counts(changes)
+        return verdict(changes)
+
+    def _set(self, choice: Set, taken: tuple[int, ...]) -> Set:
+        return (*choice, *(self._levels[slot][option] for slot, option in enumerate(taken) if option >= 0))
+
+    def _price(self, slot: int, option: int) -> float:
+        return self._prices[slot][option] if option >= 0 else 0.0
+
+    def _paid(self, taken: tuple[int, ...]) -> float:
+        return math.fsum(self._price(slot, option) for slot, option in enumerate(taken))
 
 
 def _policies(changes: Iterable[Change]) -> Set:

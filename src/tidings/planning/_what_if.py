@@ -9,7 +9,7 @@ that as a difference, taken by the same means on both sides (`tidings.planning._
 that is the outcome of one run. All together is one such estimate of the network with all remedies made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -50,7 +50,8 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WhatIf:
-    """R by subscription now, after each remedy, and after all of them; NaN where no publisher matches.
+    """R by subscription now, after each remedy, and after all of them; NaN where no publisher matches, and in `all` if
+    some of them exclude each other.
 
     `means` says how `now` was found: if it was simulated, `unpredicted` is what no prediction knows; otherwise
     `unmodelled` is what the prediction leaves out. `best` is the remedy with the highest mean over the subscriptions,
@@ -95,28 +96,42 @@ def single_changes(network: Network, *, estimator: Estimator | None = None) -> l
     return found
 
 
-def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[str], None] | None = None) -> WhatIf:
-    """R now, after each remedy and after all; `events_max` bounds the simulations, `say` is told what goes on."""
+def what_if(
+    network: Network,
+    changes: Sequence[Change] | None = None,
+    *,
+    events_max: int = EVENTS_MAX,
+    say: Callable[[str], None] | None = None,
+) -> WhatIf:
+    """R now, after each of these changes by itself and after all; without any, after each remedy that means something
+    here. `events_max` bounds the simulations, `say` is told what goes on."""
     if not network.subscriptions:
         raise ConfigurationError("the network has no subscribers: there is nobody to be on time for")
+    for change in changes or ():
+        apply(network, [change])  # what cannot be made is refused before anything takes time
     report = say or (lambda _: None)
     asked = Estimator(network, events_max=events_max)
     report("estimating the network as it is")
     now, means = asked.reliability(network)
-    report("looking for better places for publishers")
-    remedies = single_changes(network, estimator=asked)
+    if changes is None:
+        report("looking for better places for publishers")
+        remedies = single_changes(network, estimator=asked)
+    else:
+        remedies = [(change.words, change.words, (change,)) for change in changes]
     outcomes = []
-    for name, description, changes in remedies:
+    for name, description, own in remedies:
         report(f"{name}: what it would change")
-        difference, by = asked.difference(network, apply(network, changes))
+        difference, by = asked.difference(network, apply(network, own))
         outcomes.append(
             ChangeOutcome(
-                name=name, description=description, reliability=_added(now, difference), changes=changes, means=by
+                name=name, description=description, reliability=_added(now, difference), changes=own, means=by
             )
         )
-    report("all together")
-    changed = apply(network, [change for _, _, changes in remedies for change in changes])
-    together = asked.difference(network, changed)[0]
+    every = [change for _, _, own in remedies for change in own]
+    together = np.full(len(now), np.nan)
+    if len({change.slot for change in every}) == len(every):
+        report("all together")
+        together = _added(now, asked.difference(network, apply(network, every))[0])
     return WhatIf(
         subscribers=tuple(subscription.id for subscription in network.subscriptions),
         now=now,
@@ -125,7 +140,7 @@ def what_if(network: Network, *, events_max: int = EVENTS_MAX, say: Callable[[st
         unmodelled=asked.left_out(network),
         changes=tuple(outcomes),
         best=max(outcomes, key=lambda outcome: outcome.mean_reliability, default=None),
-        all=_added(now, together),
+        all=together,
     )
 
 

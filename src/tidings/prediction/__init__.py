@@ -3,7 +3,7 @@
 `from_network` takes a scenario's network as knowledge; `predict` answers. docs/reference/prediction.md shows both.
 """
 
-from tidings.prediction._admission import Admission, Change, Newcomer, admit, load_newcomer
+from tidings.prediction._admission import Admission, Change, Newcomer, admit, admit_measured, load_newcomer
 from tidings.prediction._content import ContentMatcher, ContentSpace, EventKinds, signatures_of_matches
 from tidings.prediction._explain import Explanation, Hop, JourneyPrediction, Remedy, explain
 from tidings.prediction._failing import Failing, SchemePrediction, failing_network, predict_schemes
@@ -27,7 +27,15 @@ from tidings.prediction._prediction import (
     Sample,
     SubscriberPrediction,
 )
-from tidings.prediction._profiles import PROFILE_TABLES, from_profiles, law_of_duration, read_profiles
+from tidings.prediction._profiles import (
+    PROFILE_TABLES,
+    DurationFit,
+    fit_of_duration,
+    from_profiles,
+    imprecise,
+    law_of_duration,
+    read_profiles,
+)
 from tidings.prediction._sample import predict_network
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelled
 
@@ -39,6 +47,7 @@ __all__ = [
     "Change",
     "ContentMatcher",
     "ContentSpace",
+    "DurationFit",
     "EventKinds",
     "Explanation",
     "Failing",
@@ -61,11 +70,14 @@ __all__ = [
     "Unmodelled",
     "UnmodelledKind",
     "admit",
+    "admit_measured",
     "explain",
     "failing_network",
     "failing_profiles",
+    "fit_of_duration",
     "from_network",
     "from_profiles",
+    "imprecise",
     "law_of_duration",
     "load_newcomer",
     "predict",

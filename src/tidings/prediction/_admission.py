@@ -2,27 +2,36 @@
 
 A subscription costs in two ways: events that nobody wanted so far travel to it, and where service is per stored
 subscription every broker that stores it gets slower. Both are in the prediction of the network with it.
+
+Profiles know which subscriptions events match, not what they say. What a newcomer would match is told by the filters
+of those: it has all that a filter has which its own covers, nothing that a filter has not which covers its own, and
+nothing that a filter has which excludes its own.
+Events in between may match or not; they are taken to, and the advice says how many they are.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from tidings.errors import InputError, TidingsError
-from tidings.model.filters import Filter
+from tidings.model.filters import Filter, covers, intersects
 from tidings.model.scenario import Network, Subscriber
 from tidings.model.subscription import Subscription
 from tidings.model.units import parse_quantity
+from tidings.prediction._knowledge import Knowledge, exact_shares
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
-from tidings.prediction._prediction import Model
+from tidings.prediction._prediction import Model, Prediction
 from tidings.prediction._unmodelled import Unmodelled
 
-__all__ = ["Admission", "Change", "Newcomer", "admit", "load_newcomer"]
+__all__ = ["Admission", "Change", "Newcomer", "admit", "admit_measured", "load_newcomer"]
 
 AT_LEAST = 0.9
 SHOWN_MAX = 20
@@ -87,6 +96,81 @@ def admit(
     larger = _with(network, newcomer)
     before = predict(from_network(network, alpha=alpha), model=model)
     after = predict(from_network(larger, alpha=alpha), model=model)
+    return _advice(newcomer, before, after, at_least)
+
+
+def admit_measured(
+    tables: Mapping[str, pa.Table],
+    knowledge: Knowledge,
+    newcomer: Newcomer,
+    *,
+    model: Model = "ours",
+    at_least: float = AT_LEAST,
+) -> Admission:
+    """The same from profiles: `knowledge` is what was made of the `tables`."""
+    if not 0.0 <= at_least <= 1.0:
+        raise InputError(f"at_least is {at_least!r}, but must be a share from 0 to 1")
+    names = [broker.name for broker in knowledge.brokers]
+    _check_place(newcomer, names, knowledge.subscriptions)
+    wanted, max_delay_s = _read(newcomer)
+    larger, unsure = _with_measured(knowledge, tables, wanted)
+    larger = replace(
+        larger,
+        subscriptions=(*knowledge.subscriptions, newcomer.id),
+        homes=np.append(knowledge.homes, np.int32(names.index(newcomer.broker))).astype(np.int32),
+        max_delays_s=np.append(knowledge.max_delays_s, math.inf if max_delay_s is None else max_delay_s),
+    )
+    if unsure > 0.0:
+        said = Unmodelled(
+            kind="content",
+            what=f"whether {unsure:.1%} of the events match {newcomer.id}, which profiles do not tell",
+            effect="as if they did",
+            remedy="predict the scenario, or give the newcomer a filter that somebody has already",
+        )
+        larger = replace(larger, unmodelled=(*larger.unmodelled, said))
+    return _advice(newcomer, predict(knowledge, model=model), predict(larger, model=model), at_least)
+
+
+def _with_measured(knowledge: Knowledge, tables: Mapping[str, pa.Table], wanted: Filter) -> tuple[Knowledge, float]:
+    """The knowledge with the newcomer in the signatures that it may match, and the share of events that it matches
+    or not."""
+    filters = {row["subscription"]: row["filter"] for row in tables["subscriptions"].to_pylist()}
+    known = [Filter.parse(filters[name]) for name in knowledge.subscriptions]
+    has = np.array([covers(wanted, each) is True for each in known], np.bool_)  # what they match, it matches
+    may = np.array([covers(each, wanted) is True for each in known], np.bool_)  # what they do not match, it does not
+    never = np.array([intersects(wanted, each) is False for each in known], np.bool_)  # what they match, it does not
+    number, publishers = len(known), []
+    unsure_per_s = rate_per_s = 0.0
+    for publisher in knowledge.publishers:
+        content, lists, weights = publisher.content, [], list(publisher.content.weights)
+        for kind, weight in enumerate(content.weights.tolist()):
+            inside = content.subscriptions[content.offsets[kind] : content.offsets[kind + 1]]
+            is_sure = bool(has[inside].any())
+            may_match = is_sure or bool(np.isin(np.flatnonzero(may), inside).all() and not never[inside].any())
+            unsure_per_s += publisher.rate_per_s * weight * (may_match and not is_sure)
+            lists.append(np.append(inside, number) if may_match else inside)
+        rest = 1.0 - float(content.weights.sum())
+        if rest > 1e-12 and not may.any():  # nobody's filter says anything about what matches nobody
+            is_all = str(wanted).upper() == "TRUE"
+            unsure_per_s += 0.0 if is_all else publisher.rate_per_s * rest
+            lists.append(np.array([number]))
+            weights.append(rest)
+        rate_per_s += publisher.rate_per_s
+        publishers.append(
+            replace(
+                publisher,
+                content=replace(
+                    content,
+                    weights=exact_shares(np.array(weights)) if weights else content.weights,
+                    offsets=np.cumsum([0, *map(len, lists)]).astype(np.int64),
+                    subscriptions=np.concatenate([np.zeros(0, np.int32), *lists]).astype(np.int32),
+                ),
+            )
+        )
+    return replace(knowledge, publishers=tuple(publishers)), unsure_per_s / rate_per_s if rate_per_s else 0.0
+
+
+def _advice(newcomer: Newcomer, before: Prediction, after: Prediction, at_least: float) -> Admission:
     had, has = before.reliability, after.reliability[:-1]
     own = float(after.reliability[-1])
     lost = np.where(np.isnan(had), 0.0, had - has)
@@ -119,20 +203,30 @@ def admit(
     )
 
 
-def _with(network: Network, newcomer: Newcomer) -> Network:
-    if newcomer.broker not in network.topology.index:
-        known = ", ".join(broker.name for broker in network.topology.brokers[:12])
+def _check_place(newcomer: Newcomer, brokers: Sequence[str], subscriptions: Sequence[str]) -> None:
+    if newcomer.broker not in brokers:
+        known = ", ".join(brokers[:12])
         raise InputError(f"newcomer {newcomer.id!r}: there is no broker {newcomer.broker!r}; there are {known}")
-    if any(subscription.id == newcomer.id for subscription in network.subscriptions):
+    if newcomer.id in subscriptions:
         raise InputError(f"newcomer {newcomer.id!r}: a subscription of this id is there already; give another `id`")
+
+
+def _read(newcomer: Newcomer) -> tuple[Filter, float | None]:
+    """What it wants, and how late is too late."""
+    try:
+        wanted = Filter.parse(newcomer.filter)
+        return wanted, None if newcomer.max_delay is None else parse_quantity(newcomer.max_delay, "time")
+    except TidingsError as error:
+        raise InputError(f"newcomer {newcomer.id!r}: {error}") from None
+
+
+def _with(network: Network, newcomer: Newcomer) -> Network:
+    brokers = [broker.name for broker in network.topology.brokers]
+    _check_place(newcomer, brokers, [subscription.id for subscription in network.subscriptions])
     name = newcomer.id
     while name in network.homes:
         name += "'"
-    try:
-        wanted = Filter.parse(newcomer.filter)
-        max_delay_s = None if newcomer.max_delay is None else parse_quantity(newcomer.max_delay, "time")
-    except TidingsError as error:
-        raise InputError(f"newcomer {newcomer.id!r}: {error}") from None
+    wanted, max_delay_s = _read(newcomer)
     subscription = Subscription(id=newcomer.id, subscriber=name, filter=wanted, max_delay_s=max_delay_s)
     return msgspec.structs.replace(
         network,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tidings.errors import InputError
-from tidings.model.distributions import DelayDistribution, Deterministic, Exponential, ShiftedGamma
+from tidings.model.distributions import scaled
 from tidings.prediction._knowledge import BrokerKnowledge, FloatArray, Knowledge, LinkKnowledge, PublisherKnowledge
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model
@@ -104,19 +104,5 @@ def _publisher(publisher: PublisherKnowledge, generator: np.random.Generator) ->
         content = replace(content, weights=shares[:-1] / shares.sum())
     interval = publisher.interval
     if publisher.observed:
-        interval = _stretched(interval, _factor(interval.scv(), publisher.observed, generator))
+        interval = scaled(interval, _factor(interval.scv(), publisher.observed, generator))
     return replace(publisher, content=content, interval=interval)
-
-
-def _stretched(law: DelayDistribution, factor: float) -> DelayDistribution:
-    """The law of `factor` times the variable; a law without a scale becomes the gamma of its two moments."""
-    match law:
-        case Deterministic(value=value):
-            return Deterministic(value=factor * value)
-        case Exponential(scale=scale):
-            return Exponential(scale=factor * scale)
-        case ShiftedGamma(shift=shift, shape=shape, scale=scale):
-            return ShiftedGamma(shift=factor * shift, shape=shape, scale=factor * scale)
-        case _:
-            mean, variance = law.mean(), law.variance()
-            return ShiftedGamma(shift=0.0, shape=mean**2 / variance, scale=factor * variance / mean)

@@ -1,9 +1,12 @@
 """From measured profiles to the knowledge of a prediction: the tables that the pipeline leaves of a trace.
 
-What is measured is turned into laws (`law_of_duration`): a constant, an exponential or a uniform law where mean,
-variability and quantiles cannot be told from one, otherwise a shifted gamma of the same mean, variance and least value.
-So a scenario that was run and measured comes back as it was written, within what its samples can say; how many there
-were goes along (`observed`, `sampled`), and intervals follow from it.
+What is measured is turned into distributions (`fit_of_duration`): a constant, an exponential, a uniform or a shifted
+gamma one, the first of these that the measured quantiles do not speak against; if they speak against all, the
+distribution through the quantiles themselves, with atoms where neighbours are equal. So a scenario that was run and
+measured comes back as it was written, within what its samples can say; how many there were goes along (`observed`,
+`sampled`), and intervals follow from it. Where neither the quantiles nor anything else can be followed (a slowness is
+known by two moments), how far the result is from what was measured is checked, and said if it is too far (`unmodelled`,
+kind "fit").
 
 - Content is the match signatures as they are; lifetimes are those of all of a publisher's events.
 - A link on which nobody ever waited has a delay and no queue. On others the slope over sizes is the slowness; where all
@@ -20,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +33,13 @@ from tidings.errors import InputError
 from tidings.model.distributions import (
     DelayDistribution,
     Deterministic,
+    Discrete,
     Empirical,
     Exponential,
     ShiftedGamma,
     Uniform,
+    ks_limit,
+    scaled,
 )
 from tidings.prediction._knowledge import (
     NO_CONTENT,
@@ -45,14 +51,18 @@ from tidings.prediction._knowledge import (
     Signatures,
     exact_shares,
 )
-from tidings.prediction._unmodelled import unmodelled_profiles
+from tidings.prediction._unmodelled import Unmodelled, unmodelled_profiles
 from tidings.routing import Overlay, Tree, shortest_path_trees
+from tidings.statistics import PROBABILITIES
 
 __all__ = [
     "PROFILE_TABLES",
     "SETTING_TABLES",
+    "DurationFit",
     "brokers_of_topology",
+    "fit_of_duration",
     "from_profiles",
+    "imprecise",
     "law_of_duration",
     "lifetime_law",
     "outline_of_profiles",
@@ -61,9 +71,11 @@ __all__ = [
 
 PROFILE_TABLES: Final = ("publishers", "content", "brokers", "links")
 SETTING_TABLES: Final = ("subscriptions", "topology")
-QUANTILES: Final = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 0.999)
-NEAR: Final = 0.03  # the distance between quantiles and a law below which a sketch cannot tell
+SKETCH_ERROR: Final = 0.0133  # in rank, of the sketch that quantiles come from (docs/reference/profiles.md)
+SKETCH_EXACT: Final = 200  # as many values it holds as they are
 CONSTANT_SCV: Final = 1e-6
+_EMPIRICAL_PIECES: Final = 256
+_SIZES, _SLOWNESSES = 64, 256  # points of the product that a link's delays are checked by
 ENDLESS_S: Final = 1e9  # the lifetime of an event that has none, where others have one
 _LIFETIME_STEPS: Final = 257
 
@@ -114,6 +126,23 @@ def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
     )
 
 
+def imprecise(knowledge: Knowledge, alpha: float) -> Knowledge:
+    """The knowledge with the content known only to the power alpha (paper B, section 5.4): the chances of match
+    signatures, that of matching nobody among them, raised to it and normalised. 1 is as it was measured."""
+    if not (math.isfinite(alpha) and alpha > 0.0):
+        raise InputError(f"alpha is {alpha!r}, but must be above 0: 1 is precise knowledge")
+    if alpha == 1.0:
+        return knowledge
+
+    def blurred(content: Signatures) -> Signatures:
+        rest = max(0.0, 1.0 - float(content.weights.sum()))
+        chances = np.append(content.weights, rest) ** alpha
+        return replace(content, weights=chances[:-1] / max(float(chances.sum()), 1e-300))
+
+    publishers = tuple(replace(each, content=blurred(each.content)) for each in knowledge.publishers)
+    return replace(knowledge, publishers=publishers)
+
+
 def brokers_of_topology(topology: pa.Table) -> list[str]:
     """The brokers' names, in the order of their numbers."""
     return [row["source"] for row in topology.to_pylist() if row["kind"] == "broker"]
@@ -144,37 +173,114 @@ def outline_of_profiles(tables: Mapping[str, pa.Table], lifetimes: Mapping[str, 
         homes=np.zeros(0, np.int32),
         max_delays_s=np.zeros(0),
         drops_expired=dropped > 0,
-        unmodelled=unmodelled_profiles(
-            served,
-            links,
-            {publisher.name: publisher.interval for publisher in sending},
-            tables["components"].to_pylist() if "components" in tables else (),
+        unmodelled=(
+            *unmodelled_profiles(
+                served,
+                links,
+                {publisher.name: publisher.interval for publisher in sending},
+                tables["components"].to_pylist() if "components" in tables else (),
+            ),
+            *_unfitting(
+                {
+                    f"{pair[0]} -> {pair[1]}": _doubt(measured.get(pair), link, _sizes(sending))
+                    for pair, link in zip(ends, links, strict=True)
+                }
+            ),
         ),
     )
 
 
+class DurationFit(NamedTuple):
+    """The distribution of a measured duration, how far its probabilities are from the measured ones at the quantiles
+    (Kolmogorov and Smirnov), and from which distance on they speak against it."""
+
+    distribution: DelayDistribution
+    distance: float
+    limit: float
+
+    @property
+    def is_good(self) -> bool:
+        return self.distance <= self.limit
+
+
 def law_of_duration(row: Row, name: str) -> DelayDistribution | None:
-    """The law of a measured duration, by its columns; None if it was never seen."""
+    """The distribution of a measured duration, by its columns; None if it was never seen."""
+    fit = fit_of_duration(row, name)
+    return None if fit is None else fit.distribution
+
+
+def fit_of_duration(row: Row, name: str) -> DurationFit | None:
+    """The same with its distance from the quantiles. The simplest that fits is taken; through the quantiles fits."""
     count, mean_s = row[f"{name}_count"] or 0, row[f"{name}_mean_s"]
     if count == 0 or mean_s is None:
         return None
     least_s, most_s = max(0.0, row[f"{name}_min_ns"] / 1e9), max(0.0, row[f"{name}_max_ns"] / 1e9)
-    scv = row[f"{name}_scv"] or 0.0
+    scv, limit = row[f"{name}_scv"] or 0.0, _limit(count)
     if scv < CONSTANT_SCV or most_s <= least_s:
-        return Deterministic(value=max(0.0, mean_s))
-    seen_s = np.array(row[f"{name}_quantiles_ns"], np.float64) / 1e9
-    # The simplest law first; the ends of a uniform law are a little beyond the extreme samples.
+        return DurationFit(Deterministic(value=max(0.0, mean_s)), 0.0, limit)
+    seen_s = np.maximum(np.array(row[f"{name}_quantiles_ns"], np.float64) / 1e9, 0.0)
+    # The simplest first; the ends of a uniform distribution are a little beyond the extreme samples.
     beyond_s = (most_s - least_s) / max(1, count - 1)
     spread_s = math.sqrt(scv) * mean_s
     candidates: list[DelayDistribution] = [
         Exponential(scale=mean_s),
         Uniform(low=max(0.0, least_s - beyond_s), high=most_s + beyond_s),
+        _gamma(mean_s, spread_s**2, least_s),
     ]
-    for law in candidates:
-        same = abs(law.mean() - mean_s) < 4.0 * spread_s / math.sqrt(count) + 0.01 * mean_s
-        if same and _distance(law, seen_s) < NEAR:
-            return law
-    return _gamma(mean_s, spread_s**2, least_s)
+    for candidate in candidates:
+        is_same = abs(candidate.mean() - mean_s) < 4.0 * spread_s / math.sqrt(count) + 0.01 * mean_s
+        if is_same and (distance := _distance(candidate, seen_s)) <= limit:
+            return DurationFit(candidate, distance, limit)
+    followed = _through(np.array([0.0, *_probabilities(seen_s), 1.0]), np.array([least_s, *seen_s, most_s]), mean_s)
+    return DurationFit(followed, _distance(followed, seen_s), limit)
+
+
+def _limit(count: int) -> float:
+    """The distance from which on quantiles of so many values speak against a distribution."""
+    return ks_limit(count) + (SKETCH_ERROR if count > SKETCH_EXACT else 0.0)
+
+
+def _probabilities(quantiles: FloatArray) -> tuple[float, ...]:
+    if len(quantiles) != len(PROBABILITIES):
+        raise InputError(
+            f"profiles: a duration has {len(quantiles)} quantiles, and {len(PROBABILITIES)} are expected: they were "
+            "made by another version; run `tidings pipeline run` again"
+        )
+    return PROBABILITIES
+
+
+def _through(p: FloatArray, values: FloatArray, mean: float) -> DelayDistribution:
+    """The distribution through quantiles: lines between them, and a step where those on both sides of two are equal, so
+    that there are atoms. What quantiles do not say the mean does: where in between the steps are, and then how far the
+    lines bend, each in its middle, by the same share of its height."""
+    values = np.maximum.accumulate(values)
+    is_flat = np.concatenate(([False], np.diff(values) == 0.0, [False]))  # before, between and after the values
+    is_step = is_flat[:-2] & ~is_flat[1:-1] & is_flat[2:]
+    width, height = np.diff(p), np.diff(values)
+    missing = mean - float((width * (values[:-1] + np.where(is_step, 0.0, 0.5 * height))).sum())
+    up = _share(missing, float((width * height)[is_step].sum()))
+    missing -= up * float((width * height)[is_step].sum())
+    bend = _share(
+        missing + 0.25 * float((width * height)[~is_step].sum()), 0.5 * float((width * height)[~is_step].sum())
+    )
+    # Between two quantiles come two points: those of the step, or twice that where the line bends.
+    inner_p = np.where(is_step, p[1:] - up * width, p[:-1] + 0.5 * width)
+    low = np.where(is_step, values[:-1], values[:-1] + bend * height)
+    points = np.concatenate((np.stack((p[:-1], inner_p, inner_p), 1).ravel(), p[-1:]))
+    heights = np.concatenate((np.stack((values[:-1], low, np.where(is_step, values[1:], low)), 1).ravel(), values[-1:]))
+    if (is_step | (height == 0.0)).all():
+        weights = np.diff(points)
+        is_held = weights > 0.0
+        return Discrete(values=tuple(heights[:-1][is_held].tolist()), weights=tuple(weights[is_held].tolist()))
+    grid = np.interp(np.linspace(0.0, 1.0, _EMPIRICAL_PIECES + 1), points, heights)
+    off = mean - float(np.mean(0.5 * (grid[:-1] + grid[1:])))  # what a long tail has inside the last piece
+    grid[-1] = min(max(grid[-1] + 2.0 * _EMPIRICAL_PIECES * off, grid[-2]), values[-1])
+    return Empirical(quantiles=tuple(np.maximum.accumulate(grid).tolist()))
+
+
+def _share(part: float, whole: float) -> float:
+    """From 0 to 1; a half where there is nothing to share."""
+    return min(max(part / whole, 0.0), 1.0) if whole > 0.0 else 0.5
 
 
 def _gamma(mean_s: float, variance_s2: float, least_s: float) -> ShiftedGamma:
@@ -184,8 +290,10 @@ def _gamma(mean_s: float, variance_s2: float, least_s: float) -> ShiftedGamma:
 
 
 def _distance(law: DelayDistribution, seen_s: FloatArray) -> float:
-    """How far the law's probabilities at the measured quantiles are from theirs."""
-    return float(np.abs(np.asarray(law.cdf(seen_s)) - np.array(QUANTILES)).max())
+    """How far the probabilities at the measured quantiles are from theirs; at an atom, from up to it to just below."""
+    p = np.array(_probabilities(seen_s))
+    above, below = np.asarray(law.cdf(seen_s)), np.asarray(law.cdf(np.nextafter(seen_s, -np.inf)))
+    return float(np.maximum(np.maximum(p - above, below - p), 0.0).max())
 
 
 def _home(row: Row) -> str:
@@ -227,6 +335,42 @@ def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
     return _of_equal_sizes(row, delay, known)
 
 
+def _doubt(row: Row | None, link: LinkKnowledge, size_kb: DelayDistribution | None) -> float | None:
+    """How far the delays of a link that is known by size, slowness and propagation are from those measured; None if
+    they are near enough, or follow the quantiles anyhow."""
+    if row is None or link.slowness is None or size_kb is None or not row["delay_count"]:
+        return None
+    if not (row["slowness_mean_s_per_kb"] or 0.0) > 0.0:
+        return None
+    size, slowness = (
+        law.quantile((np.arange(points) + 0.5) / points)
+        for law, points in ((size_kb, _SIZES), (link.slowness, _SLOWNESSES))
+    )
+    delay_s = np.sort(np.outer(size, slowness).ravel()) + link.propagation.mean()
+    seen_s = np.array(row["delay_quantiles_ns"], np.float64) / 1e9
+    p = np.array(_probabilities(seen_s))
+    below, above = (np.searchsorted(delay_s, seen_s, side=side) / len(delay_s) for side in ("left", "right"))
+    distance = float(np.maximum(np.maximum(p - above, below - p), 0.0).max())
+    return distance if distance > _limit(row["delay_count"]) + 1.0 / _SIZES else None
+
+
+def _unfitting(doubts: Mapping[str, float | None]) -> tuple[Unmodelled, ...]:
+    found = {name: distance for name, distance in doubts.items() if distance is not None}
+    if not found:
+        return ()
+    worst = max(found, key=lambda name: found[name])
+    return (
+        Unmodelled(
+            kind="fit",
+            what=f"the shape of delays on {len(found):,} link{'s' if len(found) > 1 else ''}: size times slowness is "
+            f"{found[worst]:.2f} off in probability on {worst}, more than its samples allow",
+            effect="with a gamma distribution of the same mean and variance",
+            remedy="compare `delay_quantiles_ns` of the profile `links` with it",
+            links=tuple(found),
+        ),
+    )
+
+
 def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any]) -> LinkKnowledge:
     """Equal sizes hide the slowness; with Poisson arrivals a wait of W needs t with rate t^2 / (2 (1 - rate t)) = W."""
     size_kb = row["bytes"] / max(1, row["delay_count"] + (row["lost"] or 0)) / 1000.0
@@ -237,7 +381,22 @@ def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any]
     rest_s = delay.mean() - turn_s
     if rest_s <= 0.0 or delay.variance() <= 0.0:
         return LinkKnowledge(propagation=Deterministic(value=max(0.0, rest_s)), slowness=slowness, **known)
-    return LinkKnowledge(propagation=_gamma(rest_s, delay.variance(), 0.0), slowness=slowness, **known)
+    return LinkKnowledge(propagation=_sooner(delay, turn_s), slowness=slowness, **known)
+
+
+def _sooner(delay: DelayDistribution, by_s: float) -> DelayDistribution:
+    """The distribution of the delay less a constant, and never below 0."""
+    match delay:
+        case Empirical(quantiles=values):
+            return Empirical(quantiles=tuple(max(0.0, value - by_s) for value in values))
+        case Discrete(values=values, weights=weights):
+            return Discrete(values=tuple(max(0.0, value - by_s) for value in values), weights=weights)
+        case ShiftedGamma(shift=shift, shape=shape, scale=scale) if shift >= by_s:
+            return ShiftedGamma(shift=shift - by_s, shape=shape, scale=scale)
+        case Uniform(low=low, high=high) if low >= by_s:
+            return Uniform(low=low - by_s, high=high - by_s)
+        case _:
+            return _gamma(delay.mean() - by_s, delay.variance(), 0.0)
 
 
 def _publisher(row: Row, lifetime: DelayDistribution | None, tree: Tree) -> PublisherKnowledge:
@@ -257,17 +416,10 @@ def _publisher(row: Row, lifetime: DelayDistribution | None, tree: Tree) -> Publ
 
 def _interval(row: Row, rate_per_s: float) -> DelayDistribution:
     """Rate by sequence numbers, regularity by gaps."""
-    mean_s = 1.0 / rate_per_s
     law = law_of_duration(row, "gap")
-    match law:
-        case None | Exponential():
-            return Exponential(scale=mean_s)
-        case Deterministic():
-            return Deterministic(value=mean_s)
-        case Uniform():
-            return Uniform(low=law.low * mean_s / law.mean(), high=law.high * mean_s / law.mean())
-        case _:
-            return _gamma(mean_s, law.scv() * mean_s**2, min(0.0, mean_s))
+    if law is None or law.mean() <= 0.0:
+        return Exponential(scale=1.0 / rate_per_s)
+    return scaled(law, 1.0 / (rate_per_s * law.mean()))
 
 
 def _lifetimes(content: Sequence[Row]) -> dict[int | None, int]:
@@ -288,6 +440,12 @@ def lifetime_law(known: Mapping[int | None, int]) -> DelayDistribution | None:
     edges = np.cumsum(np.array(list(known.values()))[order])
     places = np.searchsorted(edges, np.linspace(0.0, 1.0, _LIFETIME_STEPS) * edges[-1], side="left")
     return Empirical(quantiles=tuple(values[order][np.minimum(places, len(values) - 1)].tolist()))
+
+
+def _sizes(publishers: Sequence[PublisherKnowledge]) -> DelayDistribution | None:
+    """The sizes of events on any link, if they are the same for all publishers; else it depends on who sends there."""
+    kinds = {publisher.size_kb for publisher in publishers}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _size(row: Row) -> DelayDistribution:

@@ -49,6 +49,7 @@ UnmodelledKind = Literal[
     "day",
     "churn",
     "policies",
+    "fit",
     "dropping",
     "convergence",
     "overload",

@@ -9,13 +9,16 @@ from tidings.statistics._batches import (
     BATCHES_LEAST,
     LEVEL,
     BatchEstimate,
+    BatchSums,
     ReliabilityInterval,
     Shares,
     batch_share,
     pooled_interval,
     reliability_intervals,
     shares_of_batches,
+    shares_of_sums,
     student_quantile,
+    student_quantiles,
 )
 from tidings.statistics._checked import DurationFit, fit_durations
 from tidings.statistics._components import (
@@ -28,7 +31,6 @@ from tidings.statistics._components import (
     periods,
 )
 from tidings.statistics._intervals import (
-    INDEPENDENCE,
     Interval,
     events_interval,
     poisson_interval,
@@ -37,7 +39,7 @@ from tidings.statistics._intervals import (
     wilson_interval,
 )
 from tidings.statistics._moments import Line, Moments, line_from_sums, moments
-from tidings.statistics._quantiles import distance_from_quantiles
+from tidings.statistics._quantiles import PROBABILITIES, distance_from_quantiles
 from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_from_moments
 from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
 
@@ -45,10 +47,11 @@ __all__ = [
     "BATCHES",
     "BATCHES_LEAST",
     "FEWEST_EVENTS",
-    "INDEPENDENCE",
     "LEVEL",
     "MOST_PHASES",
+    "PROBABILITIES",
     "BatchEstimate",
+    "BatchSums",
     "DurationFit",
     "Exponentiality",
     "Interval",
@@ -74,10 +77,12 @@ __all__ = [
     "reliability_intervals",
     "scv_interval",
     "shares_of_batches",
+    "shares_of_sums",
     "stages_cdf",
     "stages_from_moments",
     "standard_normal_quantile",
     "student_quantile",
+    "student_quantiles",
     "two_laplace_cdf",
     "two_laplace_scale",
     "wilson_interval",

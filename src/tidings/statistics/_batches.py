@@ -6,7 +6,10 @@ how much the batches differ from it says how many independent events these count
     Var[R] = K / (K - 1) sum over batches of (on_time - R matched)^2 / matched_total^2,   effective = R (1 - R) / Var[R]
 
 and never more than there are. The interval is Wilson's with that many trials, and Student's quantile of K - 1 degrees
-in place of the normal one: K batches know their own spread only so well.
+in place of the normal one: K batches know their own spread only so well. Batches in which nothing matched do not count.
+
+Who adds batches up by the thousand need not keep them: with h on time and l not, h - R n = (1 - R) h - R l, so K and
+the sums of h, l, h^2, h l and l^2 are enough (`shares_of_sums`), and none is large where the result is small.
 
 Batches without a single late event know nothing of how lateness comes, and a single row of them would pass for
 independent. So the rows of one network share what they know: no row counts as less clustered than the median of those
@@ -35,13 +38,16 @@ __all__ = [
     "FEW",
     "LEVEL",
     "BatchEstimate",
+    "BatchSums",
     "ReliabilityInterval",
     "Shares",
     "batch_share",
     "pooled_interval",
     "reliability_intervals",
     "shares_of_batches",
+    "shares_of_sums",
     "student_quantile",
+    "student_quantiles",
 ]
 
 BATCHES: Final = 10
@@ -96,17 +102,50 @@ def shares_of_batches(successes: Numbers, trials: Numbers, *, level: float) -> S
     hits, n = floats(successes), floats(trials)
     if hits.ndim != 2 or hits.shape != n.shape or len(hits) < 2:
         raise InputError(f"counts of shape {hits.shape} and {n.shape}: give both by [batch, row], two batches or more")
-    count, total = len(hits), n.sum(axis=0)
-    share = ratio(hits.sum(axis=0), total)
-    spread = np.square(hits - np.where(total > 0, share, 0.0) * n).sum(axis=0) * count / (count - 1.0)
-    alone = np.where(total > 0, share * (1.0 - share), 0.0) * total  # what independent events would have
-    clustering = np.fmax(ratio(spread, alone), 1.0)
-    knows = np.minimum(hits.sum(axis=0), total - hits.sum(axis=0)) >= count
-    usual = float(np.median(clustering[knows])) if knows.any() else 1.0
+    misses = n - hits
+    return shares_of_sums(
+        BatchSums(
+            batches=(n > 0.0).sum(axis=0).astype(np.float64),
+            hits=hits.sum(axis=0),
+            misses=misses.sum(axis=0),
+            hit_squares=np.square(hits).sum(axis=0),
+            products=(hits * misses).sum(axis=0),
+            miss_squares=np.square(misses).sum(axis=0),
+        ),
+        level=level,
+    )
+
+
+class BatchSums(NamedTuple):
+    """By row, over its batches that have trials: how many there are, and the sums of what they have."""
+
+    batches: FloatArray
+    hits: FloatArray
+    misses: FloatArray
+    hit_squares: FloatArray
+    products: FloatArray
+    miss_squares: FloatArray
+
+
+def shares_of_sums(sums: BatchSums, *, level: float, usual: Numbers | None = None) -> Shares:
+    """The share of each row. `usual` is how clustered a row counts as at least that has seen little; the median of
+    those that have seen enough, unless it is given. With less than BATCHES_LEAST batches a row is rough."""
+    count, hits, misses = sums.batches, sums.hits, sums.misses
+    total = hits + misses
+    share = ratio(hits, total)
+    known = np.where(total > 0.0, share, 0.0)
+    rest = np.where(total > 0.0, ratio(misses, total), 0.0)
+    squares = rest**2 * sums.hit_squares - 2.0 * known * rest * sums.products + known**2 * sums.miss_squares
+    spread = np.maximum(0.0, squares) * np.nan_to_num(ratio(count, count - 1.0))
+    clustering = np.fmax(ratio(spread, known * rest * total), 1.0)  # beside what independent events would have
+    knows = (count >= BATCHES_LEAST) & (np.minimum(hits, misses) >= count)
+    if usual is None:
+        usual = float(np.median(clustering[knows])) if knows.any() else 1.0
     clustering = np.where(knows, clustering, np.maximum(clustering, usual))
     effective = ratio(total, clustering)
-    quantile = student_quantile(level, count - 1)
-    return Shares(share, wilson_bounds(share, effective, quantile), effective, ~(effective >= FEW))
+    quantile = student_quantiles(level, np.maximum(count - 1.0, 1.0))
+    is_rough = ~(effective >= FEW) | (count < BATCHES_LEAST)
+    return Shares(share, wilson_bounds(share, effective, quantile), effective, is_rough)
 
 
 def pooled_interval(shares: Numbers, effective: Numbers, *, level: float) -> Interval:
@@ -147,7 +186,12 @@ def batch_share(hits: Numbers, trials: Numbers) -> BatchEstimate:
 
 def student_quantile(level: float, degrees: int) -> float:
     """t with P[|T| <= t] = level for Student's T of so many degrees."""
+    return float(student_quantiles(level, degrees))
+
+
+def student_quantiles(level: float, degrees: Numbers) -> FloatArray:
+    """The same for each of many degrees."""
     from scipy.special import stdtrit
 
     standard_normal_quantile(level)  # says what a level is
-    return float(stdtrit(degrees, 0.5 + level / 2.0))
+    return floats(stdtrit(floats(degrees), 0.5 + level / 2.0))

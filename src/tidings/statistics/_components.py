@@ -6,8 +6,16 @@ the start (left truncated), the last goes on after the end (right censored). Rul
 - Transitions come in order of time; one to the state that the component is already in says nothing and is ignored.
 - Before its first transition a component is in the other state; without any it is up.
 - A rate is events / exposed time, the maximum likelihood estimate for exponential periods: all periods count as
-  exposure (a cut one is as good as new, the law has no memory), only those that ended inside as events.
-- Exponentiality is tested by Cox and Oakes's score test against a Weibull law, which takes right censoring as it is.
+  exposure (a cut one is as good as new, the distribution has no memory), only those that ended inside as events.
+- Its interval goes by cycles: leaving a state is a renewal process in the time spent in it, so d events know as much
+  as d / c2 of a Poisson process, with c2 the squared coefficient of variation of the periods; the interval is the exact
+  Poisson one (Garwood) for that many events, with c2 raised by Student's over the normal quantile, squared. A sample's
+  own c2 misses the long periods that it has not seen. So it is the geometric mean of that and of the c2 of the more
+  likely of a Weibull and a log-normal distribution, where the latter is larger. Below COMPLETE_LEAST complete periods
+  c2 is taken as 1. With fewer than EVENTS_LEAST events, or EFFECTIVE_LEAST effective ones, the interval is rough, and
+  too narrow where periods vary much (benchmarks/coverage.py has figures).
+- Exponentiality is tested by Cox and Oakes's score test against a Weibull distribution, which takes right censoring
+  as it is.
   With d events, lengths x (ended or not) and sums over all of them:
 
       U = d + Sum_ended ln x - d Sum x ln x / Sum x,
@@ -23,12 +31,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.statistics._arrays import FloatArray, Numbers, floats, ratio
-from tidings.statistics._intervals import poisson_interval
+from tidings.statistics._batches import student_quantiles
+from tidings.statistics._intervals import poisson_interval, standard_normal_quantile
 
-__all__ = ["FEWEST_EVENTS", "Exponentiality", "Periods", "Rates", "censored_rates", "exponentiality", "periods"]
+__all__ = [
+    "FEWEST_EVENTS",
+    "Exponentiality",
+    "Periods",
+    "Rates",
+    "censored_rates",
+    "exponentiality",
+    "periods",
+]
 
 FEWEST_EVENTS: Final = 8
 """With fewer periods that ended, the normal approximation of the test is not to be trusted."""
+
+COMPLETE_LEAST: Final = 3
+EVENTS_LEAST: Final = 20
+EFFECTIVE_LEAST: Final = 10.0
+_UNSEEN: Final = 3.0  # so many periods as of an exponential distribution besides, where those seen vary less
+_LOGARITHM_VARIANCE_MAX: Final = 6.0
+_SHAPE_LEAST, _SHAPE_MOST, _SHAPE_STEPS = 0.15, 20.0, 40
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -45,13 +69,16 @@ class Periods(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """One entry per component: events out of the state, time in it, and their quotient with an interval."""
+    """One entry per component: events out of the state, time in it, and their quotient with an interval; `effective` is
+    for how many events of a Poisson process these count, and where they are too few the interval `is_rough`."""
 
     events: IntArray
     exposure_s: FloatArray
     rate_per_s: FloatArray
     low_per_s: FloatArray
     high_per_s: FloatArray
+    effective: FloatArray
+    is_rough: BoolArray
 
 
 class Exponentiality(NamedTuple):
@@ -101,8 +128,48 @@ def censored_rates(lengths: Periods, components: int, *, up: bool, level: float)
     owner = lengths.component[kept]
     exposure = floats(np.bincount(owner, weights=lengths.length_s[kept], minlength=components))
     events = np.bincount(owner[lengths.ended[kept]], minlength=components)
-    low, high = poisson_interval(events, exposure, level=level)
-    return Rates(events, exposure, ratio(events, exposure), low, high)
+    complete = kept & lengths.began & lengths.ended & (lengths.length_s > 0.0)
+    variability, seen = _variability(lengths.component[complete], lengths.length_s[complete], components)
+    raised = student_quantiles(level, np.maximum(seen - 1.0, 1.0)) / standard_normal_quantile(level)
+    scale = np.where(seen >= COMPLETE_LEAST, variability * raised**2, 1.0)
+    low, high = poisson_interval(events / scale, exposure / scale, level=level)
+    effective = events / scale
+    is_rough = (events < EVENTS_LEAST) | (effective < EFFECTIVE_LEAST)
+    return Rates(events, exposure, ratio(events, exposure), low, high, effective, is_rough)
+
+
+def _variability(owner: IntArray, x: FloatArray, components: int) -> tuple[FloatArray, FloatArray]:
+    """By component: the squared coefficient of variation of its complete periods, and how many there are."""
+    from scipy.special import gammaln
+
+    def mean(values: FloatArray, over: FloatArray) -> FloatArray:
+        return ratio(np.bincount(owner, weights=values, minlength=components), over)
+
+    count = floats(np.bincount(owner, minlength=components))
+    x = x / mean(x, count)[owner]  # in units of the component's mean
+    logarithm = np.log(x)
+    middle = mean(logarithm, count)
+    spread = mean((logarithm - middle[owner]) ** 2, count)
+    seen = np.nan_to_num(mean((x - 1.0) ** 2, count - 1.0))
+    seen = np.maximum(seen, (count * seen + _UNSEEN) / (count + _UNSEEN))
+    shape = np.clip(1.28 / np.sqrt(np.maximum(np.nan_to_num(spread, nan=1.0), 1e-6)), _SHAPE_LEAST, _SHAPE_MOST)
+    for _ in range(_SHAPE_STEPS):  # the most likely Weibull shape, by Newton's method, a factor of 2 at most at once
+        power = x ** shape[owner]
+        weight = np.maximum(np.bincount(owner, weights=power, minlength=components), 1e-300)
+        slope = mean(power * logarithm, weight)
+        curve = mean(power * logarithm**2, weight) - slope**2
+        step = (1.0 / shape + middle - slope) / (1.0 / shape**2 + curve)
+        shape = np.clip(np.clip(shape + np.nan_to_num(step), shape / 2.0, shape * 2.0), _SHAPE_LEAST, _SHAPE_MOST)
+    # Log-likelihoods of a period, without what both have in common.
+    weibull = np.log(shape) - np.log(ratio(weight, count)) + shape * middle - 1.0
+    normal = -0.5 * np.log(2.0 * np.pi * np.maximum(np.nan_to_num(spread), 1e-300)) - 0.5
+    corrected = np.nan_to_num(spread * ratio(count, count - 1.0))
+    modelled = np.where(
+        np.nan_to_num(normal) > np.nan_to_num(weibull),
+        np.expm1(np.minimum(corrected, _LOGARITHM_VARIANCE_MAX)),
+        np.expm1(gammaln(1.0 + 2.0 / shape) - 2.0 * gammaln(1.0 + 1.0 / shape)),
+    )
+    return np.sqrt(seen * np.maximum(seen, modelled)), count
 
 
 def exponentiality(lengths: Periods, components: int, *, up: bool) -> Exponentiality:

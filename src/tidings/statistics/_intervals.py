@@ -1,8 +1,8 @@
 """Confidence intervals: for shares, rates and variability, each of a stated level.
 
 - A share (of a number of independent trials): Wilson's, which is good down to no successes at all. Events that wait in
-  one queue are not independent: late ones come together, and the interval for R covers far less than it says under load
-  (docs/reference/pipeline.md has figures). So wherever it is shown for R, it is shown with `INDEPENDENCE`.
+  one queue are not independent: late ones come together, and for R it covers far less than it says. That of
+  `_batches.py` is for those.
 - A rate of a Poisson process from the number of events in a time: exact (Garwood), through chi-square quantiles.
 - A rate of a renewal process from the number of intervals and their scv c2: rate exp(-+ z sqrt(c2 / n)), since the mean
   of n intervals has relative variance c2 / n. Of no width for a constant interval, of the Poisson one's for c2 = 1.
@@ -12,7 +12,7 @@
 """
 
 from statistics import NormalDist
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from tidings.errors import InputError
 from tidings.statistics._arrays import FloatArray, Numbers, floats, ratio
 
 __all__ = [
-    "INDEPENDENCE",
     "Interval",
     "events_interval",
     "poisson_interval",
@@ -29,9 +28,6 @@ __all__ = [
     "wilson_bounds",
     "wilson_interval",
 ]
-
-INDEPENDENCE: Final = "assuming independent events"
-"""What has to be said beside an interval for R."""
 
 
 class Interval(NamedTuple):
@@ -54,23 +50,23 @@ def wilson_interval(successes: Numbers, trials: Numbers, *, level: float) -> Int
     return wilson_bounds(ratio(floats(successes), n), n, standard_normal_quantile(level))
 
 
-def wilson_bounds(share: Numbers, trials: Numbers, z: float) -> Interval:
+def wilson_bounds(share: Numbers, trials: Numbers, z: Numbers) -> Interval:
     """Wilson's interval for a share seen in so many trials, whole or not, z standard errors wide."""
-    p, n = floats(share), floats(trials)
+    p, n, z = floats(share), floats(trials), floats(z)
     centre = (n * p + z * z / 2.0) / (n + z * z)
     half = z * np.sqrt(n * p * (1.0 - p) + z * z / 4.0) / (n + z * z)
     return Interval(np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0))
 
 
 def poisson_interval(events: Numbers, exposure: Numbers, *, level: float) -> Interval:
-    """The exact interval for the rate of a Poisson process that had so many events in this much time."""
+    """The exact interval for the rate of a Poisson process that had so many events, whole or not, in this much time."""
     from scipy.special import chdtri
 
     standard_normal_quantile(level)  # says what a level is
     tail = (1.0 - level) / 2.0
     count = floats(events)
     # chdtri(v, p) is the point above which a chi-square variable of v degrees lies with probability p.
-    least = np.where(count > 0, chdtri(np.maximum(2.0 * count, 1.0), 1.0 - tail) / 2.0, 0.0)
+    least = np.where(count > 0, chdtri(np.maximum(2.0 * count, 1e-3), 1.0 - tail) / 2.0, 0.0)
     most = chdtri(2.0 * count + 2.0, tail) / 2.0
     return Interval(ratio(least, exposure), ratio(most, exposure))
 

@@ -18,6 +18,7 @@ from tidings.model.distributions import (
     Weibull,
     fit_best,
     ks_distance,
+    ks_limit,
 )
 
 SAMPLES = 20_000
@@ -140,27 +141,40 @@ def test_ks_distance_counts_atoms_on_both_sides() -> None:
 )
 def test_fit_best_finds_the_kind(law: DelayDistribution, rng: np.random.Generator) -> None:
     samples = law.sample(rng, SAMPLES)
-    fitted, distance = fit_best(samples)
+    fitted, distance, limit = best = fit_best(samples)
     assert type(fitted) is type(law)
+    assert best.is_good == (distance <= limit)
+    assert limit == ks_limit(SAMPLES)
     assert distance == ks_distance(fitted, samples)
     assert distance * np.sqrt(SAMPLES) < 1.7
 
 
 def test_fit_best_fits_a_row_of_brokers(rng: np.random.Generator) -> None:
     samples = Hypoexponential(rates=(2.0, 5.0, 5.0)).sample(rng, SAMPLES)
-    fitted, distance = fit_best(samples)
+    fitted, distance, _ = fit_best(samples)
     assert distance * np.sqrt(SAMPLES) < 1.7
     assert fitted.mean() == pytest.approx(0.9, rel=0.03)
 
 
 def test_fit_best_passes_over_laws_that_cannot_be_fitted() -> None:
-    fitted, _ = fit_best([0.0, 1.0, 2.0, 3.0], laws=(LogNormal, Uniform))
+    fitted, *_ = fit_best([0.0, 1.0, 2.0, 3.0], laws=(LogNormal, Uniform))
     assert type(fitted) is Uniform
 
 
 def test_fit_best_prefers_the_simpler_of_two_equals(rng: np.random.Generator) -> None:
-    fitted, _ = fit_best(rng.exponential(1.0, 5000), laws=(Weibull, ShiftedGamma, Exponential))
+    fitted, *_ = fit_best(rng.exponential(1.0, 5000), laws=(Weibull, ShiftedGamma, Exponential))
     assert type(fitted) is Exponential
+
+
+def test_fit_best_says_when_nothing_fits(rng: np.random.Generator) -> None:
+    """A link of two speeds: the best of nine distributions is far off, and says so; its own samples are not."""
+    two_speeds = np.where(rng.random(2_000) < 0.5, 0.020, 0.060) + rng.exponential(1e-4, 2_000)
+    best = fit_best(two_speeds)
+    assert not best.is_good
+    assert best.distance > 3.0 * best.limit
+    # One time in 20 a good fit is called bad: 60 fits, so more than 10 are called so one time in 1,000.
+    called_bad = [not fit_best(rng.exponential(2.0, 200), laws=(Exponential,)).is_good for _ in range(60)]
+    assert sum(called_bad) <= 10
 
 
 def test_the_default_laws_leave_the_empirical_out() -> None:

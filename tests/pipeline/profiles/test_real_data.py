@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tidings.pipeline._facts import FATES, Facts
-from tidings.pipeline.profiles import PROFILES
+from tidings.pipeline.profiles import PROBABILITIES, PROFILES
 
 from .conftest import make_facts
 
@@ -96,7 +96,7 @@ def test_phones_over_umts(spark: Any) -> None:
     )
     found = profiled("pairs", facts)
     assert (len(found), found.matched.sum()) == (39, len(rows))
-    medians_ms = found.delay_quantiles_ns.str[4] / MS
+    medians_ms = found.delay_quantiles_ns.str[PROBABILITIES.index(0.5)] / MS
     assert 20 < medians_ms.min() < medians_ms.max() < 260
     assert found.two_laplace_scale_s.min() == pytest.approx(0.00799, abs=5e-6)
     assert found.two_laplace_scale_s.max() == pytest.approx(0.1074, abs=5e-5)

@@ -11,6 +11,7 @@ import pytest
 from tidings.errors import InputError
 from tidings.ordering import violation_probability
 from tidings.report.figures._ordering import ordering_of, read_replay
+from tidings.statistics import PROBABILITIES
 
 PUBLISHER = {
     "publisher": "p",
@@ -18,7 +19,7 @@ PUBLISHER = {
     "gap_count": 99,
     "gap_min_ns": 10_000_000,
     "gap_max_ns": 10_000_000,
-    "gap_quantiles_ns": [10_000_000] * 10,
+    "gap_quantiles_ns": [10_000_000] * len(PROBABILITIES),
 }
 SCORES = pa.table({"on_time": [90], "late": [10], "fifo_violations": [7]})
 

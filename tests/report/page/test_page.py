@@ -251,7 +251,7 @@ def test_names_that_are_markup_stay_text(page: "Page", star: Path, tmp_path: Pat
     assert HOSTILE_SUBSCRIBER in page.locator("#way").inner_text()
     compared = page.locator("section", has=page.locator("#compared")).inner_text()
     assert "Outages are not included" in compared
-    assert "inside the measured 95 % interval, assuming independent events." in compared
+    assert "inside the measured 95 % interval." in compared
     assert "Not modelled: the strategy of links, the routes and the ordering at receivers" in compared
     assert page.locator("#schemes tbody tr").count() == 4
     text = render_report(report)

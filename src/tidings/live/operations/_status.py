@@ -127,7 +127,11 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         "transfers": sent,
         "dropped": dropped,
         "left_in_time": _share(sent, dropped),
-        "deliveries": _account(machine.accounts.total, machine.accounts.last_minute()),
+        "deliveries": {
+            **_figures(machine.accounts.total),
+            "interval": _intervals([machine.accounts.batches()])[0],
+            "last_minute": _figures(machine.accounts.last_minute()),
+        },
         "counts": dict(counts),
         "refused": dict(machine.refused),
         "store": {
@@ -249,6 +253,8 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
         since_s = None if account is None else round(machine.accounts.age_ns(account) * 1e-9, 1)
         found.append((rank, client, peer, since_s, whole, before))
     found = nsmallest(SUBSCRIBERS_MAX, found, key=lambda each: each[0])
+    shown = [accounts.get(rank[-1]) for rank, *_ in found]
+    intervals = _intervals([[] if account is None else machine.accounts.batches(account) for account in shown])
     return {
         "subscribers": [
             {
@@ -257,9 +263,11 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
                 "connected": peer.is_up,
                 "queued": peer.outbox.queued,
                 "since_s": since_s,
-                **_account(whole, whole.since(before)),
+                **_figures(whole),
+                "interval": interval,
+                "last_minute": _figures(whole.since(before)),
             }
-            for rank, client, peer, since_s, whole, before in found
+            for (rank, client, peer, since_s, whole, before), interval in zip(found, intervals, strict=True)
         ],
         "subscribers_left_off": max(total - SUBSCRIBERS_MAX, 0),
     }
@@ -289,9 +297,30 @@ def _rank(recent: float | None, whole: float | None, under_way: int | None, told
     return share is None, share or 0.0, -(under_way or 0), told
 
 
-def _account(whole: "Balance", recent: "Balance") -> dict[str, Any]:
-    """An account since its start and in the last minute."""
-    return {**_figures(whole), "last_minute": _figures(recent)}
+def _intervals(rows: "list[list[tuple[int, int]]]") -> list[dict[str, Any] | None]:
+    """How sure each share since the start is, from what was settled and on time in batches of time; None where
+    these are too few. Rows that have seen little are taken to be as clustered as the others."""
+    found: list[dict[str, Any] | None] = [None] * len(rows)
+    if max(map(len, rows), default=0) < 2:  # a young broker does without what takes long to load
+        return found
+    import numpy as np
+
+    from tidings.statistics import BATCHES_LEAST, reliability_intervals
+
+    known = [number for number, row in enumerate(rows) if len(row) >= BATCHES_LEAST]
+    settled, on_time = (np.zeros((max(map(len, rows)), len(known))) for _ in range(2))
+    for place, number in enumerate(known):
+        for batch, (many, good) in enumerate(rows[number]):
+            settled[batch, place], on_time[batch, place] = many, min(max(good, 0), many)
+    for number, interval in zip(known, reliability_intervals(on_time, settled), strict=True):
+        if interval is not None:
+            found[number] = {
+                "low": round(interval.low, 6),
+                "high": round(interval.high, 6),
+                "effective_events": round(interval.effective_events, 1),
+                "is_rough": interval.is_rough,
+            }
+    return found
 
 
 def _figures(balance: "Balance") -> dict[str, Any]:
@@ -321,7 +350,7 @@ def _ms(histogram: "Histogram", share: float) -> float | None:
 def _elsewhere(machine: "Broker", broker: str, most: int) -> dict[str, Any]:
     """The subscriptions at another broker, by its last word; what becomes of their events is not known."""
     known = machine.subscribers_at(broker)
-    unknown = dict.fromkeys(("queued", "since_s", *_figures(NOTHING), "last_minute"))
+    unknown = dict.fromkeys(("queued", "since_s", *_figures(NOTHING), "interval", "last_minute"))
     found = [
         {"subscription": told, "client": client, "connected": False, **unknown}
         for told, client in islice(known.subscriptions.items(), most)

@@ -231,7 +231,7 @@ function drawTables(brokers, links, subscriptions) {
             count(broker.queued),
             count(broker.stored),
             share(broker.deliveries.last_minute.on_time_reliability),
-            share(broker.deliveries.on_time_reliability),
+            share(broker.deliveries.on_time_reliability) + within(broker.deliveries.interval),
             count(broker.transfers),
             count(broker.dropped),
           ]
@@ -260,7 +260,7 @@ function drawTables(brokers, links, subscriptions) {
         each.name,
         each.broker,
         conditionOf(each),
-        share(each.on_time_reliability),
+        share(each.on_time_reliability) + (each.period === "since start" ? within(each.interval) : ""),
         each.affected ? "-" : each.period,
         ...["matched", "on_time", "late"].map((outcome) => count(each[outcome])),
         droppedBy(each.dropped_by),
@@ -291,6 +291,11 @@ function drawMoves(brokers) {
       cells: [each.client, each.from, each.to, each.why ? `${each.phase}: ${each.why}` : each.phase, each.by, since],
     })),
   );
+}
+
+// The interval that the share of the long run lies in, 95 times of 100; there is none in the first minutes.
+function within(interval) {
+  return interval === null ? "" : ` (${share(interval.low)} to ${share(interval.high)})`;
 }
 
 function droppedBy(found) {

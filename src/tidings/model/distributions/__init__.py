@@ -7,7 +7,7 @@ such as ``{law = "exponential", mean = 0.002}``; ``msgspec.convert(table, Distri
 Importing this package loads NumPy only; SciPy is loaded by the functions that need it.
 """
 
-from tidings.model.distributions._choice import DEFAULT_LAWS, fit_best, ks_distance, tabulate
+from tidings.model.distributions._choice import DEFAULT_LAWS, Fitted, fit_best, ks_distance, ks_limit, tabulate
 from tidings.model.distributions._discrete import Discrete
 from tidings.model.distributions._elementary import Deterministic, Exponential, Uniform
 from tidings.model.distributions._empirical import Empirical
@@ -15,6 +15,7 @@ from tidings.model.distributions._errors import DistributionError
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
 from tidings.model.distributions._phase_type import Hypoexponential, PhaseType
+from tidings.model.distributions._scaled import scaled
 from tidings.model.distributions._union import DelayDistribution, Distribution
 from tidings.model.distributions._zipf import Zipf
 
@@ -27,6 +28,7 @@ __all__ = [
     "DistributionError",
     "Empirical",
     "Exponential",
+    "Fitted",
     "Hypoexponential",
     "LogNormal",
     "PhaseType",
@@ -37,5 +39,7 @@ __all__ = [
     "Zipf",
     "fit_best",
     "ks_distance",
+    "ks_limit",
+    "scaled",
     "tabulate",
 ]

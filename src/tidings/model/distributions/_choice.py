@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,29 @@ DEFAULT_LAWS: tuple[type[DelayDistribution], ...] = (
 
 # Two Kolmogorov-Smirnov distances closer than this many 1 / sqrt(n) are the same as far as n samples can tell.
 INDIFFERENCE = 0.5
+
+
+# The Kolmogorov-Smirnov distance that n samples of the distribution itself exceed one time in 20, times sqrt(n).
+CRITICAL = 1.358
+
+
+class Fitted(NamedTuple):
+    """A distribution, how far it is from the samples (Kolmogorov and Smirnov), and from which distance on they speak
+    against it: one time in 20 samples of the distribution itself are farther away."""
+
+    distribution: DelayDistribution
+    distance: float
+    limit: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the samples may be of this distribution; if not, `Empirical.fit` follows them."""
+        return self.distance <= self.limit
+
+
+def ks_limit(count: int) -> float:
+    """The distance from which on so many samples speak against a distribution."""
+    return CRITICAL / math.sqrt(max(count, 1))
 
 
 def ks_distance(distribution: Distribution, samples: Samples) -> float:
@@ -64,10 +88,8 @@ def _parameters(distribution: DelayDistribution) -> int:
             return len(distribution.quantiles)
 
 
-def fit_best(
-    samples: Samples, laws: Sequence[type[DelayDistribution]] = DEFAULT_LAWS
-) -> tuple[DelayDistribution, float]:
-    """Fit every law and return the best with its Kolmogorov-Smirnov distance.
+def fit_best(samples: Samples, laws: Sequence[type[DelayDistribution]] = DEFAULT_LAWS) -> Fitted:
+    """Fit every law and return the best with its Kolmogorov-Smirnov distance, and whether that is good enough.
 
     The rule: the smallest distance wins, except that laws within .5 / sqrt(n) of it, which n samples cannot tell
     apart, are decided by the fewest parameters, then by the distance. Laws that cannot be fitted to these samples
@@ -89,7 +111,8 @@ def fit_best(
     margin = INDIFFERENCE / math.sqrt(np.size(samples))
     limit = min(distance for _, distance in candidates) + margin
     near = [candidate for candidate in candidates if candidate[1] <= limit]
-    return min(near, key=lambda candidate: (_parameters(candidate[0]), candidate[1]))
+    distribution, distance = min(near, key=lambda candidate: (_parameters(candidate[0]), candidate[1]))
+    return Fitted(distribution, distance, ks_limit(np.size(samples)))
 
 
 def tabulate(distribution: DelayDistribution, points: int = 4096) -> FloatArray:

@@ -41,7 +41,8 @@ PARTIAL_COMPONENTS: Final = (
 def _rate_columns(event: str, state: str) -> str:
     return (
         f"{event}s bigint, {state}_s double, {event}_rate_per_s double, {event}_rate_low_per_s double, "
-        f"{event}_rate_high_per_s double, {state}_score double, {state}_p_value double"
+        f"{event}_rate_high_per_s double, {event}s_effective double, {event}_rate_is_rough boolean, "
+        f"{state}_score double, {state}_p_value double"
     )
 
 
@@ -134,6 +135,8 @@ def _columns(event: str, state: str, lengths: Periods, rates: Rates) -> dict[str
         f"{event}_rate_per_s": rates.rate_per_s,
         f"{event}_rate_low_per_s": rates.low_per_s,
         f"{event}_rate_high_per_s": rates.high_per_s,
+        f"{event}s_effective": rates.effective,
+        f"{event}_rate_is_rough": rates.is_rough,
         f"{state}_score": test.score,
         f"{state}_p_value": test.p_value,
     }

@@ -35,7 +35,12 @@ __all__ = [
 
 Finish = Callable[[pa.RecordBatch], Mapping[str, Any]]
 
-_ARROW: Final = {"bigint": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
+_ARROW: Final = {
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "array<double>": pa.list_(pa.float64()),
+}
 _STAYS: Final = ("string", "array<string>", "binary")
 
 

@@ -10,16 +10,34 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from tidings.pipeline.profiles._batch_sums import batch_sums, sum_columns, with_usual
 from tidings.pipeline.profiles._sums import merged_sum, merged_value
 
-__all__ = ["SETS", "merged_pairs", "of_set", "sums_by"]
+__all__ = ["SETS", "batched", "merged_pairs", "of_set", "sums_by"]
 
 SETS: Final = (("publisher", "subscription", "subscriber"), ("topic", "window_ns"))
 """What partials are put together by at first: everything else is put together of these, which are far fewer."""
 
 
+BATCHED: Final = (
+    ("subscription", "subscriber"),
+    ("publisher",),
+    ("topic",),
+    ("window_ns",),
+    ("publisher", "subscription"),
+)
+"""By what tables show shares with intervals: batches cannot be put together of those of others."""
+SHARES: Final = {"on_time": ("on_time", "matched"), "arrived": ("arrived", "matched")}
+
+
 def merged_pairs(partials: DataFrame) -> DataFrame:
-    """Sums by each of SETS; `sums_by` makes others of them, `of_set` chooses one."""
+    """Sums by each of SETS; `sums_by` makes others of them, `of_set` chooses one. Rows of `batched` are among them."""
+    merged = _merged_sums(partials)
+    batched = batch_sums(partials, BATCHED, SHARES).withColumn("is_batched", fn.lit(True))
+    return merged.withColumn("is_batched", fn.lit(False)).unionByName(batched, allowMissingColumns=True)
+
+
+def _merged_sums(partials: DataFrame) -> DataFrame:
     counts = [fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")]
     earned = (fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")
     return (
@@ -36,6 +54,14 @@ def merged_pairs(partials: DataFrame) -> DataFrame:
             fn.kll_merge_agg_bigint("difference_sketch").alias("difference_sketch"),
         )
     )
+
+
+def batched(merged: DataFrame, rows: DataFrame, keys: Sequence[str], share: str) -> DataFrame:
+    """The rows by these columns, one of BATCHED, with the sums of batches that the interval of a share is made of."""
+    columns = [*_columns(BATCHED), "batch_ns"]
+    number = _number(columns, [*keys, "batch_ns"])
+    mine = merged.where(fn.col("is_batched") & (fn.col("grouping") == number)).select(*keys, *sum_columns(share))
+    return with_usual(rows.join(mine, [*keys], "left"), share)
 
 
 def sums_by(merged: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -59,9 +85,15 @@ def sums_by(merged: DataFrame, keys: Sequence[str]) -> DataFrame:
 def of_set(merged: DataFrame, keys: Sequence[str], sets: Sequence[Sequence[str]]) -> DataFrame:
     """The rows by these columns, without the columns of other sets."""
     columns = _columns(sets)
-    number = sum(1 << (len(columns) - 1 - place) for place, name in enumerate(columns) if name not in keys)
-    others = [name for name in (*columns, "grouping") if name not in keys]
-    return merged.where(fn.col("grouping") == number).drop(*others)
+    of_batches = ["is_batched", *(column for share in SHARES for column in sum_columns(share))]
+    others = [name for name in (*columns, "grouping", *of_batches) if name not in keys]
+    is_sum = ~fn.col("is_batched") if "is_batched" in merged.columns else fn.lit(True)
+    return merged.where(is_sum & (fn.col("grouping") == _number(columns, keys))).drop(*others)
+
+
+def _number(columns: Sequence[str], keys: Sequence[str]) -> int:
+    """What `grouping_id` of all columns is for the set of these."""
+    return sum(1 << (len(columns) - 1 - place) for place, name in enumerate(columns) if name not in keys)
 
 
 def _columns(sets: Sequence[Sequence[str]]) -> list[str]:

@@ -26,6 +26,7 @@ from pyspark.sql import functions as fn
 
 from tidings.compiled import compiled
 from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT, Facts
+from tidings.pipeline.profiles._batch_sums import shares_of, sum_columns
 from tidings.pipeline.profiles._finishing import (
     duration,
     duration_columns,
@@ -34,7 +35,7 @@ from tidings.pipeline.profiles._finishing import (
     moments_of,
     partial_columns,
 )
-from tidings.pipeline.profiles._pair_sums import SETS, merged_pairs, of_set
+from tidings.pipeline.profiles._pair_sums import SETS, batched, merged_pairs, of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import PROBABILITIES, quantiles, shown
 from tidings.pipeline.rows import (
@@ -43,7 +44,9 @@ from tidings.pipeline.rows import (
     FateRows,
     Values,
     audience_of,
+    batch_columns,
     grouped,
+    grouped_batches,
     grouped_value,
     over_partitions,
     packed,
@@ -59,7 +62,6 @@ from tidings.statistics import (
     stages_from_moments,
     two_laplace_cdf,
     two_laplace_scale,
-    wilson_interval,
 )
 
 __all__ = [
@@ -87,6 +89,7 @@ _MIDDLES: Final = tuple((i + 0.5) / GRID for i in range(GRID))
 
 PAIRS = (
     "publisher string, subscription string, matched bigint, arrived double, arrived_low double, arrived_high double, "
+    "arrived_effective double, "
     f"{duration_columns('delay')}, hypoexponential_shift_s double, hypoexponential_rates_per_s array<double>, "
     "hypoexponential_distance double, difference_count bigint, difference_mean_absolute_s double, "
     "difference_quantiles_ns array<bigint>, difference_sketch binary, two_laplace_scale_s double, "
@@ -98,7 +101,7 @@ PARTIAL_PAIRS: Final = (
     "publisher string, chunk bigint, subscription string, subscriber string, price double, topic string, "
     "window_ns bigint, matched bigint, on_time bigint, late bigint, duplicates bigint, overtaken bigint, "
     f"first_delivered_ns bigint, border_ns array<bigint>, {partial_columns('delay')}, difference_count bigint, "
-    "difference_absolute_sum bigint, difference_sketch binary"
+    f"difference_absolute_sum bigint, difference_sketch binary, {batch_columns('matched', 'on_time', 'arrived')}"
 )
 
 
@@ -145,6 +148,11 @@ def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table
         "difference_count": counts,
         "difference_absolute_sum": groups.sums(np.abs(kept)),
         "difference_sketch": sketches(kept[groups.order][difference.known[groups.order]], counts),
+        **grouped_batches(
+            groups,
+            fates.departure_ns[order],
+            {"matched": np.ones(len(order)), "on_time": fates.is_on_time[order], "arrived": delay.known},
+        ),
     }
     return table_of(columns, PARTIAL_PAIRS)
 
@@ -203,34 +211,33 @@ def merge_pairs(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
 def pairs_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
     """The table of `merged_pairs`."""
     keys = ("publisher", "subscription")
-    sketched = (
-        of_set(merged, SETS[0], SETS)
-        .dropna(subset=[*keys])
-        .select(
-            *keys,
-            "matched",
-            *(name for name in merged.columns if name.startswith(("delay_", "difference_"))),
-            *shown("delay"),
-            quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
-            quantiles("delay", _MIDDLES).alias("delay_grid"),
-            quantiles("difference", _MIDDLES).alias("difference_grid"),
-        )
+    rows = of_set(merged, SETS[0], SETS).dropna(subset=[*keys])
+    sketched = batched(merged, rows, keys, "arrived").select(
+        *keys,
+        "matched",
+        *sum_columns("arrived"),
+        "arrived_usual",
+        *(name for name in merged.columns if name.startswith(("delay_", "difference_"))),
+        *shown("delay"),
+        quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
+        quantiles("delay", _MIDDLES).alias("delay_grid"),
+        quantiles("difference", _MIDDLES).alias("difference_grid"),
     )
     return finished(sketched, partial(_finish, level=level), PAIRS)
 
 
 def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
-    matched, arrived = floats(batch, "matched"), floats(batch, "delay_count")
-    arrived_low, arrived_high = wilson_interval(arrived, matched, level=level)
+    arrived = shares_of(batch, "arrived", level=level)
     delays = moments_of(batch, "delay")
     law = stages_from_moments(floats(batch, "delay_min"), delays.mean, delays.variance)
     absolute = ratio(floats(batch, "difference_absolute_sum"), floats(batch, "difference_count"))
     scale = two_laplace_scale(absolute)
     return {
         **duration(batch, "delay"),
-        "arrived": ratio(arrived, matched),
-        "arrived_low": arrived_low,
-        "arrived_high": arrived_high,
+        "arrived": arrived.share,
+        "arrived_low": arrived.interval.low,
+        "arrived_high": arrived.interval.high,
+        "arrived_effective": arrived.effective,
         "hypoexponential_shift_s": law.shift / 1e9,
         "hypoexponential_rates_per_s": _rates(law),
         "hypoexponential_distance": _distance(stages_cdf(_grid(batch, "delay"), law), law.phases == 0),

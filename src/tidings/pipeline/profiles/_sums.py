@@ -5,13 +5,13 @@ SKETCH_K values throws coins: quantiles may differ from run to run within its 1.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
 from tidings.pipeline.rows import LONGEST, LOW_BITS
 from tidings.pipeline.rows._groups import HALVES
+from tidings.statistics import PROBABILITIES
 
 __all__ = [
     "PROBABILITIES",
@@ -23,9 +23,6 @@ __all__ = [
     "quantiles",
     "shown",
 ]
-
-PROBABILITIES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-"""Where profiles give quantiles; any other can be asked of the sketch."""
 
 
 def _bounded(value: Column) -> Column:

@@ -4,6 +4,7 @@ Columns and names, groups and their exact sums, sketches, and the facts as array
 `over_partitions`, which is how a function of a table reaches the workers.
 """
 
+from tidings.pipeline.rows._batches import BATCHES_MOST, batch_columns, grouped_batches
 from tidings.pipeline.rows._columns import (
     Names,
     Values,
@@ -33,6 +34,7 @@ from tidings.pipeline.rows._sketches import SKETCH_K, sketches
 
 __all__ = [
     "BAD",
+    "BATCHES_MOST",
     "DOUBTED",
     "FAULTS",
     "GATHERED",
@@ -54,7 +56,9 @@ __all__ = [
     "Values",
     "arrow_schema",
     "audience_of",
+    "batch_columns",
     "grouped",
+    "grouped_batches",
     "grouped_products",
     "grouped_value",
     "join_rows",

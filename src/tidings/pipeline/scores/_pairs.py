@@ -4,10 +4,11 @@ Rules:
 
 - matched = on_time + late + lost; `lost` (a false negative) was never delivered as far as the trace goes, whatever the
   reason: lost on a link, dropped, or still on its way at the end.
-- On-time reliability R is on_time / matched (papers B and D), with Wilson's interval, which assumes that events are
-  independent; over all subscriptions it is paper C's delivery rate (equation 1). `delivered_share` counts what came
-  late as well. Earnings are the prices of what came on time (equation 2), added as decimals so that they do not depend
-  on the order.
+- On-time reliability R is on_time / matched (papers B and D); over all subscriptions it is paper C's delivery rate
+  (equation 1). Its interval goes by how much R differs between batches of time, since events are late together
+  (statistics/_batches.py); `effective_events` is for how many independent ones they count, and where those are few, or
+  the batches, the interval `is_rough`. `delivered_share` counts what came late as well. Earnings are the prices of
+  what came on time (equation 2), added as decimals so that they do not depend on the order.
 - A FIFO violation is an event that is delivered after a later event of the same publisher to the same subscription.
   Inside a chunk every one is found. Across the border of a chunk the last BORDER_EVENTS sequence numbers before it are
   held against everything after it; an event that is overtaken from the next chunk although it is further from the
@@ -18,15 +19,15 @@ Rules:
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from tidings.pipeline.profiles._batch_sums import shares_of, sum_columns
 from tidings.pipeline.profiles._finishing import finished, floats
-from tidings.pipeline.profiles._pair_sums import merged_pairs, sums_by
+from tidings.pipeline.profiles._pair_sums import batched, merged_pairs, sums_by
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.statistics import ratio, wilson_interval
+from tidings.statistics import ratio
 
 __all__ = ["LEVEL", "SCORES", "merge_scores", "scores_table"]
 
@@ -34,7 +35,8 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 
 SCORES: Final = (
     "matched bigint, on_time bigint, late bigint, lost bigint, on_time_reliability double, reliability_low double, "
-    "reliability_high double, delivered_share double, earnings double, duplicates bigint, fifo_violations bigint, "
+    "reliability_high double, effective_events double, is_rough boolean, delivered_share double, earnings double, "
+    "duplicates bigint, fifo_violations bigint, "
     "delay_min_ns bigint, delay_mean_ns double, delay_max_ns bigint, delay_p50_ns bigint, delay_p90_ns bigint, "
     "delay_p99_ns bigint, delay_sketch binary"
 )
@@ -47,12 +49,13 @@ def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
 
 def scores_table(merged: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """The table by these columns, of `merged_pairs`."""
-    mine = sums_by(merged, keys)
+    mine = batched(merged, sums_by(merged, keys), keys, "on_time")
     sums = ("matched", "on_time", "late", "duplicates", "fifo_violations", "earnings", "delay_sum", "delay_sketch")
     extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
     kinds = dict(mine.dtypes)
     columns = ", ".join([*(f"{key} {kinds[key]}" for key in keys), SCORES])
-    return finished(mine.select(*keys, *sums, *extremes, *_quantiles()), _finish, columns)
+    batches = [*sum_columns("on_time"), "on_time_usual"]
+    return finished(mine.select(*keys, *sums, *batches, *extremes, *_quantiles()), _finish, columns)
 
 
 def _quantiles() -> list[Column]:
@@ -67,12 +70,14 @@ def _quantiles() -> list[Column]:
 
 def _finish(batch: pa.RecordBatch) -> dict[str, Any]:
     matched, on_time, late = (batch.column(name).to_numpy() for name in ("matched", "on_time", "late"))
-    low, high = wilson_interval(on_time, matched, level=LEVEL)
+    found = shares_of(batch, "on_time", level=LEVEL)
     return {
         "lost": matched - on_time - late,
         "on_time_reliability": ratio(on_time, matched),
-        "reliability_low": np.where(matched > 0, low, np.nan),
-        "reliability_high": np.where(matched > 0, high, np.nan),
+        "reliability_low": found.interval.low,
+        "reliability_high": found.interval.high,
+        "effective_events": found.effective,
+        "is_rough": found.is_rough,
         "delivered_share": ratio(on_time + late, matched),
         "delay_mean_ns": ratio(floats(batch, "delay_sum"), on_time + late),
     }

@@ -20,9 +20,14 @@ Who knows what, and how it comes here:
 What arrives is counted by course (`Course.ledger`), one addition per event however many want it, and spread over the
 subscriptions when somebody looks or a report is due. What an account costs then does not depend on how many there are:
 only those are looked at that something has happened to.
+
+Events are late together, so how sure a share is shows in how much it differs from one time to another. An account keeps
+what was settled and on time in at most BATCHES_MOST batches of time, of one length each, which doubles when there are
+too many (`Batches`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tidings.protocol._addresses import is_address
@@ -34,7 +39,7 @@ from tidings.protocol.broker._ledgers import REPORT_NS, UNAUDITED, Ledgers
 from tidings.protocol.broker._told_names import split_told, told_name
 from tidings.protocol.wire import Ledger, Outcome
 
-__all__ = ["NOTHING", "Account", "Accounts", "Balance"]
+__all__ = ["BATCHES_MOST", "NOTHING", "Account", "Accounts", "Balance", "Batches"]
 
 K = TypeVar("K", str, int)
 
@@ -44,6 +49,8 @@ _SLOT_NS: Final = 20 * SECOND
 _SLOTS: Final = 3
 """The last minute begins with what was known so many slots ago."""
 _NO_OUTCOME: Final = Outcome()
+BATCHES_MOST: Final = 16
+"""Of which an account keeps what was settled in each: from 9 on, once it has lasted for so many slots."""
 
 
 class Balance(NamedTuple):
@@ -152,12 +159,46 @@ class _Period:
         self.rows: dict[str, _Row] = {}
 
 
+class Batches:
+    """What was settled, and of it on time, in batches of time; a batch is 2 ** doublings slots long."""
+
+    __slots__ = ("_doublings", "_rows")
+
+    def __init__(self) -> None:
+        self._doublings = 0
+        self._rows = array(
+            "q"
+        )  # number, settled, on time, of each batch in which something was settled, in their order
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Settled and on time in each."""
+        return zip(self._rows[1::3], self._rows[2::3], strict=True)
+
+    def add(self, slot: int, settled: int, on_time: int) -> None:
+        """So many were settled in this slot, which is not before those that were added already."""
+        if not settled:
+            return
+        self._put(slot >> self._doublings, settled, on_time)
+        while len(self._rows) > 3 * BATCHES_MOST:
+            self._doublings += 1
+            old, self._rows = self._rows, array("q")
+            for place in range(0, len(old), 3):
+                self._put(old[place] >> 1, old[place + 1], old[place + 2])
+
+    def _put(self, number: int, settled: int, on_time: int) -> None:
+        if self._rows and self._rows[-3] == number:
+            self._rows[-2] += settled
+            self._rows[-1] += on_time
+        else:
+            self._rows.extend((number, settled, on_time))
+
+
 class Account:
     """One subscription of a client here."""
 
     __slots__ = (
         *("_before", "_heard", "_heard_delays", "_heard_holds", "_rows", "_said", "_start", "_trusted"),
-        *("arrived", "began_ns", "client", "dropped_by", "epoch", "known", "lost", "slots"),
+        *("arrived", "batches", "began_ns", "client", "dropped_by", "epoch", "known", "lost", "slots"),
     )
 
     def __init__(self, client: str, began_ns: int) -> None:
@@ -177,6 +218,8 @@ class Account:
         self.known = NOTHING
         """The state when it was last looked at."""
         self.slots: list[tuple[int, Balance]] = []  # states at the end of slots in which something happened
+        self.batches = Batches()
+        """Of the slots that are over."""
 
     def drop(self, by: str, many: int = 1) -> None:
         """Events will not arrive, because somebody has dropped them; less than 0: they had been there after all."""
@@ -263,8 +306,14 @@ class Account:
         before = [balance for ended, balance in self.slots if ended < slot - _SLOTS]
         return before[-1] if before else NOTHING
 
+    def unslotted(self) -> tuple[int, int]:
+        """What was settled, and of it on time, since the last slot in which something happened."""
+        before = self.slots[-1][1] if self.slots else NOTHING
+        return self.known.settled - before.settled, self.known.on_time - before.on_time
+
     def end_slot(self, slot: int) -> None:
         """The slot is over: its state is kept while the last minute may begin with it."""
+        self.batches.add(slot, *self.unslotted())
         old = [place for place, (ended, _) in enumerate(self.slots) if ended < slot - _SLOTS]
         self.slots = [*self.slots[old[-1] if old else 0 :], (slot, self.known)]
 
@@ -507,6 +556,12 @@ class Accounts:
         """What has happened to an account, or to all together, in the last minute, or a little more."""
         account = account or self._whole
         return account.known.since(self.minute_ago(account))
+
+    def batches(self, account: Account | None = None) -> list[tuple[int, int]]:
+        """What was settled, and of it on time, in batches of time since an account, or all together, began; the last
+        one is the slot that goes on."""
+        account = account or self._whole
+        return [each for each in (*account.batches, account.unslotted()) if each[0] > 0]
 
     def minute_ago(self, account: Account) -> Balance:
         """The state of an account a minute ago, or a little before."""

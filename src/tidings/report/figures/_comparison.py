@@ -1,8 +1,8 @@
 """Predicted against measured: how far R' of the profiles is from R of the same run.
 
-A share measured of n events scatters; with nothing but that, the mean absolute difference would be
-sqrt(2 / pi) sqrt(R (1 - R) / n) on average (`noise`) if events were independent, so that is what an error is to be held
-against.
+A share measured of events that count for n independent ones (`effective_events` of the scores) scatters; with nothing
+but that, the mean absolute difference would be sqrt(2 / pi) sqrt(R (1 - R) / n) on average (`noise`), so that is what
+an error is to be held against.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def compare(
     measured: Floats,
     predicted: Floats,
     *,
-    matched: Floats,
+    effective: Floats,
     low: Floats,
     high: Floats,
     scheme: str | None = None,
@@ -42,7 +42,7 @@ def compare(
     if not known.any():
         return None
     seen, told = measured[known], np.clip(predicted[known], 0.0, 1.0)
-    spread = np.sqrt(2.0 / np.pi * seen * (1.0 - seen) / np.maximum(matched[known], 1.0))
+    spread = np.sqrt(2.0 / np.pi * seen * (1.0 - seen) / np.maximum(effective[known], 1.0))
     counts = np.histogram2d(seen, told, bins=CELLS, range=((0.0, 1.0), (0.0, 1.0)))[0].astype(int)
     points = None
     if known.sum() <= POINTS_MAX:

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from tidings.prediction import Knowledge
 from tidings.report.figures._report import Journey, Station
+from tidings.statistics import PROBABILITIES
 
 __all__ = ["Part", "journeys_of", "parts_of"]
 
 JOURNEYS_MAX = 4
 """Of one subscription, those with the most events."""
-QUANTILES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 0.999)
 
 Row = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ def _share_within(row: Row, allowed_s: float) -> float:
     if not np.isfinite(allowed_s):
         return 1.0
     times = [row["delay_min_ns"], *(row["delay_quantiles_ns"] or ()), row["delay_max_ns"]]
-    shares = [0.0, *(QUANTILES if len(times) > 2 else ()), 1.0]
+    shares = [0.0, *(PROBABILITIES if len(times) > 2 else ()), 1.0]
     if row["delay_min_ns"] == row["delay_max_ns"]:
         return float(row["delay_max_ns"] < allowed_s * 1e9)
     return float(np.interp(allowed_s * 1e9, np.maximum.accumulate(times), shares))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.ordering import violation_probability
-from tidings.report.figures._journeys import QUANTILES
 from tidings.report.figures._report import Ordering, PolicyPoint
+from tidings.statistics import PROBABILITIES
 
 __all__ = ["ordering_of", "read_replay"]
 
@@ -80,7 +80,7 @@ def _gaps(row: Mapping[str, Any]) -> Floats | None:
     if not row["gap_count"] or not row["gap_quantiles_ns"]:
         return None
     times = [row["gap_min_ns"], *row["gap_quantiles_ns"], row["gap_max_ns"]]
-    return np.asarray(np.interp(_GAP_SHARES, [0.0, *QUANTILES, 1.0], np.maximum(times, 0)) / 1e9)
+    return np.asarray(np.interp(_GAP_SHARES, [0.0, *PROBABILITIES, 1.0], np.maximum(times, 0)) / 1e9)
 
 
 def _chances(scale_s: float, gaps_s: Floats, holds_s: Floats) -> Floats:

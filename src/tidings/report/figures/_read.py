@@ -194,9 +194,9 @@ class _Scores:
         self._columns = columns
         self._rows = {row["subscription"]: row for row in tables.rows("subscriptions")}
         self.matched = np.array(columns["matched"], np.float64)
-        self.measured, self.low, self.high = (
+        self.measured, self.low, self.high, self.effective = (
             np.array([np.nan if value is None else value for value in columns[name]], np.float64)
-            for name in ("on_time_reliability", "reliability_low", "reliability_high")
+            for name in ("on_time_reliability", "reliability_low", "reliability_high", "effective_events")
         )
         self.predicted = np.full(len(self.names), np.nan)
         if prediction is not None:
@@ -227,7 +227,7 @@ class _Scores:
             self.names,
             self.measured,
             self.predicted,
-            matched=self.matched,
+            effective=self.effective,
             low=self.low,
             high=self.high,
             scheme=self._scheme,

@@ -165,9 +165,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted against measured, over all subscriptions that matched anything.
 
     `noise` is what sampling alone makes of the mean absolute error; `inside` of them are predicted inside the interval
-    of what was measured, both assuming independent events. `counts` by [measured, predicted] in steps of
-    1 / len(counts); `points` are (measured, predicted, name), if there are few enough. `scheme` is what outages were
-    counted in with; None: they were not. `unmodelled` is what else the prediction leaves out.
+    of what was measured; in both, events that are late together count for less than independent ones. `counts` by
+    [measured, predicted] in steps of 1 / len(counts); `points` are (measured, predicted, name), if there are few.
+    `scheme` is what outages were counted in with; None: they were not. `unmodelled` is what else the prediction leaves
+    out.
     """
 
     scheme: str | None

@@ -32,6 +32,7 @@ _SCORES: Final = (
     "on_time_reliability",
     "reliability_low",
     "reliability_high",
+    "effective_events",
     "fifo_violations",
     "delay_p50_ns",
     "delay_p99_ns",

@@ -8,7 +8,6 @@ from tidings.report.page._map import draw_map
 from tidings.report.page._markup import Content, Markup, tag
 from tidings.report.page._tables import Column, bar, number, picked, rate, row, share, table, text, time
 from tidings.report.page._words import count, left_out, percent, volume
-from tidings.statistics import INDEPENDENCE
 
 __all__ = ["absent", "compared", "overlay", "section", "waterfall", "worst"]
 
@@ -196,8 +195,8 @@ def compared(report: Report) -> Markup:
     words = (
         f"R′ predicted from the profiles and R measured in the same run differ by {found.error:.4f} on average over "
     )
-    words += f"{count(found.compared, 'subscription')}; sampling alone would cause {found.noise:.4f}, {INDEPENDENCE}. "
-    words += f"For {found.inside:,} the prediction is inside the measured 95 % interval, {INDEPENDENCE}."
+    words += f"{count(found.compared, 'subscription')}; sampling alone would cause {found.noise:.4f}. "
+    words += f"For {found.inside:,} the prediction is inside the measured 95 % interval."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     if found.scheme is not None:
         words += f" Outages count as they were measured, with the scenario's scheme ({found.scheme})."
@@ -234,7 +233,7 @@ def _errors(report: Report) -> Markup:
         Column("subscription"),
         Column("at", is_wide=True),
         Column("measured", True),
-        Column("95 % interval", True, True, hint=INDEPENDENCE),
+        Column("95 % interval", True, True, hint="events that are late together count for less than independent ones"),
         Column("predicted", True),
         Column("error", True, hint="predicted minus measured"),
     )

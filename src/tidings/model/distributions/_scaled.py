@@ -1,19 +1,19 @@
-"""A law stretched: if X has the law, factor * X has the scaled one, of the same kind."""
+"""A distribution stretched: if X has it, factor * X has the scaled one, of the same kind."""
 
 from typing import Any
 
 import msgspec
 
-from tidings.model.distributions import DelayDistribution
+from tidings.model.distributions._union import DelayDistribution
 
 __all__ = ["scaled"]
 
-_LIKE_THE_VARIABLE = frozenset({"value", "scale", "low", "high", "location", "shift", "median", "quantiles"})
+_LIKE_THE_VARIABLE = frozenset({"value", "scale", "low", "high", "location", "shift", "median", "quantiles", "values"})
 _PER_VARIABLE = frozenset({"rates", "sub_generator"})  # the others are shapes, and stay
 
 
 def scaled(law: DelayDistribution, factor: float) -> DelayDistribution:
-    """The law of `factor` times the variable."""
+    """The distribution of `factor` times the variable."""
     changed = {}
     for field in msgspec.structs.fields(law):
         value = getattr(law, field.name)

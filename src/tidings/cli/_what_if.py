@@ -1,0 +1,145 @@
+"""`tidings what-if`: what one change does for every subscriber, before and after."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._plan import network_of_place
+from tidings.cli._predict_tables import print_unmodelled
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
+
+if TYPE_CHECKING:
+    from tidings.planning import WhatIf
+
+__all__ = ["EPILOG", "what_if"]
+
+EPILOG = (
+    "A change is written as\n\n"
+    "strategy=NAME, scheme=NAME, ordering=POLICY: what all links, brokers or receivers go by\n\n"
+    "move:PUBLISHER=BROKER: the publisher becomes a client of this broker\n\n"
+    "broker:NAME=2, link:ONE,OTHER=1.5: so many times as fast; a line in both directions\n\n"
+    "deadline:SUBSCRIBER=2, lifetime:PUBLISHER=2: so many times as long\n\n"
+    "Try:\n\ntidings what-if examples/plan/mixed.toml --change strategy=lookahead\n\n"
+    "tidings what-if examples/plan/overload.toml --change link:middle,south=1.5 --change link:middle,south=2 --json"
+)
+ROWS_MAX = 20
+FORMAT = "tidings.what-if"
+
+
+def what_if(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO|PROFILES",
+            help="A scenario in TOML, or the directory of a pipeline run.",
+            show_default=False,
+        ),
+    ],
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--change",
+            metavar="CHANGE",
+            help="A change, such as link:a,b=1.5; again for each. Without: what usually helps.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+    ] = None,
+    strategy: Annotated[
+        StrategyName | None,
+        typer.Option(
+            "--strategy", help=f"With profiles: the strategy in force ({DEFAULT_STRATEGY}).", show_default=False
+        ),
+    ] = None,
+    scheme: Annotated[
+        Scheme | None,
+        typer.Option("--scheme", help=f"With profiles: the scheme in force ({DEFAULT_SCHEME}).", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what changes would do: the on-time share of every subscriber before and after each of them.
+
+    Each change is made by itself; with several, the last column has all of
+    them together. Shares are predicted, or simulated where no prediction
+    knows the network, before and after by the same means.
+    """
+    with reporting(json=json):
+        from tidings import planning as room
+
+        network = network_of_place(scenario, seed, strategy, scheme)
+        wanted = [room.parse_change(text) for text in change] if change else None
+        found = room.what_if(network, wanted, say=lambda text: typer.echo(text, err=True))
+        if json:
+            print_json(_document(str(scenario), found))
+        else:
+            _print(network.title or str(scenario), found)
+
+
+def _document(source: str, found: "WhatIf") -> dict[str, Any]:
+    import msgspec
+
+    def shares(values: Any) -> dict[str, float | None]:
+        pairs = zip(found.subscribers, values.tolist(), strict=True)
+        return {name: None if share != share else share for name, share in pairs}
+
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "scenario": source,
+        "means": found.means,
+        "unpredicted": found.unpredicted,
+        "unmodelled": found.unmodelled,
+        "now": shares(found.now),
+        "changes": [
+            {
+                "name": outcome.name,
+                "words": outcome.description,
+                "changes": [msgspec.to_builtins(each) for each in outcome.changes],
+                "means": outcome.means,
+                "mean": outcome.mean_reliability,
+                "subscribers": shares(outcome.reliability),
+            }
+            for outcome in found.changes
+        ],
+        "all": shares(found.all),
+    }
+
+
+def _print(title: str, found: "WhatIf") -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(title, style="bold"))
+    columns = [("now", found.now), *((f"({n})", each.reliability) for n, each in enumerate(found.changes, 1))]
+    if len(found.changes) > 1 and not np.isnan(found.all).all():
+        columns.append(("all", found.all))
+    for number, outcome in enumerate(found.changes, 1):
+        console.print(Text(f"({number}) {outcome.description}, {outcome.means}"))
+    if not found.changes:
+        console.print("nothing that usually helps means anything here; name a change with --change")
+    table = Table(title="on time, the least reliable now first", title_justify="left", box=None, pad_edge=False)
+    table.add_column("subscriber")
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("mean of all", *(_share(float(np.nanmean(values))) for _, values in columns), style="bold")
+    order = np.argsort(np.where(np.isnan(found.now), 2.0, found.now), kind="stable")
+    for place in order[:ROWS_MAX].tolist():
+        table.add_row(Text(found.subscribers[place]), *(_share(float(values[place])) for _, values in columns))
+    console.print(table)
+    if len(order) > ROWS_MAX:
+        console.print(f"and {len(order) - ROWS_MAX:,} more; --json shows all", style="dim")
+    if found.unpredicted is not None:
+        console.print(f"now is simulated, since no prediction knows {found.unpredicted}", style="dim")
+    print_unmodelled(found.unmodelled)
+
+
+def _share(value: float) -> str:
+    return "-" if value != value else f"{value:.2%}"
