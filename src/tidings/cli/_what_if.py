@@ -17,7 +17,7 @@ __all__ = ["EPILOG", "what_if"]
 
 EPILOG = (
     "A change is written as\n\n"
-    "strategy=NAME, scheme=NAME, ordering=POLICY: what all links, brokers or receivers go by\n\n"
+    "strategy=NAME, scheme=NAME, ordering=POLICY: the policy of all links, brokers or receivers\n\n"
     "move:PUBLISHER=BROKER: the publisher becomes a client of this broker\n\n"
     "broker:NAME=2, link:ONE,OTHER=1.5: so many times as fast; a line in both directions\n\n"
     "deadline:SUBSCRIBER=2, lifetime:PUBLISHER=2: so many times as long\n\n"
@@ -42,13 +42,13 @@ def what_if(
         typer.Option(
             "--change",
             metavar="CHANGE",
-            help="A change, such as link:a,b=1.5; again for each. Without: what usually helps.",
+            help="A change, such as link:a,b=1.5; repeatable (default: the changes that usually help).",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
     ] = None,
     strategy: Annotated[
         StrategyName | None,
@@ -62,11 +62,11 @@ def what_if(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what changes would do: the on-time share of every subscriber before and after each of them.
+    """Show what a change would do for the on-time share of every subscriber.
 
-    Each change is made by itself; with several, the last column has all of
-    them together. Shares are predicted, or simulated where no prediction
-    knows the network, before and after by the same means.
+    Each change is made by itself; with several, the last column shows all of
+    them together. Shares are predicted, or simulated if the network has what
+    no prediction models, before and after by the same means.
     """
     with reporting(json=json):
         from tidings import planning as room
@@ -124,7 +124,7 @@ def _print(title: str, found: "WhatIf") -> None:
     for number, outcome in enumerate(found.changes, 1):
         console.print(Text(f"({number}) {outcome.description}, {outcome.means}"))
     if not found.changes:
-        console.print("nothing that usually helps means anything here; name a change with --change")
+        console.print("none of the changes that usually help applies here; name one with --change")
     table = Table(title="on time, the least reliable now first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscriber")
     for heading, _ in columns:
@@ -137,7 +137,7 @@ def _print(title: str, found: "WhatIf") -> None:
     if len(order) > ROWS_MAX:
         console.print(f"and {len(order) - ROWS_MAX:,} more; --json shows all", style="dim")
     if found.unpredicted is not None:
-        console.print(f"now is simulated, since no prediction knows {found.unpredicted}", style="dim")
+        console.print(f'"now" is simulated, since no prediction models {found.unpredicted}', style="dim")
     print_unmodelled(found.unmodelled)
 
 
