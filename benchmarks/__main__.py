@@ -13,6 +13,7 @@ NAMES = (
     "prediction",
     "prediction_samples",
     "coverage",
+    "prediction_regimes",
     "faults",
     "ordering",
     "placement",

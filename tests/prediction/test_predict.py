@@ -296,10 +296,11 @@ def test_compiled_and_plain_agree() -> None:
     sigma = 0.5 * generator.random(6)
     transforms = generator.random((3, 5)) + 1j * generator.random((3, 5))
     residuals = generator.random((6, 5)) + 1j * generator.random((6, 5))
+    known, waited = np.array([0, 1, 0, 0, 1, 0], np.int32), generator.random((2, 5)) + 0j
     tree = (order, parent, link, service, delay)
     for is_sent in (False, True):
         one, other = (
-            kernel(*tree, sigma, 1.0 - sigma, transforms, residuals, is_sent)
+            kernel(*tree, sigma, 1.0 - sigma, known, transforms, residuals, waited, is_sent)
             for kernel in (_prefixes, _prefixes.py_func)
         )
         assert one == pytest.approx(other, rel=1e-12)
@@ -325,7 +326,7 @@ def test_compiled_and_plain_agree() -> None:
     outs = []
     for kernel in (_invert_rows, _invert_rows.py_func):
         out = np.zeros(3)
-        kernel(whole, np.zeros(4), s, 1.0, math.pi, np.array([0, 0, 2]), np.array([0.5, 0.9, 0.7]), out)
+        kernel(whole, s, 1.0, math.pi, np.array([0, 0, 2]), np.array([0.5, 0.9, 0.7]), out)
         outs.append(out)
     assert outs[0] == pytest.approx(outs[1], abs=1e-9)
 

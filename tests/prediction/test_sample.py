@@ -9,6 +9,7 @@ import pytest
 
 from tidings.model.scenario import Network, Scenario
 from tidings.prediction import explain, from_network, predict, predict_network
+from tidings.prediction._paths import PathDelays
 from tidings.prediction._sample import sampled_or_lawful
 from tidings.simulation import simulate
 
@@ -95,18 +96,6 @@ class TestHowGoodItIs:
         for interval, share in zip(answer.sample.intervals, truth, strict=True):
             assert interval.low - 0.01 <= share <= interval.high + 0.01
 
-    def test_a_publisher_as_regular_as_its_queue_has_no_wait(self) -> None:
-        """100 ms apart and 95 ms long: nothing ever waits, where laws say that .413 are on time."""
-        regular = Scenario.parse("""
-            duration = "1 h"
-            topology = { kind = "explicit", brokers = ["a"], links = [] }
-            brokers.service = "95 ms"
-            publishers = [{ name = "p", at = "a", interval = "100 ms", lifetime = "300 ms", attributes = { x = 1 } }]
-            subscribers = [{ name = "s", at = "a", filter = "x = 1" }]
-        """).expand()
-        assert predict(from_network(regular)).reliability[0] < 0.5
-        assert predict_network(regular).reliability[0] == 1.0
-
     def test_deadline_scheduling_is_not_taken_for_first_in_first_out(self) -> None:
         scenario = (EXAMPLES / "shops.toml").read_text().replace('scheduling = "fifo"', 'scheduling = "eb"')
         shops = Scenario.parse(scenario).expand()
@@ -173,3 +162,18 @@ def test_a_search_that_was_given_up_is_named() -> None:
     assert not given_up.has_converged
     assert "convergence" in {each.kind for each in given_up.unmodelled}
     assert "convergence" not in {each.kind for each in predict(replace(knowledge, drops_expired=False)).unmodelled}
+
+
+def test_a_search_that_was_given_up_at_a_load_of_nothing_needs_a_sample() -> None:
+    """On its way it may drop everything; then no link looked busy, and nothing was sampled."""
+    given_up = predict(from_network(network('scheduling = "eb"', load=1.2)), rounds=2)
+    idle = replace(
+        given_up.stations,
+        rate_per_s=0.0 * given_up.stations.rate_per_s,
+        total_per_s=0.0 * given_up.stations.total_per_s,
+    )
+    plain = replace(given_up.waits, sigma=0.0 * given_up.waits.sigma, idle=np.ones(given_up.waits.sigma.shape))
+    empty = replace(given_up, stations=idle, waits=plain, delays=PathDelays(given_up.layout, idle, plain))
+    assert empty.delays.is_whole
+    assert empty.left_out_by_laws == ("dropping", "scheduling")
+    assert empty.needs_sample

@@ -67,7 +67,7 @@ def plan(
     ] = 5,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
     ] = None,
     strategy: Annotated[
         StrategyName | None,

@@ -87,7 +87,7 @@ def predict(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, help="Draw everything by this seed, not the scenario's.", show_default=False),
+        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
     ] = None,
     plot: Annotated[
         Path | None,

@@ -19,12 +19,14 @@ Events that leave the same queue are as regular as its services: their index of 
 (c_s^2 - 1) (1 - w(t)), w of Whitt and You's robust queueing network analyzer. It adds to X_p of all that came over the
 same link.
 
-Beyond first order: W = W_0 f(W_1 / W_0), W_1 the sum above, W_0 the Poisson wait, f(x) = x + (1 - x)^2 / 4 for x < 1,
-and below .3 a straight line to 0 at -.22, where D/M/1 has no wait left. The quarter is a compromise: D/M/1 wants a
-seventh, U/M/1 a third (off by at most .1 W_0 at loads from .1 to .9).
+Beyond first order. A busy period is as long as its own arrivals make it, so B* is that of the M/M/1 queue stretched by
+(I + c_s^2) / 2, I the index of dispersion found at the queue: both are found by repetition, as in robust queueing. What
+remains is small: W = W_0 f(W_1 / W_0), W_1 the sum above, W_0 the Poisson wait, f(x) = x + (1 - rho) (1 - x)^2 / 5 for
+x < 1 (GI/M/1 wants between a seventh and a third). Queues that a publisher has to itself are exact (`_renewal`).
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import ive, ndtr
@@ -33,17 +35,17 @@ from tidings.compiled import compiled, compiled_inline
 from tidings.model.distributions import DelayDistribution
 from tidings.prediction._flows import Array, Layout, Stations
 from tidings.prediction._knowledge import FloatArray, Knowledge
+from tidings.prediction._renewal import ExactWait
 from tidings.prediction._stages import stage_of
 from tidings.prediction._waiting import poisson_wait, residual_mean, sigma_of_wait
 
 __all__ = ["bursty_waits", "busy_nodes", "spectrum_of"]
 
 HOPS = 12  # how far what a queue does to a flow is followed
-REGULARITY = 1.6  # two queues with uniform services in a row want 1.1 to 1.6; tuned on five trees of paper B's Table 3
+REGULARITY = 1.5  # uniform and constant services in a row want 1.3 to 1.6, those more variable than exponential ones 1
 ROUNDS = 3  # burstiness depends on how waits scatter the flows, and waits on burstiness
 PERIODIC_BELOW = 0.01  # a publisher of a smaller squared coefficient of variation counts as periodic
-CURVATURE = 0.25  # tuned on the same five trees, between what single queues want
-BEND, NOBODY_WAITS = 0.3, -0.22
+CURVATURE = 0.2  # of the wait with regular arrivals, on GI/M/1 queues
 SAME_SIZES = 0.5  # what is large on one link is large on the next: less regular; tuned on examples/quickstart.toml
 _HARMONICS = 32
 _LOAD_MAX = 0.9999
@@ -55,7 +57,7 @@ def spectrum_of(interval: DelayDistribution) -> tuple[FloatArray, FloatArray] | 
     stage = stage_of(interval)
     base = 2.0 * math.pi / stage.mean_s
     steps = np.concatenate(
-        [np.geomspace(1e-3, 0.4, 20), np.linspace(0.4, 4.6, 64)[1:], np.geomspace(4.6, 4000.0, 32)[1:]]
+        [np.geomspace(1e-5, 0.4, 60), np.linspace(0.4, 4.6, 64)[1:], np.geomspace(4.6, 4000.0, 32)[1:]]
     )
     w = base * steps
     weights = np.gradient(w) / math.pi
@@ -73,8 +75,10 @@ def spectrum_of(interval: DelayDistribution) -> tuple[FloatArray, FloatArray] | 
     return w, weights * excess
 
 
-def bursty_waits(knowledge: Knowledge, layout: Layout, stations: Stations) -> tuple[FloatArray, FloatArray]:
-    """By [publisher, station] the mean wait and the sigma of its law."""
+def bursty_waits(
+    knowledge: Knowledge, layout: Layout, stations: Stations, exact: Mapping[tuple[int, int], ExactWait]
+) -> tuple[FloatArray, FloatArray]:
+    """By [publisher, station] the mean wait and the sigma that belongs to it; `exact` are the waits that are known."""
     residual_s = residual_mean(stations.mean_s, stations.second_s2)
     plain_s = poisson_wait(stations.total_per_s, stations.mean_s, stations.second_s2)
     is_open = np.isfinite(plain_s) & (plain_s > 0.0)
@@ -85,22 +89,26 @@ def bursty_waits(knowledge: Knowledge, layout: Layout, stations: Stations) -> tu
     if not spectra.any and (np.abs(stations.scv[is_open] - 1.0) < 1e-12).all():
         return wait_s, sigma
     shared = _Shared(knowledge, layout, stations, load)
+    spread = 1.0 + stations.scv
     for _ in range(ROUNDS):
-        own = spectra.own(sigma, load)
+        own = spectra.own(sigma, load, 0.5 * spread)
         extra = own + shared.extra(stations.mean(own))
-        first = plain_s + extra + load / (1.0 - load) * stations.mean(extra)
+        at_station = stations.mean(extra)
+        index = 1.0 + 2.0 * np.where(is_open, at_station / np.maximum(stations.mean_s, 1e-300), 0.0)
+        spread = np.maximum(0.5 * (spread + np.maximum(index, 0.0) + stations.scv), 1e-3)
+        first = plain_s + extra + load / (1.0 - load) * at_station
         ratio = np.where(is_open, first / np.where(is_open, plain_s, 1.0), 1.0)
-        wait_s = np.where(is_open, plain_s * _bent(ratio), plain_s)
+        wait_s = np.where(is_open, plain_s * _bent(ratio, load), plain_s)
+        for cell, (mean_s, _) in exact.items():
+            wait_s[cell] = mean_s
         sigma = sigma_of_wait(wait_s, np.broadcast_to(residual_s, wait_s.shape))
     return wait_s, sigma
 
 
-def _bent(ratio: FloatArray) -> FloatArray:
-    """f(W_1 / W_0): what first-order theory says of the wait, corrected where arrivals are far from Poisson."""
-    near = ratio + np.where(ratio < 1.0, CURVATURE * (1.0 - ratio) ** 2, 0.0)
-    at_bend = BEND + CURVATURE * (1.0 - BEND) ** 2
-    far = at_bend * (ratio - NOBODY_WAITS) / (BEND - NOBODY_WAITS)
-    return np.where(ratio < BEND, np.maximum(0.0, far), near)
+def _bent(ratio: FloatArray, load: FloatArray) -> FloatArray:
+    """f(W_1 / W_0): what first-order theory says of the wait, corrected where arrivals are regular."""
+    short = np.maximum(0.0, 1.0 - ratio)
+    return np.asarray(np.maximum(0.0, ratio + CURVATURE * (1.0 - load) * short**2))
 
 
 class _Spectra:
@@ -118,13 +126,13 @@ class _Spectra:
                 w, weights = spectrum
                 self._groups.append((numbers, w, weights, self._stage_powers(w), self._residuals(w)))
         self.any = bool(self._groups)
-        self._stretch = np.maximum((1.0 + stations.scv) / 2.0, 1e-9)
 
-    def own(self, sigma: FloatArray, load: FloatArray) -> FloatArray:
-        """X_p by [publisher, station], from the publisher's own spectrum."""
+    def own(self, sigma: FloatArray, load: FloatArray, stretch: FloatArray) -> FloatArray:
+        """X_p by [publisher, station], from the publisher's own spectrum; queues remember `stretch` times as long as
+        M/M/1."""
         layout, out = self._layout, np.zeros(sigma.shape)
         for numbers, w, weights, powers, residuals in self._groups:
-            memory = _memory(load, self._stations.mean_s, self._stretch, w)
+            memory = _memory(load, self._stations.mean_s, stretch, w)
             for p in numbers:
                 share = self._stations.rate_per_s[p] / layout.rate_per_s[p]
                 _own_burstiness(
@@ -280,7 +288,8 @@ def _released(stations: Stations, load: FloatArray, before: Array, at: Array) ->
     times, weights = busy_nodes(load[other], stations.mean_s[other] * (1.0 + stations.scv[other]) / 2.0)
     pace = (1.0 - load[one]) ** 2 / (stations.mean_s[one] * (1.0 + stations.scv[one]))
     held = (weights * _not_yet_released(times * pace[:, None])).sum(axis=1)
-    out[is_queue] = np.minimum(1.0, REGULARITY * load[one] * held)
+    more = np.where(stations.scv[one] < 1.0 + 1e-9, REGULARITY, 1.0)
+    out[is_queue] = np.minimum(1.0, more * load[one] * held)
     return out
 
 

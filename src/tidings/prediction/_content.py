@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.matching import MatchingIndex
@@ -75,7 +76,7 @@ class EventKinds:
         """What each kind matches: offsets, and the numbers of the filters between them."""
         if self.cells is None:
             generator = np.random.default_rng([self.seed, SAMPLES])
-            sampled: dict[str, list[Any]] = {}
+            sampled: dict[str, list[Any] | NDArray[Any]] = {}
             for name, content in self.read.items():
                 u = (generator.permutation(SAMPLES) + generator.random(SAMPLES)) / SAMPLES
                 sampled[name] = _values_at(content, u, self.alpha)
@@ -176,14 +177,19 @@ class ContentMatcher:
         return self._matched[kinds.key]
 
 
-def match_columns(index: MatchingIndex, columns: Mapping[str, list[Any]], count: int) -> tuple[LongArray, IntArray]:
+def match_columns(
+    index: MatchingIndex, columns: Mapping[str, list[Any] | NDArray[Any]], count: int
+) -> tuple[LongArray, IntArray]:
     """What each of `count` events matches, their values given by attribute: offsets, and the numbers between them."""
     if len(index) == 0:
         return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
-    is_plain = all(len({type(value) for value in values}) == 1 for values in columns.values())
+    is_plain = all(
+        isinstance(values, np.ndarray) or len({type(value) for value in values}) == 1 for values in columns.values()
+    )
     if columns and is_plain:
         return _match_batch(index, {name: pa.array(values) for name, values in columns.items()})
-    rows = ({name: values[row] for name, values in columns.items()} for row in range(count))
+    plain = {name: list(values) for name, values in columns.items()}
+    rows = ({name: values[row] for name, values in plain.items()} for row in range(count))
     each: list[list[Any]] = [list(index.match(row)) for row in rows]
     ends = np.cumsum([0, *(len(found) for found in each)])
     return ends.astype(np.int64), np.array([number for found in each for number in found], np.int32)
@@ -223,7 +229,7 @@ def _chances(content: Content, alpha: float) -> tuple[list[AttributeValue], Floa
     return list(content.values), chances / chances.sum()
 
 
-def _values_at(content: Content, u: FloatArray, alpha: float) -> list[AttributeValue]:
+def _values_at(content: Content, u: FloatArray, alpha: float) -> list[AttributeValue] | NDArray[Any]:
     """The values at these shares of the content's distribution."""
     discrete = _chances(content, alpha)
     if discrete is not None:
@@ -231,10 +237,7 @@ def _values_at(content: Content, u: FloatArray, alpha: float) -> list[AttributeV
         place = np.minimum(np.searchsorted(np.cumsum(chances), u, side="right"), len(values) - 1)
         return [values[number] for number in place.tolist()]
     assert not isinstance(content, Constant | Choice)
-    drawn: Iterable[float] = np.asarray(content.law.quantile(u)).tolist()
-    if content.decimals is None:
-        return [value + content.offset for value in drawn]
-    return [round(value + content.offset, content.decimals or None) for value in drawn]
+    return content.settled(np.asarray(content.law.quantile(u)))
 
 
 def _accepts(test: Within | OneOf, value: AttributeValue) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["Layout", "Stations", "layout_of", "load", "union_masses"]
 
 Array = NDArray[Any]
 
-SIZE_NODES = 5
+SIZE_NODES, SIZES_MAX = 5, 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,10 +144,10 @@ def layout_of(knowledge: Knowledge, mass: FloatArray | None = None) -> Layout:
 
 
 def _sizes(law: DelayDistribution, *, is_queued: bool) -> list[tuple[float, DelayDistribution]]:
-    """A size law as a few sizes with their shares; as it is where it makes no difference."""
+    """A distribution of sizes as a few sizes with their shares; as it is where it makes no difference."""
     if not is_queued or isinstance(law, Deterministic):
         return [(1.0, law)]
-    points, weights = nodes_of(law, panels=(0.0, 1.0), nodes=SIZE_NODES)
+    points, weights = nodes_of(law, panels=(0.0, 1.0), nodes=SIZE_NODES, most=SIZES_MAX)
     return [(float(w), Deterministic(value=float(x))) for x, w in zip(points, weights, strict=True)]
 
 

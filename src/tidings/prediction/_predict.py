@@ -3,7 +3,7 @@
     R'_s = sum over p of rate_p C_p(f_s) kept_p P[delay < allowed] / sum over p of rate_p C_p(f_s)
 
 `allowed` is the tighter of the publisher's lifetime and the subscriber's deadline. `mm1` and `gg1` are the paper's
-methods as corrected: the mean wait is added as a constant. `ours` takes the whole law of the wait.
+methods as corrected: the mean wait is added as a constant. `ours` takes the whole distribution of the wait.
 
 Two things make the load depend on the delays: expired events that are dropped before a link (if the knowledge says so,
 and it is more than one in 50), and stations that cannot keep up, which pass on no more than they can serve.
@@ -26,6 +26,7 @@ from tidings.prediction._flows import Layout, Stations, layout_of, load
 from tidings.prediction._knowledge import FloatArray, IntArray, Knowledge
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._prediction import Model, Prediction
+from tidings.prediction._renewal import NO_WAIT, renewal_waits
 from tidings.prediction._shedding import Shedding
 from tidings.prediction._waiting import gg1_wait, mm1_wait
 
@@ -112,21 +113,45 @@ def _waits(
 ) -> tuple[Waits, FloatArray]:
     """The waiting laws, and the mean wait by [publisher, station]."""
     shape, nothing = stations.rate_per_s.shape, np.zeros(len(stations.mean_s))
+    known, is_exact = np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
     if model == "ours":
-        wait_s, sigma = bursty_waits(knowledge, layout, stations)
-        idle = 1.0 - np.minimum(sigma, _SIGMA_MAX)
+        exact = renewal_waits(knowledge, layout, stations)
+        wait_s, sigma = bursty_waits(knowledge, layout, stations, exact)
+        values = [NO_WAIT]
         if shedding is not None:
             sigma, idle, wait_s = shedding.waits(stations, sigma)
         else:
             sigma = np.minimum(sigma, _SIGMA_MAX)
-        return Waits(sigma=sigma, idle=idle, constant_s=nothing, is_stuck=is_stuck), wait_s
+            for cell, (_, wait) in exact.items():
+                is_exact[cell] = True
+                sigma[cell] = wait if isinstance(wait, float) else 0.0
+                if not isinstance(wait, float) and len(wait[0]) > 1:
+                    known[cell] = len(values)
+                    values.append(wait)
+            idle = 1.0 - sigma
+        return Waits(
+            sigma=sigma,
+            idle=idle,
+            constant_s=nothing,
+            is_stuck=is_stuck,
+            known=known,
+            is_exact=is_exact,
+            values=values,
+        ), wait_s
     if model == "mm1":
         mean_s = mm1_wait(stations.total_per_s, stations.mean_s)
     else:
         arrivals = arrival_scvs(knowledge, layout, stations)
         mean_s = gg1_wait(stations.total_per_s, stations.mean_s, arrivals, stations.scv)
     constant_s = np.where(np.isfinite(mean_s), mean_s, 1e9)
-    found = Waits(sigma=np.zeros(shape), idle=np.ones(shape), constant_s=constant_s, is_stuck=is_stuck)
+    found = Waits(
+        sigma=np.zeros(shape),
+        idle=np.ones(shape),
+        constant_s=constant_s,
+        is_stuck=is_stuck,
+        known=known,
+        is_exact=is_exact,
+    )
     return found, np.broadcast_to(mean_s, shape)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tidings.prediction._flows import Layout, Stations
+from tidings.prediction._flows import Layout, Stations, load
 from tidings.prediction._knowledge import FloatArray, Knowledge, LongArray
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind
@@ -146,7 +146,9 @@ class Prediction:
     @cached_property
     def left_out_by_laws(self) -> tuple[UnmodelledKind, ...]:
         """What a sample has, and laws leave out; or have, as that links drop what is expired, by an estimate only."""
-        sheds: tuple[UnmodelledKind, ...] = () if self.delays.is_whole else ("dropping",)
+        # A search that was given up may have stopped at a load of nothing.
+        is_lossless = self.delays.is_whole and (self.has_converged or not self.knowledge.drops_expired)
+        sheds: tuple[UnmodelledKind, ...] = () if is_lossless or self.model != "ours" else ("dropping",)
         left_out = (each.kind for each in self._left_out if each.kind in SAMPLED - {"convergence"})
         return (*sheds, *left_out)
 
@@ -160,9 +162,14 @@ class Prediction:
         found = []
         for each in self.knowledge.unmodelled:
             if each.kind == "scheduling":
-                each = msgspec.structs.replace(each, links=tuple(name for name in each.links if self._is_busy(name)))
+                each = msgspec.structs.replace(each, links=tuple(name for name in each.links if name in self._busy))
                 if not each.links:
                     continue
+            if each.kind in ("bursts", "regularity"):
+                names = tuple(name for name in each.publishers if name in self._approximate)
+                if not names:
+                    continue
+                each = msgspec.structs.replace(each, publishers=names)
             found.append(each)
         if self.knowledge.drops_expired and self.model != "ours":
             found.append(
@@ -196,11 +203,23 @@ class Prediction:
             )
         return tuple(found)
 
+    @cached_property
+    def _approximate(self) -> frozenset[str]:
+        """The publishers that wait anywhere else than in queues of their own, whose waits are exact."""
+        stations, layout = self.stations, self.layout
+        waits = (layout.service > 0) & (stations.rate_per_s > 0.0) & ~self.waits.is_exact
+        somewhere = np.flatnonzero(np.asarray(waits).any(axis=1)).tolist()
+        return frozenset(self.knowledge.publishers[number].name for number in somewhere)
+
     def _wait_s(self, station: int) -> float | None:
         return None if self.sample is not None else _finite(self.station_wait_s[station])
 
-    def _is_busy(self, link: str) -> bool:
-        return self.links[link].utilisation >= IDLE
+    @cached_property
+    def _busy(self) -> frozenset[str]:
+        """The links that would be busy if nothing were dropped, whatever the search for what is has found."""
+        layout, n = self.layout, len(self.knowledge.brokers)
+        offered = load(layout, np.ones(layout.mass.shape), np.ones(layout.service.shape[1])).utilisation[n:]
+        return frozenset(self.knowledge.link_name(link) for link in np.flatnonzero(offered >= IDLE).tolist())
 
     def concerned(self, left_out: Unmodelled) -> NDArray[np.bool_]:
         """By subscription: whether it would make a difference there."""

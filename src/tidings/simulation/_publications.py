@@ -292,8 +292,8 @@ def _kind_of(content: Content) -> AttributeKind | None:
 def _drawn(content: Content, stream: np.random.Generator, count: int) -> Array:
     """Values of an attribute as an array; the draws are those of `content.sample`."""
     match content:
-        case Numeric(law=law, offset=offset, decimals=None):
-            return law.sample(stream, count) + offset
+        case Numeric(law=law):
+            return content.settled(law.sample(stream, count))
         case Constant(value=value):
             return np.full(count, value, _types_of(content))
         case _:

@@ -23,6 +23,7 @@ from tidings.model.scenario._source import Place
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from tidings.model.distributions import Distribution
 
@@ -79,12 +80,17 @@ class Numeric(msgspec.Struct, frozen=True, kw_only=True, tag="numeric", tag_fiel
     decimals: int | None = None
 
     def sample(self, generator: "np.random.Generator", count: int) -> list[AttributeValue]:
-        drawn = self.law.sample(generator, count).tolist()
+        values: list[AttributeValue] = self.settled(self.law.sample(generator, count)).tolist()
+        return values
+
+    def settled(self, drawn: "NDArray[Any]") -> "NDArray[Any]":
+        """Draws of the law as values: moved by the offset, and rounded."""
+        import numpy as np
+
         if self.decimals is None:
-            return [value + self.offset for value in drawn]
-        # To no decimals, rounding gives a whole number; round(x, 0) would give a float.
-        decimals = self.decimals or None
-        return [round(value + self.offset, decimals) for value in drawn]
+            return np.asarray(drawn + self.offset)
+        rounded = np.round(drawn + self.offset, self.decimals)
+        return rounded if self.decimals else rounded.astype(np.int64)
 
 
 Content = Constant | Choice | Numeric
