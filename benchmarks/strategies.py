@@ -22,10 +22,9 @@ from rich.table import Table
 from tests.scenarios import BACKBONE
 
 from tidings.model import Network, Scenario
-from tidings.model.distributions import PhaseType
+from tidings.model.distributions import PhaseType, scaled
 from tidings.model.policies import strategies
 from tidings.model.scenario import Scheduling
-from tidings.planning._scaling import scaled
 from tidings.simulation import Options, simulate
 
 SEEDS = int(os.environ.get("BENCH_SEEDS", "8"))
