@@ -5,7 +5,7 @@ import pytest
 
 from tidings.model.scenario import Network
 from tidings.planning import Objective, SpeedUpLink, apply, verify
-from tidings.planning._verifying import LEVEL, _next_low
+from tidings.planning._objective import LEVEL, _next_low
 
 
 def test_runs_have_seeds_of_their_own(overloaded: Network) -> None:

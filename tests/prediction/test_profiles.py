@@ -26,9 +26,13 @@ from tidings.model.scenario import Scenario
 from tidings.prediction import (
     PROFILE_TABLES,
     LinkKnowledge,
+    Newcomer,
+    admit,
+    admit_measured,
     fit_of_duration,
     from_network,
     from_profiles,
+    imprecise,
     law_of_duration,
     predict,
     predict_intervals,
@@ -200,9 +204,93 @@ def test_missing_tables_are_named(tmp_path) -> None:
         read_profiles(tmp_path)
     with pytest.raises(InputError, match="'publishers' is missing"):
         from_profiles({})
-    result = CliRunner().invoke(app, ["predict", str(tmp_path), "--alpha", "2"])
+    result = CliRunner().invoke(app, ["predict", str(tmp_path), "--seed", "2"])
     assert result.exit_code == 2
-    assert "--alpha needs a scenario" in result.stderr
+    assert "--seed needs a scenario" in result.stderr
+
+
+class TestWithoutContent:
+    """Knowledge of which subscriptions events match, as profiles have it; the truth is the scenario's content."""
+
+    @pytest.fixture
+    def network(self):
+        text = """
+duration = "100 s"
+[topology]
+kind = "explicit"
+brokers = ["a", "b"]
+links = [["a", "b"]]
+[links]
+propagation = "5 ms"
+slowness = "60 ms/kB"
+[[publishers]]
+name = "p"
+at = "a"
+rate = "8 /s"
+size = "1 kB"
+lifetime = "300 ms"
+attributes = { x = { values = [1, 2, 3, 4], weights = [4, 3, 2, 1] } }
+[[subscribers]]
+name = "one"
+at = "b"
+filter = "x = 1"
+[[subscribers]]
+name = "two"
+at = "b"
+filter = "x = 2"
+[[subscribers]]
+name = "few"
+at = "a"
+filter = "x >= 3"
+[policies]
+scheduling = "fifo"
+expired = "forward"
+"""
+        return Scenario.parse(text).expand()
+
+    def tables(self, network):
+        rows = [{"subscription": each.id, "filter": str(each.filter)} for each in network.subscriptions]
+        return {"subscriptions": pa.Table.from_pylist(rows)}
+
+    @pytest.mark.parametrize("wanted", ["x = 2", "x < 3", "x > 2", "TRUE"])
+    def test_a_newcomer_whose_matches_follow_from_others_is_judged_as_by_content(self, network, wanted: str) -> None:
+        newcomer = Newcomer(broker="b", filter=wanted, max_delay="200 ms")
+        by_content = admit(network, newcomer, at_least=0.5)
+        found = admit_measured(self.tables(network), from_network(network), newcomer, at_least=0.5)
+        assert (found.advice, found.reason) == (by_content.advice, by_content.reason)
+        assert found.on_time_reliability == pytest.approx(by_content.on_time_reliability, abs=1e-9)
+        assert found.mean_cost == pytest.approx(by_content.mean_cost, abs=1e-9)
+        assert not [each for each in found.unmodelled if each.kind == "content"]
+
+    def test_what_may_match_or_not_is_taken_to_and_said(self, network) -> None:
+        """x = 4 is one of those that `few` has, and which ones profiles do not tell: 30 % of the events."""
+        newcomer = Newcomer(broker="b", filter="x = 4")
+        found = admit_measured(self.tables(network), from_network(network), newcomer)
+        (said,) = [each for each in found.unmodelled if each.kind == "content"]
+        assert said.what.startswith("whether 30.0% of the events match newcomer")
+        assert found.mean_cost >= admit(network, newcomer).mean_cost
+
+    def test_a_newcomer_of_a_name_or_place_that_is_wrong_is_refused(self, network) -> None:
+        knowledge = from_network(network)
+        for wrong, said in (
+            ({"broker": "z", "filter": "x = 1"}, "no broker 'z'"),
+            ({"broker": "a", "filter": "x = 1", "id": "one"}, "is there already"),
+            ({"broker": "a", "filter": "x ="}, "newcomer 'newcomer'"),
+        ):
+            with pytest.raises(InputError, match=said):
+                admit_measured(self.tables(network), knowledge, Newcomer(**wrong))
+
+    def test_alpha_blurs_signatures_as_it_blurs_content(self, network) -> None:
+        """Each value has a signature of its own but 3 and 4, which share one: without these both are the same."""
+        subscriptions = tuple(each for each in network.subscriptions if each.id != "few")
+        alone = msgspec.structs.replace(network, subscriptions=subscriptions)
+        blurred = imprecise(from_network(alone), 2.0)
+        (publisher,) = blurred.publishers
+        # .4, .3 and what matches nobody, .3, to the power 2.
+        assert sorted(publisher.content.weights.tolist()) == pytest.approx(sorted([0.16 / 0.34, 0.09 / 0.34]))
+        assert imprecise(blurred, 1.0) is blurred
+        with pytest.raises(InputError, match="must be above 0"):
+            imprecise(blurred, 0.0)
 
 
 SCENARIO = """

@@ -24,10 +24,9 @@ from tidings.planning._changes import (
 from tidings.planning._costs import Costs
 from tidings.planning._estimating import Estimator
 from tidings.planning._measured import network_of, network_of_profiles
-from tidings.planning._objective import Objective
+from tidings.planning._objective import LEVEL, Objective, Verification, verify
 from tidings.planning._obstacles import Obstacle
 from tidings.planning._plan import USUAL_KINDS, Plan, Planned, plan
-from tidings.planning._verifying import LEVEL, Verification, verify
 from tidings.planning._what_if import ChangeOutcome, WhatIf, single_changes, what_if
 from tidings.planning._writing import to_toml, write_toml
 

@@ -5,20 +5,38 @@ events match, the farther off it may be. So R has to be above the objective r by
 from which a run of n events is at r with the confidence asked for is the upper end of the interval around r. Late
 events come in bursts, so n events count as n / DISPERSION independent ones, which is still too many under load. The
 confidence is for all subscriptions together: each gets its part of what may go wrong (Bonferroni).
+
+**Verification.** The proof of the pudding: runs of the changed network under seeds that no estimate has seen.
+
+A plan holds if every run meets the objective as it shows it, and if the next run is expected to: under heavy load late
+events come in long bursts, runs differ by more than chance would have it, and how much is seen by comparing them. So
+the lower ends of the interval for a further run, mean - t s sqrt(1 + 1 / runs), s from these runs, have to meet it too.
+
+Besides, it is told whether the lower ends of the subscriptions' intervals over all runs together meet it: intervals in
+which events that are late together count for less than independent ones (`statistics.shares_of_batches`).
 """
 
 import math
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from tidings.errors import ConfigurationError
-from tidings.statistics import wilson_interval
+from tidings.model.scenario import Network
+from tidings.planning._estimating import Say
+from tidings.simulation import simulate
+from tidings.statistics import pooled_interval, wilson_interval
 
-__all__ = ["DISPERSION", "RISK", "Objective"]
+__all__ = ["DISPERSION", "EVENTS_PER_RUN_MAX", "LEVEL", "RISK", "RUNS", "Objective", "Verification", "verify"]
 
+
+RUNS: Final = 5
+LEVEL: Final = 0.95
+EVENTS_PER_RUN_MAX: Final = 1_000_000
 DISPERSION: Final = 2.0
 RISK: Final = 0.05
 """The chance, at most, that a fresh run of a network that has the margin misses the objective for somebody, assuming
@@ -66,3 +84,74 @@ class Objective:
     def count(self, subscriptions: int) -> int:
         """How many of so many subscriptions that is."""
         return math.ceil(self.share * subscriptions - 1e-9)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verification:
+    """What the runs showed: `reliability` over all of them and its interval; `met` of each run by itself; `next_low`,
+    what a further run is expected to be above; and whether the lower ends of the intervals meet the objective too."""
+
+    seeds: tuple[int, ...]
+    duration_s: float
+    met: tuple[bool, ...]
+    reliability: FloatArray
+    low: FloatArray
+    high: FloatArray
+    next_low: FloatArray
+    is_expected: bool
+    is_met_together: bool
+    is_met_at_low_ends: bool
+
+    @property
+    def is_met(self) -> bool:
+        """Whether every single run meets the objective, and a further one is expected to."""
+        return all(self.met) and self.is_expected
+
+
+def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say | None = None) -> Verification:
+    """Simulate the network under `runs` other seeds than its own, for as long as it says itself."""
+    rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
+    duration_s = min(network.duration_s, network.warmup_s + EVENTS_PER_RUN_MAX / rate_per_s)
+    seeds = tuple(network.seed + 1 + number for number in range(runs))
+    count = len(network.subscriptions)
+    matched, on_time, met, each, effective = np.zeros(count), np.zeros(count), [], [], []
+    for number, seed in enumerate(seeds):
+        if say is not None:
+            say(f"verifying by simulation, run {number + 1} of {runs}")
+        result = simulate(msgspec.structs.replace(network, seed=seed, duration_s=duration_s))
+        rows = list(result.subscribers.values())
+        here = np.array([row.matched for row in rows], np.float64)
+        good = np.array([row.on_time for row in rows], np.float64)
+        each.append(_shares(good, here))
+        effective.append([np.nan if row.interval is None else row.interval.effective_events for row in rows])
+        met.append(objective.is_met(each[-1]))
+        matched, on_time = matched + here, on_time + good
+    low, high = pooled_interval(each, effective, level=LEVEL)
+    together, next_low = _shares(on_time, matched), _next_low(np.array(each))
+    return Verification(
+        seeds=seeds,
+        duration_s=duration_s,
+        met=tuple(met),
+        reliability=together,
+        low=low,
+        high=high,
+        next_low=next_low,
+        is_expected=objective.is_met(next_low),
+        is_met_together=objective.is_met(together),
+        is_met_at_low_ends=all(met) and objective.is_met(low),
+    )
+
+
+def _next_low(shares: FloatArray) -> FloatArray:
+    """What a further run is above with the confidence of LEVEL, for each subscription, from the shares by run."""
+    runs = (~np.isnan(shares)).sum(axis=0)
+    filled = np.where(np.isnan(shares), 0.0, shares)
+    mean = filled.sum(axis=0) / np.maximum(runs, 1)
+    squares = np.where(np.isnan(shares), 0.0, (shares - mean) ** 2).sum(axis=0)
+    spread = np.sqrt(squares / np.maximum(runs - 1, 1) * (1.0 + 1.0 / np.maximum(runs, 1)))
+    factor = np.where(runs > 1, stdtrit(np.maximum(runs - 1, 1), LEVEL), 0.0)
+    return np.where(runs > 0, mean - factor * spread, np.nan)
+
+
+def _shares(on_time: FloatArray, matched: FloatArray) -> FloatArray:
+    return np.where(matched > 0.0, on_time / np.maximum(matched, 1.0), np.nan)

@@ -20,15 +20,13 @@ from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network
-from tidings.planning._candidates import Candidates, candidates
+from tidings.planning._candidates import Candidates, best_moves, candidates, shortlist
 from tidings.planning._changes import KINDS, Change, Kind, apply
 from tidings.planning._costs import Costs
 from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap
-from tidings.planning._moving import best_moves, shortlist
-from tidings.planning._objective import Objective
+from tidings.planning._objective import RUNS, Objective, Verification, verify
 from tidings.planning._obstacles import Obstacle, obstacles
 from tidings.planning._search import ESTIMATES_MAX, Found, Judge, search
-from tidings.planning._verifying import RUNS, Verification, verify
 from tidings.prediction import Unmodelled
 
 __all__ = ["USUAL_KINDS", "Plan", "Planned", "plan"]

@@ -37,7 +37,7 @@ from tidings.planning._objective import Objective
 __all__ = ["ESTIMATES_MAX", "Found", "Judge", "search"]
 
 ESTIMATES_MAX: Final = 400
-"""Sets that the search by rising cost tries; beyond that the answer is the cheapest found, not the cheapest."""
+"""Estimates that branch and bound may take; beyond that the answer is a lower bound of the cost, not the cheapest."""
 
 STEPS_MAX: Final = 40
 HEAP_MAX: Final = 200_000

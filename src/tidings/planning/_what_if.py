@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from tidings.errors import ConfigurationError
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY
 from tidings.model.scenario import Network
+from tidings.planning._candidates import best_moves, shortlist
 from tidings.planning._changes import Change, MovePublisher, UseOrdering, UseScheme, UseStrategy, apply
 from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap, has_queues
-from tidings.planning._moving import best_moves, shortlist
 from tidings.prediction import Unmodelled
 
 __all__ = ["ChangeOutcome", "WhatIf", "single_changes", "what_if"]

@@ -25,7 +25,7 @@ from tidings.model.filters import Filter, covers, intersects
 from tidings.model.scenario import Network, Subscriber
 from tidings.model.subscription import Subscription
 from tidings.model.units import parse_quantity
-from tidings.prediction._knowledge import Knowledge, exact_shares
+from tidings.prediction._knowledge import Knowledge, PublisherKnowledge, exact_shares
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model, Prediction
@@ -113,9 +113,10 @@ def admit_measured(
     names = [broker.name for broker in knowledge.brokers]
     _check_place(newcomer, names, knowledge.subscriptions)
     wanted, max_delay_s = _read(newcomer)
-    larger, unsure = _with_measured(knowledge, tables, wanted)
+    publishers, unsure = _with_measured(knowledge, tables, wanted)
     larger = replace(
-        larger,
+        knowledge,
+        publishers=publishers,
         subscriptions=(*knowledge.subscriptions, newcomer.id),
         homes=np.append(knowledge.homes, np.int32(names.index(newcomer.broker))).astype(np.int32),
         max_delays_s=np.append(knowledge.max_delays_s, math.inf if max_delay_s is None else max_delay_s),
@@ -131,9 +132,11 @@ def admit_measured(
     return _advice(newcomer, predict(knowledge, model=model), predict(larger, model=model), at_least)
 
 
-def _with_measured(knowledge: Knowledge, tables: Mapping[str, pa.Table], wanted: Filter) -> tuple[Knowledge, float]:
-    """The knowledge with the newcomer in the signatures that it may match, and the share of events that it matches
-    or not."""
+def _with_measured(
+    knowledge: Knowledge, tables: Mapping[str, pa.Table], wanted: Filter
+) -> tuple[tuple[PublisherKnowledge, ...], float]:
+    """The publishers with the newcomer, the last subscription, in the signatures that it may match; and the share of
+    events of which nobody knows whether it does."""
     filters = {row["subscription"]: row["filter"] for row in tables["subscriptions"].to_pylist()}
     known = [Filter.parse(filters[name]) for name in knowledge.subscriptions]
     has = np.array([covers(wanted, each) is True for each in known], np.bool_)  # what they match, it matches
@@ -167,7 +170,7 @@ def _with_measured(knowledge: Knowledge, tables: Mapping[str, pa.Table], wanted:
                 ),
             )
         )
-    return replace(knowledge, publishers=tuple(publishers)), unsure_per_s / rate_per_s if rate_per_s else 0.0
+    return tuple(publishers), unsure_per_s / rate_per_s if rate_per_s else 0.0
 
 
 def _advice(newcomer: Newcomer, before: Prediction, after: Prediction, at_least: float) -> Admission:
