@@ -88,6 +88,10 @@ UNHEARD_S = (4.0, 6.0)
 """How long a system waits for an acknowledgement: 15 s in life, but storms are short."""
 BUSY_MS = ((1.0, 5.0), (2.0, 30.0), (5.0, 80.0))
 """How long event loops take before they read: usually at most the first, sometimes up to the second."""
+COPY_BYTES = 1_600
+"""What a link carries for each copy of an event: 1 kB and its acknowledgement, and bursts."""
+BESIDES_BYTES_PER_S = 3_000
+"""What a link carries besides events."""
 BUFFERS = (
     SocketFigures(),
     SocketFigures(buffer_bytes=16_384, high_bytes=8_192, low_bytes=2_048),
@@ -239,6 +243,7 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
     if relocation == "on-time":
         subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
     subscriptions = _wordy(Dice(np.random.default_rng([seed, 12])), subscriptions)
+    copies = _copies(Dice(np.random.default_rng([seed, 10])), settings, faults)
     return Plan(
         brokers=brokers,
         links=tuple(links),
@@ -251,10 +256,10 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         rate_per_s=rate_per_s,
         end_ns=end_ns,
         heal_ns=heal_ns,
-        figures=_figures(dice, faults) if settings.faults else SocketFigures(),
+        figures=_figures(dice, faults, links, copies * rate_per_s) if settings.faults else SocketFigures(),
         busy_ms=dice.one_of(BUSY_MS) if settings.faults else BUSY_MS[0],
         is_tight=dice.happens(0.2) if settings.faults else False,
-        copies=_copies(Dice(np.random.default_rng([seed, 10])), settings, faults),
+        copies=copies,
     )
 
 
@@ -389,12 +394,18 @@ def _publication(dice: Dice, publisher: str, at_ns: int) -> Publication:
     return Publication(at_ns, publisher, attributes, lifetime_ns, dice.whole(400))
 
 
-def _figures(dice: Dice, faults: tuple[Fault, ...]) -> SocketFigures:
+def _figures(dice: Dice, faults: tuple[Fault, ...], links: list[LinkPlan], copies_per_s: float) -> SocketFigures:
     buffers = dice.one_of(BUFFERS)
-    if buffers is BUFFERS[-1] and any(fault.kind in ("large-state", "overload") for fault in faults):
+    if buffers is BUFFERS[-1]:
         # With 2 KB in a round trip a large table takes longer than routing may take to be right (`converge_s`), and
-        # what an overload has left behind longer than events may take (`recover_s`).
-        buffers = BUFFERS[-2]
+        # what an overload has left behind longer than events may take (`recover_s`). Nor may a link be overloaded by
+        # what is published anyway: events would expire in its queue, and nobody would have broken a promise.
+        round_trip_s = max(2.0 * link.latency_ns + link.jitter_ns for link in links) / SECOND + BUSY_MS[-1][1] * 1e-3
+        if (
+            any(fault.kind in ("large-state", "overload") for fault in faults)
+            or COPY_BYTES * copies_per_s + BESIDES_BYTES_PER_S > buffers.buffer_bytes / round_trip_s
+        ):
+            buffers = BUFFERS[-2]
     unheard_ns = round(dice.between(*UNHEARD_S) * SECOND)
     return SocketFigures(
         buffer_bytes=buffers.buffer_bytes,
