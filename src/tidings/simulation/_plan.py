@@ -74,6 +74,10 @@ class Plan:
         counted_ns = self.end_ns - self.warmup_ns
         return np.array([self.warmup_ns + counted_ns * number // BATCHES for number in range(1, BATCHES + 1)])
 
+    def batch_numbers(self, published_ns: Array) -> Array:
+        """In which batch events were published, those of the warm-up aside."""
+        return np.searchsorted(self.batch_ends_ns[:-1], published_ns, side="right")
+
     @property
     def is_dropping(self) -> bool:
         return bool(self.settings[at.IS_DROPPING])

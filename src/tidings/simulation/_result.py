@@ -110,10 +110,6 @@ class Batches:
         going_on = int(np.searchsorted(self._ends_ns, now_ns))
         self._counts[min(going_on, BATCHES - 1) :] = subscriptions["matched"], subscriptions["on_time"]
 
-    def numbers(self, published_ns: Array) -> Array:
-        """In which batch events were published, those of the warm-up aside."""
-        return np.searchsorted(self._ends_ns[:-1], published_ns, side="right")
-
     def intervals(self, on_time: Array | None = None) -> list[ReliabilityInterval | None]:
         """By subscription, with what was on time by [batch, subscription] if that is not what was counted."""
         matched, counted = np.diff(self._counts, axis=0, prepend=0).transpose(1, 0, 2)

@@ -20,6 +20,7 @@ from tidings.simulation._layout import (
     DELIVERIES_OUT,
     DELIVERY,
     DUPLICATES,
+    EVENTS_USED,
     HELD,
     HOP,
     HOPS_OUT,
@@ -78,7 +79,7 @@ def simulate(
     try:
         run.go()
         if ordered is not None:
-            ordered.order(run.batches)
+            ordered.end()
     finally:
         if writer is not None:
             writer.close()
@@ -161,6 +162,9 @@ class Run:
                 True if self._plan.network.has_failures else None,
             )
             self._drain(is_full=reason == OUTPUT_FULL)
+            if self._writer is not None:
+                now_ns = chunk.horizon_ns if reason == INPUT_USED else int(control[NOW])
+                self._writer.reached(now_ns, self._world.events[: control[EVENTS_USED]])
             if reason == POOL_FULL:
                 self._world = give_room(self._world)
             elif reason == OVERLOADED:

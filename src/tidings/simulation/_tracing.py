@@ -45,6 +45,9 @@ class TraceOutput(Protocol):
     def write_transitions(self, rows: Array) -> None:
         """What failed or came back."""
 
+    def reached(self, now_ns: int, events: Array) -> None:
+        """Everything was written that happened before now; `events` are the records of EVENT, alive or not."""
+
 
 class TraceWriter(TraceOutput):
     """Writes the tables of one run into a directory."""
@@ -158,6 +161,9 @@ class TraceWriter(TraceOutput):
                 pa.array(up != 0),
             ]
         )
+
+    def reached(self, now_ns: int, events: Array) -> None:
+        """Rows go to their files whenever there are enough."""
 
     def close(self) -> None:
         """Complete every file; a table without rows is one file without rows."""

@@ -27,6 +27,7 @@ from tidings.statistics._components import (
     exponentiality,
     periods,
 )
+from tidings.statistics._histogram import LogHistogram
 from tidings.statistics._intervals import (
     INDEPENDENCE,
     Interval,
@@ -53,6 +54,7 @@ __all__ = [
     "Exponentiality",
     "Interval",
     "Line",
+    "LogHistogram",
     "Moments",
     "Periods",
     "Rates",
