@@ -163,7 +163,9 @@ def _policies(network: Network) -> dict[str, Any]:
             "tables": faults.tables,
         },
     }
-    return found | ({} if policies.ordering is None else {"ordering": policies.ordering})
+    if policies.ordering is not None:
+        found["ordering"] = policies.ordering
+    return found
 
 
 def _failures(failures: Failures) -> dict[str, Any]:

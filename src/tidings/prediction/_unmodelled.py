@@ -41,6 +41,7 @@ SIMULATE: Final = "`tidings simulate` models it"
 UnmodelledKind = Literal[
     "scheduling",
     "ordering",
+    "relocation",
     "routing",
     "failures",
     "bursts",
@@ -198,6 +199,15 @@ def _policies(network: Network) -> list[Unmodelled]:
                 kind="ordering",
                 what=f'receivers that put events in order by "{policies.ordering}"',
                 effect="as if events were delivered as they come",
+                remedy=SIMULATE,
+            )
+        )
+    if policies.relocation.name != "off":
+        found.append(
+            Unmodelled(
+                kind="relocation",
+                what=f'publishers that move by "{policies.relocation.name}"',
+                effect="as if publishers stayed where they begin",
                 remedy=SIMULATE,
             )
         )

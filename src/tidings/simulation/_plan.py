@@ -11,6 +11,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING
 from tidings.model.scenario import Network
 from tidings.scheduling import Strategy, strategy
 from tidings.scheduling._strategies import FIFO
@@ -98,8 +99,9 @@ def plan(network: Network, options: Options) -> Plan:
     lists = Lists()
     _list_links(links[: len(topology.links)], components.records, brokers, routes, lists)
     rows = np.zeros(0, ROW)
-    if network.has_failures:
+    if network.has_failures or network.policies.relocation.name != DEFAULT_RELOCATION:
         _require_ways_back(network, routes, links)
+    if network.has_failures:
         rows = plan_rows(homes, links[: len(topology.links)], places, parent, brokers, lists)
         faults = network.policies.faults
         if faults.has_durable_tables:
@@ -138,6 +140,12 @@ def _check(network: Network) -> None:
             f"brokers or links fail, but routing is {routing!r}: the schemes of paper D need one path for each "
             'publisher and subscriber; write routing = "single-path" or "balanced" in [policies]'
         )
+    relocation = network.policies.relocation.name
+    if relocation != DEFAULT_RELOCATION and routing != DEFAULT_ROUTING:
+        raise ConfigurationError(
+            f"publishers move by {relocation!r}, but {routing!r} routes are made for publishers where they are; write "
+            f'routing = "{DEFAULT_ROUTING}", or relocation = "off", in [policies]'
+        )
 
 
 def _links(network: Network, options: Options, access: list[DelayDistribution | None]) -> Array:
@@ -148,7 +156,7 @@ def _links(network: Network, options: Options, access: list[DelayDistribution | 
         links[name] = NOBODY
     ends = [(topology.index[link.source], topology.index[link.target]) for link in topology.links]
     links["source"] = [source for source, _ in ends] + [NOBODY] * len(access)
-    links["target"] = [target for _, target in ends] + [topology.index[each.broker] for each in network.publishers]
+    links["target"] = [target for _, target in ends] + _access_targets(network)
     numbers = {pair: number for number, pair in enumerate(ends)}
     links["reverse"][:count] = [numbers.get((target, source), NOBODY) for source, target in ends]
     links["control_ns"][:count] = [_capped_ns(link.propagation.mean()) for link in topology.links]
@@ -201,7 +209,16 @@ def _publishers(network: Network, routes: Routes) -> Array:
     publishers = np.zeros(len(network.publishers), PUBLISHER)
     publishers["tree"] = routes.tree_of
     publishers["link"] = len(network.topology.links) + np.arange(len(publishers))
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        publishers["link"] = len(network.topology.links) + routes.tree_of
     return publishers
+
+
+def _access_targets(network: Network) -> list[int]:
+    """Where the access links lead: one for each publisher; where publishers move, one for each broker."""
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        return list(range(len(network.topology.brokers)))
+    return [network.topology.index[publisher.broker] for publisher in network.publishers]
 
 
 def _trees(routes: Routes, brokers: int) -> tuple[Array, Array, Array]:
@@ -245,8 +262,8 @@ def _require_ways_back(network: Network, routes: Routes, links: Array) -> None:
         if links["reverse"][link] < 0:
             ends = network.topology.links[link]
             raise ConfigurationError(
-                f"there is no link back from {ends.target!r} to {ends.source!r}: subscriptions and acknowledgements "
-                'travel against events; write direction = "both" in [topology]'
+                f"there is no link back from {ends.target!r} to {ends.source!r}: subscriptions, acknowledgements and "
+                'publishers travel against events; write direction = "both" in [topology]'
             )
 
 
@@ -282,6 +299,14 @@ def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Ar
 
 
 def _access(network: Network, options: Options) -> list[DelayDistribution | None]:
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        for name in ("access_slowness", "trees"):
+            if getattr(options, name) is not None:
+                raise ConfigurationError(
+                    f'{name} is given for publishers where they are, but relocation is "'
+                    f'{network.policies.relocation.name}": leave it out, or write relocation = "off"'
+                )
+        return [None] * len(network.topology.brokers)
     if options.access_slowness is None:
         return [None] * len(network.publishers)
     if len(options.access_slowness) != len(network.publishers):

@@ -44,6 +44,14 @@ class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
     storage_peak: int
 
 
+class RelocationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Where publishers are at the end of a run, and how often one of them moved."""
+
+    policy: str
+    moves: int
+    homes: dict[str, str]
+
+
 class OrderingFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What receivers did about order, over the whole run, warm-up included.
 
@@ -96,6 +104,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     faults: FaultFigures | None = None
     ordering: OrderingFigures | None = None
+    relocation: RelocationFigures | None = None
 
 
 class Batches:
@@ -128,6 +137,7 @@ def make_result(
     steps: int,
     wall_s: float,
     faults: FaultFigures | None = None,
+    relocation: RelocationFigures | None = None,
 ) -> Result:
     """The result from the counters of a run that has ended."""
     network = plan.network
@@ -175,4 +185,5 @@ def make_result(
         steps=steps,
         wall_s=wall_s,
         faults=faults,
+        relocation=relocation,
     )

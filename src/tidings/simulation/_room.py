@@ -69,7 +69,6 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
         links=plan.links.copy(),
         brokers=plan.brokers.copy(),
         subscriptions=plan.subscriptions.copy(),
-        publishers=plan.publishers,
         laws=plan.laws.copy(),
         places=plan.places,
         branches=plan.branches,

@@ -11,7 +11,7 @@ from tidings.model.scenario._faults import Faults, Scheme
 from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._scenario import Scenario
-from tidings.model.scenario._schema import Document, Policies, Scheduling
+from tidings.model.scenario._schema import Document, Policies, Relocating, Scheduling
 from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary, Summary, summarise
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Policies",
     "Publisher",
     "PublisherSummary",
+    "Relocating",
     "Scenario",
     "Scheduling",
     "Scheme",

@@ -16,10 +16,12 @@ from tidings.model.policies import (
     DEFAULT_RELOCATION,
     DEFAULT_ROUTING,
     DEFAULT_STRATEGY,
+    RELOCATION_EVENTS,
+    RELOCATION_HYSTERESIS,
+    RELOCATION_STAY_S,
     Relocation,
     Routing,
     StrategyName,
-    policy,
 )
 from tidings.model.scenario._by_content import ByContentTemplate, ByContentWritten
 from tidings.model.scenario._content import (
@@ -49,6 +51,7 @@ __all__ = [
     "PublisherGroup",
     "RandomGraph",
     "RandomTree",
+    "Relocating",
     "Scheduling",
     "SubscriberGroup",
     "TopohubNetwork",
@@ -290,18 +293,30 @@ class Scheduling(_Written, frozen=True, kw_only=True):
             yield "r", f'`r` belongs to "ebpc"; leave it out with "{self.name}"'
 
 
-class _SchedulingShorthand:
+class _NameShorthand:
     def prepare(self, raw: Any, place: Place) -> Any:  # noqa: ARG002
         return {"name": raw} if isinstance(raw, str) else raw
 
 
+class Relocating(_Written, frozen=True, kw_only=True):
+    """Whether publishers move, and when: after so many events, for more than this gain, and not soon after they came.
+
+    Written as a name, or as a table with the keys of `[relocation]` in a network file.
+    """
+
+    name: Relocation = DEFAULT_RELOCATION
+    events: Annotated[int, Meta(ge=1, le=4_096)] = RELOCATION_EVENTS
+    hysteresis: Annotated[float, Meta(ge=0, lt=1)] = RELOCATION_HYSTERESIS
+    stay_s: Annotated[float, Quantity("time", above_zero=False)] = field(name="stay", default=RELOCATION_STAY_S)
+
+
 class Policies(_Written, frozen=True, kw_only=True):
-    scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
+    scheduling: Annotated[Scheduling, _NameShorthand()] = Scheduling()
     routing: Routing = DEFAULT_ROUTING
     expired: Literal["drop", "forward"] = "drop"
     faults: Annotated[Faults, FaultsShorthand()] = Faults()
     ordering: str | None = None
-    relocation: Relocation = DEFAULT_RELOCATION
+    relocation: Annotated[Relocating, _NameShorthand()] = Relocating()
     ORDERINGS: ClassVar = re.compile(r"P-0?\.\d+-\d+|CST-\d+(\.\d+)?|Q-0?\.\d+|ours-record|ours-quantile")
 
     def checks(self) -> Problems:
@@ -311,9 +326,12 @@ class Policies(_Written, frozen=True, kw_only=True):
                 f'{self.ordering!r} is no ordering policy: write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
                 '"ours-quantile", or leave it out',
             )
-        if not policy("relocation", self.relocation).has("simulator"):
-            reason = policy("relocation", self.relocation).missing["simulator"]
-            yield "relocation", f'"{self.relocation}" is for live brokers and storms: {reason}; write "off" here'
+        if self.relocation.name != DEFAULT_RELOCATION and self.routing != DEFAULT_ROUTING:
+            yield (
+                "relocation",
+                f'publishers move by "{self.relocation.name}", but "{self.routing}" routes are made for publishers '
+                f'where they are; write routing = "{DEFAULT_ROUTING}", or relocation = "off"',
+            )
 
 
 class Document(_Written, frozen=True, kw_only=True):
