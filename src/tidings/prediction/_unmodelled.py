@@ -49,6 +49,7 @@ UnmodelledKind = Literal[
     "content",
     "day",
     "churn",
+    "access",
     "policies",
     "dropping",
     "convergence",
@@ -309,6 +310,15 @@ def _changing(network: Network) -> list[Unmodelled]:
                 effect="for the mean rate",
                 remedy=SIMULATE,
                 publishers=tuple(by_day),
+            )
+        )
+    if any(publisher.access is not None for publisher in network.publishers):
+        found.append(
+            Unmodelled(
+                kind="access",
+                what="publishers with access links of their own",
+                effect="as if events were at their brokers at once",
+                remedy=SIMULATE,
             )
         )
     if any(subscriber.churn is not None for subscriber in network.subscribers):

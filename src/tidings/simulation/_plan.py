@@ -65,6 +65,7 @@ class Plan:
     rows: Array
     heap: Array
     components: Components
+    access_s: Array
     warmup_ns: int
     end_ns: int
     drained_ns: int
@@ -127,6 +128,7 @@ def plan(network: Network, options: Options) -> Plan:
         rows=rows,
         heap=_heap([*components.starts, *components.first_refreshes(brokers)]),
         components=components,
+        access_s=np.array([0.0 if law is None else law.mean() for law in _access_propagation(network, len(access))]),
         warmup_ns=_ns(network.warmup_s),
         end_ns=end_ns,
         drained_ns=end_ns + _ns(_drain_s(network, options)),
@@ -169,6 +171,8 @@ def _links(network: Network, options: Options, access: list[DelayDistribution | 
     links["slowness"], links["propagation"] = np.arange(total), total + np.arange(total)
     links["loss"] = 2 * total + np.arange(total)
     links["loss_chance"][:count] = [link.loss for link in topology.links]
+    if network.policies.relocation.name == DEFAULT_RELOCATION:
+        links["loss_chance"][count:] = [0.0 if each.access is None else each.access.loss for each in network.publishers]
     return links
 
 
@@ -306,9 +310,14 @@ def _access(network: Network, options: Options) -> list[DelayDistribution | None
                     f'{name} is given for publishers where they are, but relocation is "'
                     f'{network.policies.relocation.name}": leave it out, or write relocation = "off"'
                 )
+        if any(publisher.access is not None for publisher in network.publishers):
+            raise ConfigurationError(
+                f'publishers have access links, but move by "{network.policies.relocation.name}": leave `access` out, '
+                'or write relocation = "off"'
+            )
         return [None] * len(network.topology.brokers)
     if options.access_slowness is None:
-        return [None] * len(network.publishers)
+        return [None if each.access is None else each.access.slowness for each in network.publishers]
     if len(options.access_slowness) != len(network.publishers):
         raise ConfigurationError(
             f"access_slowness has {len(options.access_slowness)} laws for {len(network.publishers)} publishers: "
@@ -320,17 +329,24 @@ def _access(network: Network, options: Options) -> list[DelayDistribution | None
 def _laws(network: Network, access: list[DelayDistribution | None]) -> Laws:
     """All laws one after the other, in the order in which links and brokers number them; each has its own stream."""
     links, brokers = network.topology.links, network.topology.brokers
-    free: list[DelayDistribution | None] = [None] * len(access)
+    propagation = _access_propagation(network, len(access))
     unit = Uniform(low=0.0, high=1.0)
     kinds: list[list[DelayDistribution | None]] = [
         [*(link.slowness for link in links), *access],
-        [*(link.propagation for link in links), *free],
+        [*(link.propagation for link in links), *propagation],
         [unit] * (len(links) + len(access)),
         [broker.service for broker in brokers],
         [broker.processing for broker in brokers],
     ]
     assert len(kinds) == _LINK_LAWS + _BROKER_LAWS
     return encode_all(kinds, network.seed)
+
+
+def _access_propagation(network: Network, links: int) -> list[DelayDistribution | None]:
+    """By access link; those of publishers that move are free."""
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        return [None] * links
+    return [None if each.access is None else each.access.propagation for each in network.publishers]
 
 
 def _mean_size_kb(network: Network) -> float:

@@ -439,6 +439,12 @@ def require_playable(scene: Scene) -> None:
             f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
             "simulate the scenario"
         )
+    distant = next((publisher for publisher in scene.publishers if publisher.access is not None), None)
+    if distant is not None:
+        raise ConfigurationError(
+            f"publisher {distant.name!r} has an access link, but here clients are at their brokers; leave `access` "
+            "out, or simulate the scenario"
+        )
     changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)
     if changing is not None:
         raise ConfigurationError(

@@ -218,6 +218,19 @@ class DayWritten(_Written, frozen=True, kw_only=True):
             yield "factors", "all factors are 0: nothing would ever be published; give at least one above 0"
 
 
+class AccessWritten(_Written, frozen=True, kw_only=True):
+    """The link from a publisher to its broker; without slowness it has no queue."""
+
+    propagation: TimeLaw | None = None
+    slowness: SlownessLaw | None = None
+    bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+    def checks(self) -> Problems:
+        if self.slowness is not None and self.bandwidth_kb_per_s is not None:
+            yield "bandwidth", "both `slowness` and `bandwidth` are given; keep one of them"
+
+
 class PublisherGroup(_Group, frozen=True, kw_only=True):
     rate_per_s: RateLaw | None = field(default=None, name="rate")
     interval: PositiveTimeLaw | None = None
@@ -226,6 +239,7 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
         default=None, name="size"
     )
     day: DayWritten | None = None
+    access: AccessWritten | None = None
     advertisement: str | None = None
     attributes: dict[str, AttributeContent] = {}
 
@@ -235,8 +249,10 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
             yield "", '`rate` or `interval` is missing; write rate = "15 /min" for Poisson publishing'
         if self.rate_per_s is not None and self.interval is not None:
             yield "interval", "both `rate` and `interval` are given; keep one of them"
-        if self.day is not None:
-            yield from ((f"day.{key}", message) for key, message in self.day.checks())
+        for name in ("day", "access"):
+            written = getattr(self, name)
+            if written is not None:
+                yield from ((f"{name}.{key}", message) for key, message in written.checks())
 
 
 class DelayChoice(_Written, frozen=True, kw_only=True):
