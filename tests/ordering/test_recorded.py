@@ -12,7 +12,7 @@ from tidings.ordering import (
     recorded_streams,
     replay,
 )
-from tidings.ordering._recorded import locate, sparse_draws
+from tidings.ordering._recorded import locate, sparse_draws, sparse_draws_between
 
 MS = 1_000_000
 POLICIES = [Policy.parse(name) for name in ("P-0.05-0", "P-0.05-25", "CST-3", "ours-record", "ours-quantile")]
@@ -184,3 +184,15 @@ def test_nothing_at_all() -> None:
     )
     assert len(recorded.streams) == 0
     assert replay(recorded.streams, POLICIES)["ours-record"].counts.size == 0
+
+
+def test_draws_between_two_numbers_are_those_of_all() -> None:
+    names, share = np.arange(5, dtype=np.uint64) * np.uint64(77), np.log1p(-0.01)
+    starts, numbers = sparse_draws(names, np.full(5, 5_000), share)
+    states, last = names.copy(), np.full(5, -1.0)
+    for low, high in ((0, 700), (300, 900), (300, 2_000), (1_999, 2_000), (2_000, 5_000)):
+        found_starts, found = sparse_draws_between(states, last, np.full(5, low), np.full(5, high), share)
+        for stream in range(5):
+            own = numbers[starts[stream] : starts[stream + 1]]
+            expected = own[(own >= low) & (own < high)].tolist()
+            assert found[found_starts[stream] : found_starts[stream + 1]].tolist() == expected

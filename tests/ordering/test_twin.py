@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from tidings.ordering import Policy, Receiver, RecordEntry, Sequencer, Stamp, Streams, replay
+from tidings.ordering import (
+    STILL_HELD,
+    OngoingReplay,
+    Policy,
+    Receiver,
+    RecordEntry,
+    Sequencer,
+    Stamp,
+    Streams,
+    replay,
+)
 from tidings.ordering._kernels import COUNTS
 
 POLICIES = ("P-0.05-0", "P-0.05-5", "P-0.2-25", "CST-2", "CST-0", "ours-record", "ours-quantile", "Q-0.6")
@@ -221,3 +231,85 @@ def test_a_full_queue_lets_the_first_go_alike() -> None:
     for stream in range(400):
         rows = slice(int(streams.starts[stream]), int(streams.starts[stream + 1]))
         assert found.delivered_ns[rows].tolist() == run_plainly(streams, stream, policy)[0]
+
+
+@pytest.mark.parametrize("late", ["deliver", "drop"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_replay_in_blocks_decides_as_one_of_the_whole(name: str, late: str) -> None:
+    policy = Policy.parse(name, late=late)
+    rng = np.random.default_rng([len(name), late == "drop"])
+    streams = shared_streams(rng)
+    whole = replay(streams, [policy])[name]
+    stream = np.repeat(np.arange(len(streams)), np.diff(streams.starts))
+    cuts = np.sort(rng.integers(0, int(streams.arrival_ns.max()), 25))
+    block = np.searchsorted(cuts, streams.arrival_ns, side="right")
+    ongoing = OngoingReplay(policy)
+    ongoing.insert(np.zeros(len(streams), np.int64), np.zeros(4, np.int64))
+    delivered = np.empty(streams.sequence.size, np.int64)
+    waiting = np.empty(0, np.int64)
+    for number in range(cuts.size + 1):
+        rows = np.flatnonzero(block == number)
+        part = Streams(
+            np.searchsorted(stream[rows], np.arange(len(streams) + 1)).astype(np.int64),
+            *(column[rows] for column in streams[1:5]),
+            *streams[5:9],
+            until_ns=streams.until_ns[rows],
+            receiver=streams.receiver,
+        )
+        found = ongoing.go_on(part, int(cuts[number]) if number < cuts.size else 2**62)
+        rows = np.concatenate([rows, waiting])
+        delivered[rows] = found
+        waiting = rows[found == STILL_HELD]
+        assert ongoing.waiting == waiting.size
+    assert waiting.size == 0
+    assert (delivered == whole.delivered_ns).all()
+    at = COUNTS.index("hold_ns")
+    assert (np.delete(ongoing.counts, at, axis=1) == np.delete(whole.counts, at, axis=1)).all()
+    assert whole.total("out_of_order").sum() > 100
+
+
+def test_a_stream_that_begins_later_stands_in_its_place() -> None:
+    """Inserting before others moves what is known of them along."""
+    policy = Policy.parse("ours-quantile")
+    streams = shared_streams(np.random.default_rng(5))
+    whole = replay(streams, [policy])[policy.name]
+    half = int(np.median(streams.arrival_ns))
+    late = np.arange(len(streams)) % 3 == 0  # these begin in the second block
+    stream = np.repeat(np.arange(len(streams)), np.diff(streams.starts))
+    first = streams.arrival_ns < half
+    kept = np.flatnonzero(~(late[stream] & first))
+    starts = np.searchsorted(stream[kept], np.arange(len(streams) + 1)).astype(np.int64)
+    alone = Streams(starts, *(column[kept] for column in streams[1:5]), *streams[5:9], streams.until_ns[kept])
+    expected = replay(alone, [policy])[policy.name].delivered_ns  # nobody learns from others
+    assert whole.delivered_ns.size > expected.size
+    ongoing, early = OngoingReplay(policy), np.flatnonzero(~late)
+    ongoing.insert(np.zeros(early.size, np.int64), np.zeros(early.size, np.int64))
+    delivered = np.empty(kept.size, np.int64)
+    rows = np.flatnonzero(first[kept])
+    number = np.searchsorted(early, stream[kept[rows]])
+    part = Streams(
+        np.searchsorted(number, np.arange(early.size + 1)).astype(np.int64),
+        *(column[rows] for column in alone[1:5]),
+        *(
+            streams.table_starts[early],
+            streams.table_departure_ns,
+            np.zeros(early.size + 1, np.int64),
+            alone.wanted[:0],
+        ),
+        until_ns=alone.until_ns[rows],
+        receiver=np.arange(early.size),
+    )
+    delivered[rows] = found = ongoing.go_on(part, half)
+    waiting = rows[found == STILL_HELD]
+    places = np.searchsorted(early, np.flatnonzero(late))
+    ongoing.insert(places, places)
+    rows = np.flatnonzero(~first[kept])
+    rest = Streams(
+        np.searchsorted(stream[kept[rows]], np.arange(len(streams) + 1)).astype(np.int64),
+        *(column[rows] for column in alone[1:5]),
+        *streams[5:9],
+        until_ns=alone.until_ns[rows],
+        receiver=np.arange(len(streams)),
+    )
+    delivered[np.concatenate([rows, waiting])] = ongoing.go_on(rest, 2**62)
+    assert (delivered == expected).all()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.protocol.conftest import Wire
 
 from tidings.errors import ConfigurationError
+from tidings.placement import _deciding
 from tidings.protocol import BrokerSettings, Effect, Moved, Send
 from tidings.protocol import wire as messages
 from tidings.protocol.broker._link_state import LinkStateMap
-from tidings.protocol.relocation import _on_time
 from tidings.protocol.relocation._on_time import Asked, better_home
 
 SECOND = 10**9
@@ -283,7 +283,17 @@ def test_a_broker_that_is_judged_by_the_tree_of_another_alone_is_found_out(monke
     asked = [Asked("c", MS // 2, 1_000, 1.0), Asked("d", 5 * MS, 1_000, 1.0), Asked("e", 5 * MS, 1_000, 1.0)]
     require_rising(links, asked, 0.02)
     assert decide("a", links, asked, 0.02) == "a"
-    monkeypatch.setattr(_on_time, "_gain", lambda *_: 1.0)
+    monkeypatch.setattr(_deciding, "_gain", lambda *_: 1.0)
     assert decide("a", links, asked, 0.02) == "c"
     with pytest.raises(AssertionError):
         require_rising(links, asked, 0.02)
+
+
+def test_a_direction_that_carried_nothing_is_not_taken_to_cost_nothing() -> None:
+    """Nobody publishes behind c, so no event has gone from c to b: that link is as slow as the other way."""
+    links = LinkStateMap("a", timeout_ns=1, max_origins=3)
+    slow, unused = (0.05, 1e-6), (0.0, 0.0)
+    for name, states in {"a": {"b": slow}, "b": {"a": unused, "c": slow}, "c": {"b": unused}}.items():
+        links.learn(messages.LinkState(name, 1, 1, 0, states, dict.fromkeys(states, MS)), 0)
+    asked = [Asked("b", 20 * MS, 1_000, 3.0), Asked("c", 60 * MS, 1_000, 1.0)]
+    assert decide("a", links, asked, 0.02) == "b"  # from c, b's events would be late

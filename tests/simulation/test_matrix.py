@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidings.errors import ConfigurationError
+from tidings.errors import ConfigurationError, ScenarioError
 from tidings.model import Network, Scenario
 from tidings.model.policies import having
 from tidings.simulation import Options, Result, simulate
@@ -53,6 +53,7 @@ CHOICES = {
     "routing": having("routing", "simulator"),
     "ordering": ORDERINGS,
     "expired": ("drop", "forward"),
+    "relocation": having("relocation", "simulator"),
 }
 PAIRS = [
     {one: first, other: second}
@@ -67,6 +68,8 @@ def network(chosen: dict[str, str]) -> Network:
     if "scheduling" in chosen:
         value = chosen["scheduling"]
         lines.append('scheduling = { name = "ebpc", r = 0.6 }' if value == "ebpc" else f'scheduling = "{value}"')
+    if "relocation" in chosen:
+        lines.append(f'relocation = {{ name = "{chosen["relocation"]}", events = 20, stay = "5 s" }}')
     if chosen.get("ordering", "none") != "none":
         lines.append(f'ordering = "{chosen["ordering"]}"')
     if "scheme" in chosen:
@@ -108,6 +111,11 @@ def counts(result: Result) -> dict[str, Any]:
 
 
 REFUSED = [pair for pair in PAIRS if "scheme" in pair and pair.get("routing") in ("multi-path", "literal-table")]
+FIXED = [
+    pair
+    for pair in PAIRS
+    if pair.get("routing", "single-path") != "single-path" and pair.get("relocation", "off") != "off"
+]
 
 
 @pytest.mark.parametrize("chosen", REFUSED, ids=lambda pair: " ".join(pair.values()))
@@ -117,7 +125,15 @@ def test_what_makes_no_sense_is_refused_by_name(chosen: dict[str, str]) -> None:
         simulate(network(chosen))
 
 
-@pytest.mark.parametrize("chosen", [p for p in PAIRS if p not in REFUSED], ids=lambda pair: " ".join(pair.values()))
+@pytest.mark.parametrize("chosen", FIXED, ids=lambda pair: " ".join(pair.values()))
+def test_routes_that_are_made_for_one_place_do_not_go_with_relocation(chosen: dict[str, str]) -> None:
+    with pytest.raises(ScenarioError, match=f'"{chosen["routing"]}" routes are made for publishers where they are'):
+        network(chosen)
+
+
+@pytest.mark.parametrize(
+    "chosen", [p for p in PAIRS if p not in REFUSED + FIXED], ids=lambda pair: " ".join(pair.values())
+)
 def test_every_other_pair_runs_and_balances(chosen: dict[str, str]) -> None:
     result = simulate(network(chosen))
     assert result.matched > 500
@@ -127,6 +143,7 @@ def test_every_other_pair_runs_and_balances(chosen: dict[str, str]) -> None:
     for row in result.subscribers.values():
         assert row.matched == row.on_time + row.late + row.lost + row.in_flight
     assert (result.faults is not None) == ("scheme" in chosen)
+    assert (result.relocation is not None) == (chosen.get("relocation", "off") != "off")
     assert (result.ordering is not None) == (chosen.get("ordering", "none") != "none")
 
 

@@ -1,5 +1,6 @@
 """`tidings simulate`: run a scenario in virtual time, and show who got what in time."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ EPILOG = (
     "tidings simulate examples/paper-c.toml --json"
 )
 ROWS_MAX = 20
+_HOMES_SHOWN = 5
 
 
 def simulate(
@@ -89,6 +91,11 @@ def _print(result: "Result", out: Path | None) -> None:
         repaired = "" if order.repaired is None else f", {order.repaired:.2%} put right"
         held = f"held {order.hold_ms_mean:.3g} ms in the mean, {order.hold_ms_p99:.3g} ms at most by 99 %"
         facts.add_row("order", f"{order.out_of_order:,} out of order{repaired} by {order.policy}; {held}")
+    if result.relocation is not None:
+        moved = result.relocation
+        kept = Counter(moved.homes.values()).most_common(_HOMES_SHOWN)
+        places = ", ".join(f"{count:,} at {broker}" for broker, count in kept)
+        facts.add_row("publishers", f"moved {moved.moves:,} times by {moved.policy}; at the end {places}")
     facts.add_row("traffic", f"{result.traffic:,} events received by brokers")
     facts.add_row("busiest", f"link {_most(result.links)}, broker {_most(result.brokers)}")
     if result.faults is not None:

@@ -19,6 +19,9 @@ __all__ = [
     "DRIVERS",
     "KINDS",
     "POLICIES",
+    "RELOCATION_EVENTS",
+    "RELOCATION_HYSTERESIS",
+    "RELOCATION_STAY_S",
     "Driver",
     "Kind",
     "Policy",
@@ -54,6 +57,12 @@ DEFAULT_STRATEGY: Final[StrategyName] = "lookahead"
 DEFAULT_SCHEME: Final[Scheme] = "bypass+buffer"
 DEFAULT_ROUTING: Final[Routing] = "single-path"
 DEFAULT_RELOCATION: Final[Relocation] = "off"
+RELOCATION_EVENTS: Final = 100
+"""How many events of a publisher are looked at before a decision."""
+RELOCATION_HYSTERESIS: Final = 0.02
+"""A move must gain more than this."""
+RELOCATION_STAY_S: Final = 60.0
+"""How long a publisher is left alone that has just come, or has just been asked to move."""
 NO_ORDERING: Final = "none"
 _DEFAULTS: Final[Mapping[Kind, str]] = {
     "strategy": DEFAULT_STRATEGY,
@@ -83,7 +92,7 @@ _FIFO_MODEL: Final = "its queues are first in, first out: such a network is simu
 _NOT_PREDICTED: Final = "not in the model: such a network is simulated"
 _ONE_PATH: Final = "brokers keep one path for each publisher and subscriber"
 _MEASURED_FIRST: Final = "needs the rates and a sample of the events beforehand"
-_STAYS: Final = "publishers stay where the scenario puts them; `tidings place` finds better places"
+_STAYS: Final = "publishers stay where the scenario puts them: such a network is simulated"
 
 
 def _policy(
@@ -130,7 +139,7 @@ def _routing(name: Routing, does: str) -> Policy:
 def _relocation(name: Relocation, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name != "off":
-        missing = {"simulator": _STAYS, "predictor": _STAYS, "planner": "it looks for the places itself"}
+        missing = {"predictor": _STAYS, "planner": "it looks for the places itself"}
     return _policy("relocation", name, does, missing=missing)
 
 

@@ -6,7 +6,7 @@ on any client that calls back. docs/reference/ordering.md shows them at work.
 """
 
 from tidings.ordering._bounds import bernstein, cantelli, chebyshev, chernoff
-from tidings.ordering._kernels import COUNTS, WINDOW
+from tidings.ordering._kernels import COUNTS, STILL_HELD, WINDOW
 from tidings.ordering._laplace import (
     fit_likelihood,
     fit_moment,
@@ -19,6 +19,7 @@ from tidings.ordering._laplace import (
 )
 from tidings.ordering._laplace_sums import LaplaceSum
 from tidings.ordering._latches import Overtaking, learn, overtaking_latch
+from tidings.ordering._ongoing import OngoingReplay
 from tidings.ordering._policies import POLICIES, Policy
 from tidings.ordering._properties import from_properties, to_properties
 from tidings.ordering._receiver import (
@@ -29,7 +30,15 @@ from tidings.ordering._receiver import (
     Timer,
     call_later_in_a_thread,
 )
-from tidings.ordering._recorded import FALSE_MATCHES, Arrivals, Publications, Recorded, recorded_streams
+from tidings.ordering._recorded import (
+    FALSE_MATCHES,
+    Arrivals,
+    Publications,
+    Recorded,
+    draw_names,
+    recorded_streams,
+    sparse_draws_between,
+)
 from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, overtaken_ns, replay
 from tidings.ordering._sequencer import Counts, Delivery, Sequencer
 from tidings.ordering._snapshot import Snapshot
@@ -43,12 +52,14 @@ __all__ = [
     "FALSE_MATCHES",
     "MAX_RECORD",
     "POLICIES",
+    "STILL_HELD",
     "SUMMARY_BYTES",
     "WINDOW",
     "Arrivals",
     "Counts",
     "Delivery",
     "LaplaceSum",
+    "OngoingReplay",
     "OrderedReceiver",
     "Overtaking",
     "Policy",
@@ -69,6 +80,7 @@ __all__ = [
     "cantelli",
     "chebyshev",
     "chernoff",
+    "draw_names",
     "fit_likelihood",
     "fit_moment",
     "from_properties",
@@ -80,6 +92,7 @@ __all__ = [
     "overtaking_latch",
     "recorded_streams",
     "replay",
+    "sparse_draws_between",
     "summarise",
     "to_properties",
     "two_laplacians_cdf",

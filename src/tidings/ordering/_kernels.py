@@ -12,6 +12,9 @@ of all streams' tables. `until` is when each event has to leave at the latest, o
 
 Streams are replayed in groups: those of one receiver, which learn from each other, in the order of their arrivals. A
 stream that learns from no other is a group of its own.
+
+A replay in blocks (`Kept`) remembers of each stream what the next block needs: its record, its samples, which numbers
+of the window have come or will not, who came first from those on, and what is held.
 """
 
 from typing import Any, Final, NamedTuple
@@ -39,11 +42,13 @@ from tidings.ordering._policies import PROBABILISTIC, STATIC, Rule
 __all__ = [
     "COUNTS",
     "END_NS",
+    "STILL_HELD",
     "WINDOW",
     "Columns",
     "FlagArray",
     "Groups",
     "IntArray",
+    "Kept",
     "Memory",
     "Out",
     "replay_streams",
@@ -68,6 +73,7 @@ COUNTS: Final = (
 )
 RECEIVED, OUT_OF_ORDER, VIOLATIONS, DUPLICATES, FORGOTTEN, RESTARTS, FORCED, HOLD, ASSESSED = range(len(COUNTS))
 DROPPED: Final = -1
+STILL_HELD: Final = -2
 NOTHING: Final = -1
 END_NS: Final = 2**62
 
@@ -144,18 +150,46 @@ class Out(NamedTuple):
     counts: IntArray
 
 
+class Kept(NamedTuple):
+    """What a replay in blocks knows of each stream when a block begins, and room for the same when it ends.
+
+    No arrival of a later block is before `now`. The records, two pools for each group, the samples and the window (by
+    number modulo WINDOW: 1 if it has come, 2 if it has come or will not) are renewed in place. What varies in length is
+    read from one list and written to another: `firsts` (arrival, delta) of the numbers that have come, in the order of
+    the window, and `held` (number, due, until, row).
+    """
+
+    now: int
+    pairs: Pairs
+    pools: Pairs
+    ring: IntArray
+    window: NDArray[np.uint8]
+    first_starts: IntArray
+    firsts: IntArray
+    held_starts: IntArray
+    held: IntArray
+    next_first_starts: IntArray
+    next_firsts: IntArray
+    next_held_starts: IntArray
+    next_held: IntArray
+
+
 @borrowing
-def replay_streams(rule: Rule, columns: Columns, groups: Groups, memory: Memory, out: Out) -> None:
-    """Replay every stream (rows starts[i] to starts[i + 1], by arrival) under one rule."""
+def replay_streams(rule: Rule, columns: Columns, groups: Groups, memory: Memory, out: Out, kept: Kept | None) -> None:
+    """Replay every stream (rows starts[i] to starts[i + 1], by arrival) under one rule, whole or in blocks."""
     shares = len(groups.members) > 0
     for group in range(len(groups.starts) - 1):
         first = groups.starts[group]
         size = groups.starts[group + 1] - first
-        for last in (len(memory.pairs) - 2, len(memory.pairs) - 1):
-            _keep(memory.pairs, last, UNKNOWN_OVERTAKING)
+        for pool in range(2):
+            _keep(memory.pairs, len(memory.pairs) - 2 + pool, UNKNOWN_OVERTAKING)
+            if kept is not None and shares:
+                memory.pairs[len(memory.pairs) - 2 + pool] = kept.pools[2 * group + pool]
         for p in range(size):
             stream = groups.members[first + p] if shares else first + p
             _begin_pair(p, memory)
+            if kept is not None:
+                _resume_pair(rule, p, stream, kept, memory)
             _set_flags(rule, stream, columns, groups, memory, True)
         if shares:
             for at in range(groups.row_starts[group], groups.row_starts[group + 1]):
@@ -167,11 +201,78 @@ def replay_streams(rule: Rule, columns: Columns, groups: Groups, memory: Memory,
                 _take(rule, 0, first, row, False, columns, groups, memory, out)
         for p in range(size):
             stream = groups.members[first + p] if shares else first + p
-            _release_due(p, END_NS, memory, out)
             _set_flags(rule, stream, columns, groups, memory, False)
-            for row in range(columns.starts[stream], columns.starts[stream + 1]):
-                if out.delivered[row] != DROPPED:
-                    out.counts[stream, HOLD] += out.delivered[row] - columns.arrival[row]
+            if kept is not None:
+                _release_due(p, kept.now, memory, out)
+                _keep_pair(rule, p, stream, kept, memory)
+            else:
+                _release_due(p, END_NS, memory, out)
+                for row in range(columns.starts[stream], columns.starts[stream + 1]):
+                    if out.delivered[row] != DROPPED:
+                        out.counts[stream, HOLD] += out.delivered[row] - columns.arrival[row]
+        if kept is not None and shares:
+            for pool in range(2):
+                kept.pools[2 * group + pool] = memory.pairs[len(memory.pairs) - 2 + pool]
+
+
+@borrowing_inner
+def _resume_pair(rule: Rule, p: int, stream: int, kept: Kept, memory: Memory) -> None:
+    """A pair as the block before left it."""
+    memory.pairs[p] = kept.pairs[stream]
+    pair, own = memory.pairs[p], p * memory.capacity
+    pair.head = 0
+    for sample in range(rule.samples):
+        memory.ring[p * rule.samples + sample] = kept.ring[stream * rule.samples + sample]
+    first = kept.first_starts[stream]
+    for slot in range(WINDOW):
+        known, place = kept.window[stream * WINDOW + slot], p * WINDOW + slot
+        if known != 0:
+            number = pair.base - (pair.base - slot) % WINDOW
+            if known & 1 != 0:
+                memory.received[place] = number
+                if rule.margin > 0.0:
+                    memory.first_arrival[place], memory.first_delta[place] = (
+                        kept.firsts[first, 0],
+                        kept.firsts[first, 1],
+                    )
+                    first += 1
+            if known & 2 != 0:
+                memory.resolved[place] = number
+    for waiting in range(pair.waiting):
+        at = kept.held_starts[stream] + waiting
+        memory.held_sequence[own + waiting], memory.held_due[own + waiting] = kept.held[at, 0], kept.held[at, 1]
+        memory.held_until[own + waiting], memory.held_row[own + waiting] = kept.held[at, 2], kept.held[at, 3]
+
+
+@borrowing_inner
+def _keep_pair(rule: Rule, p: int, stream: int, kept: Kept, memory: Memory) -> None:
+    """Note what the next block has to know; streams end in the order of groups, so each list says where it starts."""
+    kept.pairs[stream] = memory.pairs[p]
+    pair, own, mask = memory.pairs[p], p * memory.capacity, memory.capacity - 1
+    for sample in range(rule.samples):
+        kept.ring[stream * rule.samples + sample] = memory.ring[p * rule.samples + sample]
+    first = kept.next_first_starts[-1]
+    kept.next_first_starts[stream] = first
+    for slot in range(WINDOW):
+        number, place, known = pair.base - (pair.base - slot) % WINDOW, p * WINDOW + slot, 0
+        if number >= 0 and memory.received[place] == number:
+            known = 1
+            if rule.margin > 0.0:
+                kept.next_firsts[first, 0] = memory.first_arrival[place]
+                kept.next_firsts[first, 1] = memory.first_delta[place]
+                first += 1
+        if number >= 0 and memory.resolved[place] == number:
+            known += 2
+        kept.window[stream * WINDOW + slot] = known
+    kept.next_first_starts[-1] = first
+    at = kept.next_held_starts[-1]
+    kept.next_held_starts[stream] = at
+    for waiting in range(pair.waiting):
+        place = own + ((pair.head + waiting) & mask)
+        kept.next_held[at, 0], kept.next_held[at, 1] = memory.held_sequence[place], memory.held_due[place]
+        kept.next_held[at, 2], kept.next_held[at, 3] = memory.held_until[place], memory.held_row[place]
+        at += 1
+    kept.next_held_starts[-1] = at
 
 
 @borrowing_inner

@@ -28,6 +28,7 @@ FALSE_MATCHES: Final = 0.001
 _UNKNOWN: Final = -1
 
 CountArray = NDArray[np.uint64]
+FloatArray = NDArray[np.float64]
 
 
 class Publications(NamedTuple):
@@ -176,9 +177,14 @@ def _mistaken(
     sizes = np.diff(np.append(tables.starts, tables.departure_ns.size))[whose[0]]
     if share <= 0.0 or not sizes.size:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    names = key[whose[0]].view(np.uint64) ^ whose[1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    starts, numbers = sparse_draws(names ^ np.uint64(seed & 0xFFFFFFFFFFFFFFFF), sizes, np.log1p(-share))
+    starts, numbers = sparse_draws(draw_names(key[whose[0]], whose[1], seed), sizes, np.log1p(-share))
     return np.repeat(np.arange(sizes.size), np.diff(starts)), numbers
+
+
+def draw_names(key: IntArray, subscription: IntArray, seed: int) -> CountArray:
+    """What the draws of each stream begin with: its publisher's key, its subscription and the seed."""
+    names = key.view(np.uint64) ^ subscription.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(names ^ np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
 
 
 @compiled
@@ -223,6 +229,36 @@ def sparse_draws(names: CountArray, sizes: IntArray, log_rest: float) -> tuple[I
                 place += 1.0 + np.floor(np.log(_uniform(state)) / log_rest)
                 if place >= sizes[stream]:
                     break
+                if fill:
+                    numbers[count] = np.int64(place)
+                count += 1
+            starts[stream + 1] = count
+    return starts, numbers
+
+
+@compiled
+def sparse_draws_between(
+    states: CountArray, last: FloatArray, low: IntArray, high: IntArray, log_rest: float
+) -> tuple[IntArray, IntArray]:
+    """Of each stream the numbers that `sparse_draws` has from `low` to before `high`.
+
+    `states` and `last` say how far each stream is, at first its name and -1; they go on to before `low`, which never
+    falls. Returns where each stream's numbers start, and the numbers.
+    """
+    starts = np.zeros(len(states) + 1, np.int64)
+    for fill in range(2):
+        numbers = np.empty(starts[-1] if fill else 0, np.int64)
+        count = 0
+        for stream in range(len(states)):
+            state, place = states[stream], last[stream]
+            while True:
+                state += np.uint64(0x9E3779B97F4A7C15)
+                place += 1.0 + np.floor(np.log(_uniform(state)) / log_rest)
+                if place >= high[stream]:
+                    break
+                if place < low[stream]:
+                    states[stream], last[stream] = state, place
+                    continue
                 if fill:
                     numbers[count] = np.int64(place)
                 count += 1

@@ -38,6 +38,7 @@ class Streams(NamedTuple):
     any order. Policies without a record read neither, and both may then be empty. `until_ns` is by row when an event
     has to be delivered at the latest, if it is held; empty if there is no such time. `receiver` is by stream whose it
     is: the streams of a receiver learn from each other, as in `Receiver`; empty if each is alone, as in `Sequencer`.
+    `table_first` is by stream the first number of its table, if that is not 0: nothing before it is asked for.
     """
 
     starts: IntArray
@@ -51,6 +52,7 @@ class Streams(NamedTuple):
     wanted: IntArray
     until_ns: IntArray = np.zeros(0, np.int64)
     receiver: IntArray = np.zeros(0, np.int64)
+    table_first: IntArray = np.zeros(0, np.int64)
 
     @classmethod
     def of_one_publisher(
@@ -111,11 +113,11 @@ class Streams(NamedTuple):
 
     def held_until(self, until_ns: IntArray) -> "Streams":
         """The same streams, no event of which is held beyond its time."""
-        return Streams(*self[:9], until_ns=until_ns, receiver=self.receiver)
+        return Streams(*self[:9], until_ns, *self[10:])
 
     def shared_by(self, receiver: IntArray) -> "Streams":
         """The same streams; those with the same receiver learn from each other."""
-        return Streams(*self[:10], receiver=receiver)
+        return Streams(*self[:10], receiver, *self[11:])
 
     def __len__(self) -> int:
         """How many streams there are."""
@@ -186,11 +188,22 @@ def _replay(streams: Streams, policy: Policy, lasted: IntArray) -> Replayed:
     rows = streams.sequence.size
     delivered, assessed = np.empty(rows, np.int64), np.empty(rows, np.int64)
     counts = np.zeros((len(streams), len(COUNTS)), np.int64)
-    rule, columns = policy.rule(), Columns(*streams[:-1])
-    receiver = streams.receiver if rule.margin > 0.0 else np.zeros(0, np.int64)  # others teach the rest nothing
-    groups, flags = _groups(streams, receiver, _table_sizes(streams) if policy.record else None)
-    replay_streams(rule, columns, groups, _memory(policy, groups, flags), Out(delivered, assessed, lasted, counts))
+    rule = policy.rule()
+    columns, groups, memory = prepared(streams, policy)
+    replay_streams(rule, columns, groups, memory, Out(delivered, assessed, lasted, counts), None)
     return Replayed(delivered, assessed, counts)
+
+
+def prepared(streams: Streams, policy: Policy) -> tuple[Columns, Groups, Memory]:
+    """The streams as a kernel takes them, who learns from whom, and room for the largest group."""
+    receiver = (
+        streams.receiver if policy.rule().margin > 0.0 else np.zeros(0, np.int64)
+    )  # others teach the rest nothing
+    groups, flags = _groups(streams, receiver, _table_sizes(streams) if policy.record else None)
+    columns = Columns(*streams[:10])
+    if streams.table_first.size:
+        columns = columns._replace(table_starts=streams.table_starts - streams.table_first)
+    return columns, groups, _memory(policy, groups, flags)
 
 
 def _table_sizes(streams: Streams) -> IntArray:
@@ -200,14 +213,14 @@ def _table_sizes(streams: Streams) -> IntArray:
         used = np.diff(starts) > 0
         if used.any():
             sizes[used] = np.maximum(sizes[used], np.maximum.reduceat(numbers, starts[:-1][used]) + 1)
-    return sizes
+    return np.maximum(sizes - streams.table_first, 0) if streams.table_first.size else sizes
 
 
 def _groups(streams: Streams, receiver: IntArray, sizes: IntArray | None) -> tuple[Groups, int]:
     """Who learns from whom, and how many flags the largest group needs."""
     nothing, count = np.zeros(0, np.int64), len(streams)
     if not receiver.size:
-        alone = Groups(np.arange(count + 1), nothing, nothing, nothing, nothing, nothing)
+        alone = Groups(np.arange(count + 1), nothing, nothing, nothing, nothing, -streams.table_first)
         return alone, 0 if sizes is None else int(sizes.max(initial=0))
     members = np.argsort(receiver, kind="stable").astype(np.int64)
     owner = receiver[members]
@@ -228,6 +241,8 @@ def _groups(streams: Streams, receiver: IntArray, sizes: IntArray | None) -> tup
         flag_starts = np.empty(count, np.int64)
         flag_starts[members] = before - np.repeat(before[starts[:-1]], np.diff(starts))
         flags = int((flag_starts + sizes).max())
+        if streams.table_first.size:
+            flag_starts -= streams.table_first
     return Groups(starts, members, row_starts, rows, place_of[stream], flag_starts), flags
 
 

@@ -14,10 +14,23 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
-    from tidings.placement._deciding import Aim, Figures, Objective, Traced, choose, figures_at, loads_at, tree_of_use
+    from tidings.placement._deciding import (
+        Aim,
+        Figures,
+        Objective,
+        Traced,
+        choose,
+        choose_on_time,
+        figures_at,
+        loads_at,
+        tree_of_use,
+    )
     from tidings.placement._defaults import (
+        DEFAULT_HYSTERESIS,
+        DEFAULT_STAY_NS,
         DEFAULT_TRACED,
         DEFAULT_TRACED_PER_WINDOW,
+        DEFAULT_WAIT_NS,
         DEFAULT_WEIGHT,
         DEFAULT_WINDOW_NS,
         Metric,
@@ -31,13 +44,16 @@ if TYPE_CHECKING:
     from tidings.placement._selection import Decision, select
     from tidings.placement._sessions import SessionLog, TraceSession, bit_words, pool
     from tidings.placement._tagging import ProfileTable, TagWindow, running_average
-    from tidings.placement._times import Scatter, Sums, Times, times_of
+    from tidings.placement._times import Scatter, Sums, Times, times_of, times_of_links
     from tidings.placement._twins import PrintedEvaluation
     from tidings.placement._walk import Profile, RelocationRequest, next_broker, walk
 
 __all__ = [
+    "DEFAULT_HYSTERESIS",
+    "DEFAULT_STAY_NS",
     "DEFAULT_TRACED",
     "DEFAULT_TRACED_PER_WINDOW",
+    "DEFAULT_WAIT_NS",
     "DEFAULT_WEIGHT",
     "DEFAULT_WINDOW_NS",
     "Aim",
@@ -75,6 +91,7 @@ __all__ = [
     "bit_words",
     "chance_on_time",
     "choose",
+    "choose_on_time",
     "evaluate",
     "figures_at",
     "loads_at",
@@ -91,6 +108,7 @@ __all__ = [
     "select",
     "select_on_time",
     "times_of",
+    "times_of_links",
     "tree_of_use",
     "walk",
     "write_plan",
@@ -99,8 +117,11 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "DEFAULT_HYSTERESIS": "_defaults",
+        "DEFAULT_STAY_NS": "_defaults",
         "DEFAULT_TRACED": "_defaults",
         "DEFAULT_TRACED_PER_WINDOW": "_defaults",
+        "DEFAULT_WAIT_NS": "_defaults",
         "DEFAULT_WEIGHT": "_defaults",
         "DEFAULT_WINDOW_NS": "_defaults",
         "Aim": "_deciding",
@@ -138,6 +159,7 @@ __getattr__, __dir__ = lazily(
         "bit_words": "_sessions",
         "chance_on_time": "_reading",
         "choose": "_deciding",
+        "choose_on_time": "_deciding",
         "evaluate": "_evaluation",
         "figures_at": "_deciding",
         "loads_at": "_deciding",
@@ -154,6 +176,7 @@ __getattr__, __dir__ = lazily(
         "select": "_selection",
         "select_on_time": "_on_time",
         "times_of": "_times",
+        "times_of_links": "_times",
         "tree_of_use": "_deciding",
         "walk": "_walk",
         "write_plan": "_plan",

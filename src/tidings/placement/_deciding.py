@@ -20,6 +20,7 @@ home is not in a trace.
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
@@ -36,7 +37,17 @@ from tidings.placement._sessions import WORD_BITS, TraceSession, WordArray
 from tidings.placement._times import Times
 from tidings.routing import NO_BROKER, NO_LINK, Overlay, Tree, shortest_path_tree, tree_of_parents
 
-__all__ = ["Aim", "Figures", "Objective", "Traced", "choose", "figures_at", "loads_at", "tree_of_use"]
+__all__ = [
+    "Aim",
+    "Figures",
+    "Objective",
+    "Traced",
+    "choose",
+    "choose_on_time",
+    "figures_at",
+    "loads_at",
+    "tree_of_use",
+]
 
 Objective = Literal["load", "delay", "on-time"]
 OBJECTIVES: Final[tuple[Objective, ...]] = ("load", "delay", "on-time")
@@ -130,6 +141,27 @@ def choose(traced: Traced, overlay: Overlay, times: Times, aim: Aim) -> int:
     late = np.rint((1.0 - shares) * _SHARES).astype(np.int64)
     judged = replace(candidates, total_delay_ns=late)
     return select(judged, metric="delay", weight=aim.weight, hysteresis=aim.hysteresis).target
+
+
+def choose_on_time(
+    traced: Traced, overlay: Overlay, times: Times, *, hysteresis: float, tree_at: Callable[[int], Tree]
+) -> int:
+    """The broker where most of what was promised would be on time, judged twice.
+
+    `choose` judges every broker by the tree of the present home; from a new home events go by the tree of that one
+    (`tree_at`), so the gain of the broker that was chosen has to be as large by its own tree too.
+    """
+    chosen = choose(traced, overlay, times, Aim(objective="on-time", hysteresis=hysteresis))
+    if chosen == traced.home:
+        return chosen
+    there = replace(traced, tree=tree_at(chosen))
+    return chosen if _gain(traced, there, overlay, times) > hysteresis else traced.home
+
+
+def _gain(here: Traced, there: Traced, overlay: Overlay, times: Times) -> float:
+    """What the share on time gains by a move, each home by its own tree."""
+    then, now = (figures_at(each, overlay, times, each.home).on_time or 0.0 for each in (there, here))
+    return then - now
 
 
 def figures_at(traced: Traced, overlay: Overlay, times: Times, broker: int) -> Figures:

@@ -19,7 +19,7 @@ from tidings.errors import InputError
 from tidings.placement._joint import Service
 from tidings.routing import NO_LINK, Overlay
 
-__all__ = ["Scatter", "Sums", "Times", "times_of"]
+__all__ = ["Scatter", "Sums", "Times", "times_of", "times_of_links"]
 
 _NS: Final = 1e9
 
@@ -115,6 +115,21 @@ def times_of(overlay: Overlay, *, residence: Sums, wait: Sums, service: Sums, tr
         transfer=_filled(either),
         # where nobody was served, a client would have its event as soon as it is matched
         to_client=Scatter(*(np.where(delivered, own, here) for own, here in zip(last, stay, strict=True))),
+    )
+
+
+def times_of_links(overlay: Overlay, *, size_kb: float, longest_ns: float, to_client_ns: float = 0.0) -> Times:
+    """The times of a network whose links are known and whose brokers take no time of their own."""
+    nothing = np.zeros(overlay.broker_count)
+    least = np.minimum(overlay.propagation_mean_s * _NS, longest_ns)
+    mean = np.minimum(least + overlay.slowness_mean_s_per_kb * size_kb * _NS, longest_ns)
+    to_client = np.full(overlay.broker_count, float(to_client_ns))
+    return Times(
+        residence=Scatter(nothing, nothing, nothing),
+        wait_ns=nothing,
+        service=Service(mean_s=nothing, scv=nothing),
+        transfer=Scatter(mean, least, overlay.slowness_variance_s2_per_kb2 * (size_kb * _NS) ** 2),
+        to_client=Scatter(to_client, to_client, nothing),
     )
 
 

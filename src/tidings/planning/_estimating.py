@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
+from tidings.model.policies import DEFAULT_RELOCATION, policy
 from tidings.model.scenario import Network, Scheduling, Scheme
 from tidings.prediction import (
     ContentMatcher,
@@ -79,6 +80,12 @@ class Estimator:
     """Answers for networks that differ from the first one in anything but filters and publishers' content."""
 
     def __init__(self, network: Network, *, events_max: int = EVENTS_MAX, say: Say | None = None) -> None:
+        relocation = network.policies.relocation.name
+        if relocation != DEFAULT_RELOCATION:
+            raise ConfigurationError(
+                f'relocation "{relocation}": {policy("relocation", relocation).missing["planner"]}; write relocation = '
+                '"off" in [policies]'
+            )
         self._matcher = ContentMatcher([each.filter for each in network.subscriptions], seed=network.seed)
         self._events_max = events_max
         self._say = say or (lambda _: None)

@@ -119,6 +119,10 @@ def _publisher(publisher: Publisher) -> dict[str, Any]:
             found[key] = {"by": by.attribute, "laws": {name: _law(law, unit) for name, law in by.laws.items()}}
     if publisher.day is not None:
         found["day"] = {"factors": list(publisher.day.factors), "period": _quantity(publisher.day.period_s, "s")}
+    if (access := publisher.access) is not None:
+        laws = {"slowness": (access.slowness, "s/kB"), "propagation": (access.propagation, "s")}
+        found["access"] = {name: _law(law, unit) for name, (law, unit) in laws.items() if law is not None}
+        found["access"]["loss"] = access.loss
     if publisher.advertisement is not None:
         found["advertisement"] = _template(str(publisher.advertisement))
     found["attributes"] = {name: _content(content) for name, content in publisher.attributes.items()}
@@ -163,7 +167,9 @@ def _policies(network: Network) -> dict[str, Any]:
             "tables": faults.tables,
         },
     }
-    return found | ({} if policies.ordering is None else {"ordering": policies.ordering})
+    if policies.ordering is not None:
+        found["ordering"] = policies.ordering
+    return found
 
 
 def _failures(failures: Failures) -> dict[str, Any]:

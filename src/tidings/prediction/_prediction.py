@@ -19,7 +19,18 @@ __all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "Sample"
 Model = Literal["ours", "gg1", "mm1"]
 
 SAMPLED: Final = frozenset[UnmodelledKind](
-    {"scheduling", "ordering", "failures", "bursts", "regularity", "content", "churn", "convergence"}
+    {
+        "scheduling",
+        "ordering",
+        "relocation",
+        "access",
+        "failures",
+        "bursts",
+        "regularity",
+        "content",
+        "churn",
+        "convergence",
+    }
 )
 """What laws leave out, and a sample has."""
 

@@ -41,6 +41,7 @@ SIMULATE: Final = "`tidings simulate` models it"
 UnmodelledKind = Literal[
     "scheduling",
     "ordering",
+    "relocation",
     "routing",
     "failures",
     "bursts",
@@ -48,6 +49,7 @@ UnmodelledKind = Literal[
     "content",
     "day",
     "churn",
+    "access",
     "policies",
     "fit",
     "dropping",
@@ -202,6 +204,15 @@ def _policies(network: Network) -> list[Unmodelled]:
                 remedy=SIMULATE,
             )
         )
+    if policies.relocation.name != "off":
+        found.append(
+            Unmodelled(
+                kind="relocation",
+                what=f'publishers that move by "{policies.relocation.name}"',
+                effect="as if publishers stayed where they begin",
+                remedy=SIMULATE,
+            )
+        )
     if policies.routing not in ("single-path", "balanced"):
         found.append(
             Unmodelled(
@@ -300,6 +311,15 @@ def _changing(network: Network) -> list[Unmodelled]:
                 effect="for the mean rate",
                 remedy=SIMULATE,
                 publishers=tuple(by_day),
+            )
+        )
+    if any(publisher.access is not None for publisher in network.publishers):
+        found.append(
+            Unmodelled(
+                kind="access",
+                what="publishers with access links of their own",
+                effect="as if events were at their brokers at once",
+                remedy=SIMULATE,
             )
         )
     if any(subscriber.churn is not None for subscriber in network.subscribers):

@@ -27,7 +27,15 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
-from tidings.placement import DEFAULT_TRACED, DEFAULT_TRACED_PER_WINDOW, DEFAULT_WINDOW_NS, Metric
+from tidings.placement import (
+    DEFAULT_HYSTERESIS,
+    DEFAULT_STAY_NS,
+    DEFAULT_TRACED,
+    DEFAULT_TRACED_PER_WINDOW,
+    DEFAULT_WAIT_NS,
+    DEFAULT_WINDOW_NS,
+    Metric,
+)
 from tidings.protocol._budgets import Budget
 from tidings.protocol.wire import MAX_CREDIT, MAX_FRAME_BYTES, MAX_TRACED
 from tidings.scheduling import Strategy, strategy
@@ -74,11 +82,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     relocation_events: int = DEFAULT_TRACED
     relocation_metric: Metric = "load"
     relocation_weight: float = 100.0
-    relocation_hysteresis: float = 0.02
+    relocation_hysteresis: float = DEFAULT_HYSTERESIS
     relocation_window_ns: int = DEFAULT_WINDOW_NS
     relocation_per_window: int = DEFAULT_TRACED_PER_WINDOW
-    relocation_wait_ns: int = 2 * SECOND
-    relocation_stay_ns: int = 60 * SECOND
+    relocation_wait_ns: int = DEFAULT_WAIT_NS
+    relocation_stay_ns: int = DEFAULT_STAY_NS
 
     ping_ns: int = 1 * SECOND
     silence_ns: int = 3 * SECOND

@@ -27,6 +27,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.live import Delivery
+from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.model.scenario import Network as Scene
 from tidings.protocol.node._dials import STEADY_NS
 from tidings.rehearsal._noise import Batches, BoolArray, Estimate, estimate
@@ -134,6 +135,11 @@ def rehearse_script(
 def require_rehearsable(scene: Scene, scale: float) -> None:
     """ConfigurationError if a scenario cannot be rehearsed here."""
     require_playable(scene)
+    if scene.policies.relocation.name != DEFAULT_RELOCATION:
+        raise ConfigurationError(
+            f"relocation {scene.policies.relocation.name!r}: rehearsed clients have one broker each to go to; write "
+            'relocation = "off", or run `tidings storm --scenario`, which moves publishers on the same protocol'
+        )
     if not 0.0 < scale < 1e6:
         raise ConfigurationError(f"a scale of {scale:g}: give how many seconds of the scenario pass in one, such as 10")
     if len(scene.topology.brokers) > BROKERS_MOST:

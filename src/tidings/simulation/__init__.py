@@ -1,7 +1,7 @@
 """Simulation: a network and a seed in, what happens to every event out (docs/reference/simulation.md)."""
 
 from tidings.simulation._options import Options
-from tidings.simulation._result import FaultFigures, OrderingFigures, Result, SubscriberResult
+from tidings.simulation._result import FaultFigures, OrderingFigures, RelocationFigures, Result, SubscriberResult
 from tidings.simulation._run import simulate
 from tidings.simulation._script import Script, ScriptedEvent, simulate_script
 
@@ -9,6 +9,7 @@ __all__ = [
     "FaultFigures",
     "Options",
     "OrderingFigures",
+    "RelocationFigures",
     "Result",
     "Script",
     "ScriptedEvent",

@@ -47,7 +47,7 @@ def begin_event(w: World, number: int) -> int:
     w.events[event].lifetime = w.publications[number].lifetime
     w.events[event].size_kb = w.publications[number].size_kb
     w.events[event].publisher = w.publications[number].publisher
-    w.events[event].tree = w.publishers[w.publications[number].publisher].tree
+    w.events[event].tree = w.publications[number].tree
     w.events[event].is_sampled = w.publications[number].is_sampled
     w.events[event].is_counted = 1 if w.publications[number].time >= w.settings[WARMUP] else 0
     w.events[event].copies = 0
@@ -83,8 +83,8 @@ def is_reached(w: World, link: int, tree: int, home: int) -> bool:
 def publish(w: World, number: int) -> None:
     """A new event with its entries, and its copy on the publisher's access link."""
     event = begin_event(w, number)
-    publisher, tree, now = w.events[event].publisher, w.events[event].tree, w.events[event].published
-    link, is_failing = w.publishers[publisher].link, w.settings[IS_FAILING] != 0
+    tree, now = w.events[event].tree, w.events[event].published
+    link, is_failing = w.publications[number].link, w.settings[IS_FAILING] != 0
     start, lifetime, is_counted = w.events[event].start, w.events[event].lifetime, w.events[event].is_counted
     first, count = w.publications[number].first, w.publications[number].count
     is_valued = not is_failing or w.settings[HAS_OWN_ENTRIES] != 0  # without strategies a copy knows when it expires

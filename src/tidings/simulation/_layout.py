@@ -253,6 +253,8 @@ PUBLICATION = _record(
     count=_int,
     publisher=_int,
     is_sampled=_int,
+    tree=_int,
+    link=_int,
 )
 PUBLISHER = _record(tree=_int, link=_int)
 HEAP = _record(time=_int, order=_int, what=_int)

@@ -77,7 +77,8 @@ def set_figures(w: World, copy: int) -> None:
             before_mean = w.routes[row, source].mean
             before_variance = w.routes[row, source].variance
         else:
-            access = len(w.places) + w.events[event].publisher
+            access = len(w.places) + link - w.settings[LINKS]
+            before_fixed_s = -w.routes[access, 0].fixed_s
             before_mean = -w.routes[access, 0].mean
             before_variance = -w.routes[access, 0].variance
     known, fixed_s, mean, sd = NOBODY, 0.0, 0.0, 0.0

@@ -1,9 +1,8 @@
-"""Order at the receivers of a run: what reaches a subscriber is held as a policy says before the application gets it.
+"""Order at the receivers of a run: what reaches a subscription is held as a policy says before the application gets it.
 
-A receiver's holding does not feed back into the network, so it is worked out when the run has ended, by the compiled
-replay that experiments and the pipeline use, over what each subscription received of each publisher. The run's output
-passes through `OrderedOutput`, which keeps publications and deliveries until then; memory grows with them, unlike that
-of a run without ordering.
+A receiver's holding does not feed back into the network, so it is worked out beside the event loop, in blocks, by the
+compiled replay that experiments and the pipeline use (`ordering.OngoingReplay`). Memory does not grow with the length
+of a run: a block ends when enough rows wait, and what is decided leaves (`_streams` says what is kept of publications).
 
 With ordering an event is on time if the application gets it before the deadline; no receiver holds one until that has
 passed, and whatever stands before it in line leaves with it.
@@ -15,18 +14,23 @@ import msgspec
 import numpy as np
 
 from tidings.errors import ConfigurationError
-from tidings.ordering import FALSE_MATCHES, Arrivals, Policy, Publications, recorded_streams, replay
-from tidings.simulation._layout import DELIVERY, PUBLICATION, Array
+from tidings.ordering import COUNTS, STILL_HELD, OngoingReplay, Policy
+from tidings.simulation._layout import DELIVERY, EVENT, NEVER_NS, Array
 from tidings.simulation._options import Options
 from tidings.simulation._plan import Plan
 from tidings.simulation._publications import Chunk
 from tidings.simulation._result import Batches, OrderingFigures, Result, SubscriberResult
+from tidings.simulation._streams import Received
 from tidings.simulation._tracing import TraceOutput, TraceWriter
-from tidings.statistics import BATCHES
+from tidings.statistics import BATCHES, LogHistogram
 
 __all__ = ["OrderedOutput", "ordering_policy"]
 
-NEVER_NS: Final = 2**62
+BLOCK_ROWS: Final = 65_536
+ROWS_PER_STREAM: Final = 64
+"""A block has so many rows for each stream if that is more: to take up a stream again costs as much as ten rows."""
+
+WAITING: Final = np.dtype([("row", DELIVERY), *((name, np.int64) for name in ("published", "deadline", "delivered"))])
 
 
 def ordering_policy(plan: Plan, options: Options) -> Policy | None:
@@ -43,26 +47,27 @@ def ordering_policy(plan: Plan, options: Options) -> Policy | None:
 
 
 class OrderedOutput(TraceOutput):
-    """Keeps what has to be ordered, and passes the rest on to the trace, if there is one."""
+    """Puts what arrives in order, and passes everything on to the trace, if there is one.
+
+    `rows_peak` is the most rows that were ever kept: publications, matches and arrivals together.
+    """
 
     def __init__(self, plan: Plan, policy: Policy, writer: TraceWriter | None) -> None:
         self._plan, self._policy, self._writer = plan, policy, writer
-        self._events: list[Array] = []
-        self._wanted: list[tuple[Array, Array]] = []
-        self._rows = 0
-        self._arrived: list[Array] = []
-        self._figures: OrderingFigures | None = None
+        self._received = Received(plan, policy)
+        self._replay = OngoingReplay(policy)
+        self._fresh: list[Array] = []  # what arrived since the last block
+        self._waiting = np.zeros(0, WAITING)  # what was replayed and cannot be written yet, in the order of arrival
+        self._held = np.zeros(0, np.int64)  # which of them are held, as the replay numbers them
+        self._due = BLOCK_ROWS
+        self.rows_peak = 0
         self._on_time = np.zeros((BATCHES, len(plan.subscriptions)), np.int64)  # by the batch of the publication
         self._late = self._on_time.copy()
+        self._delivered, self._hold_ns = 0, 0
+        self._holds = LogHistogram()
 
     def write_publications(self, chunk: Chunk) -> None:
-        events = chunk.events
-        if self._policy.record:
-            row = np.repeat(np.arange(len(events)), events["count"])
-            within = np.arange(row.size) - np.repeat(np.cumsum(events["count"]) - events["count"], events["count"])
-            self._wanted.append((row + self._rows, chunk.matches[events["first"][row] + within]))
-        self._events.append(events.copy())
-        self._rows += len(events)
+        self._received.publish(chunk)
         if self._writer is not None:
             self._writer.write_publications(chunk)
 
@@ -71,69 +76,76 @@ class OrderedOutput(TraceOutput):
             self._writer.write_hops(rows)
 
     def write_deliveries(self, rows: Array) -> None:
-        self._arrived.append(rows.copy())
+        self._fresh.append(rows.copy())
 
     def write_transitions(self, rows: Array) -> None:
         if self._writer is not None:
             self._writer.write_transitions(rows)
 
-    def order(self, batches: Batches) -> None:
-        """Put everything in order, now that the run has ended, and write what was delivered."""
-        plan = self._plan
-        events = np.concatenate([np.zeros(0, PUBLICATION), *self._events])
-        arrived = np.concatenate([np.zeros(0, DELIVERY), *self._arrived])
-        nothing = np.zeros(0, np.int64)
-        published = Publications(
-            publisher=np.ascontiguousarray(events["publisher"]),
-            sequence=np.ascontiguousarray(events["sequence"]),
-            departure_ns=np.ascontiguousarray(events["time"]),
-            key=np.arange(len(plan.publishers), dtype=np.int64),
-            wanted_row=np.concatenate([nothing, *(rows for rows, _ in self._wanted)]),
-            wanted_by=np.concatenate([nothing, *(by for _, by in self._wanted)]),
-        )
-        names = ("publisher", "subscription", "sequence", "arrived")
-        recorded = recorded_streams(
-            published,
-            Arrivals(*(np.ascontiguousarray(arrived[name]) for name in names)),
-            records=self._policy.record > 0,
-            false_matches=FALSE_MATCHES,
-            seed=plan.network.seed,
-        )
-        assert recorded.unknown == recorded.early == 0, "what arrives was published before"
-        since_ns, deadline_ns = self._deadlines(events, arrived)
-        # Before the deadline, strictly; what is late already has nothing to lose by being held.
-        until_ns = np.where(arrived["arrived"] < deadline_ns, deadline_ns - 1, NEVER_NS)[recorded.row]
-        streams = recorded.streams.held_until(until_ns).shared_by(recorded.subscription)
-        replayed = replay(streams, [self._policy])[self._policy.name]
-        delivered_ns = np.empty(len(arrived), np.int64)
-        delivered_ns[recorded.row] = replayed.delivered_ns
-        is_counted = since_ns >= self._plan.warmup_ns
-        row = batches.numbers(since_ns) * len(plan.subscriptions) + arrived["subscription"]
-        for counts, wanted in ((self._on_time, delivered_ns < deadline_ns), (self._late, delivered_ns >= deadline_ns)):
-            counts += np.bincount(row[is_counted & wanted], minlength=counts.size).reshape(counts.shape)
+    def reached(self, now_ns: int, events: Array) -> None:
+        kept = self._count_kept()
+        if kept >= self._due:
+            self._order(now_ns, events)
+            self._due = self._count_kept() + max(BLOCK_ROWS, ROWS_PER_STREAM * self._received.streams)
+
+    def end(self) -> None:
+        """Everything has arrived: put the rest in order."""
+        self._count_kept()
+        self._order(NEVER_NS, np.zeros(0, EVENT))
+        assert not len(self._waiting), "no timer is for ever"
+
+    def _count_kept(self) -> int:
+        kept = self._received.rows + sum(len(rows) for rows in self._fresh) + len(self._waiting)
+        self.rows_peak = max(self.rows_peak, kept)
+        return kept
+
+    def _order(self, now_ns: int, events: Array) -> None:
+        """Replay what arrived before now; what arrived at this instant waits for the next block, as more may do so."""
+        fresh = np.concatenate([np.zeros(0, DELIVERY), *self._fresh])
+        block, rest = np.split(fresh, [int(np.searchsorted(fresh["arrived"], now_ns))])
+        self._fresh = [rest.copy()]
+        self._replay.insert(*self._received.insert(block))
+        taken = self._received.taken(block)
+        more = np.zeros(len(block), WAITING)
+        more["row"], more["published"], more["deadline"] = block, taken.published_ns, taken.deadline_ns
+        place = np.concatenate([len(self._waiting) + taken.order, self._held])
+        self._waiting = np.concatenate([self._waiting, more])
+        delivered_ns = self._replay.go_on(taken.streams, now_ns)
+        self._waiting["delivered"][place] = delivered_ns
+        self._held = place[delivered_ns == STILL_HELD]
+        self._leave(int(self._held.min(initial=len(self._waiting))))
+        self._received.forget(now_ns, events, rest)
+
+    def _leave(self, count: int) -> None:
+        """Count and write the first of what waits, all of which is decided."""
+        rows, self._waiting = self._waiting[:count], self._waiting[count:].copy()
+        self._held -= count
+        arrived, delivered_ns = np.ascontiguousarray(rows["row"]), np.ascontiguousarray(rows["delivered"])
+        is_counted, is_on_time = rows["published"] >= self._plan.warmup_ns, delivered_ns < rows["deadline"]
+        cell = self._plan.batch_numbers(rows["published"]) * len(self._plan.subscriptions) + arrived["subscription"]
+        for counts, wanted in ((self._on_time, is_on_time), (self._late, ~is_on_time)):
+            counts += np.bincount(cell[is_counted & wanted], minlength=counts.size).reshape(counts.shape)
         held_ns = delivered_ns - arrived["arrived"]
-        total = {name: int(replayed.total(name).sum()) for name in ("received", "out_of_order", "violations")}
-        p50, p99 = np.quantile(held_ns, (0.5, 0.99)) / 1e6 if held_ns.size else (0.0, 0.0)
-        self._figures = OrderingFigures(
-            policy=self._policy.name,
-            repaired=replayed.mitigation,
-            forgotten=int(replayed.total("forgotten").sum()),
-            hold_ms_mean=replayed.mean_hold_ns / 1e6,
-            hold_ms_p50=float(p50),
-            hold_ms_p99=float(p99),
-            **total,
-        )
+        self._holds.add(held_ns)
+        self._delivered, self._hold_ns = self._delivered + count, self._hold_ns + int(held_ns.sum())
         if self._writer is not None:
             self._writer.write_deliveries(arrived, delivered_ns)
 
-    def _deadlines(self, events: Array, arrived: Array) -> tuple[Array, Array]:
-        """Of each arrival: when its event was published, and until when it is on time."""
-        order = np.lexsort((events["sequence"], events["publisher"]))
-        starts = np.searchsorted(events["publisher"][order], np.arange(len(self._plan.publishers)))
-        event = events[order[starts[arrived["publisher"]] + arrived["sequence"]]]
-        allowed_ns = np.minimum(event["lifetime"], self._plan.subscriptions["allowed"][arrived["subscription"]])
-        # Who has no deadline is allowed more than a sum can hold.
-        return event["time"], event["time"] + np.minimum(allowed_ns, NEVER_NS - event["time"])
+    def _figures(self) -> OrderingFigures:
+        totals = dict(zip(COUNTS, self._replay.counts.sum(axis=0).tolist(), strict=True))
+        out_of_order, violations = totals["out_of_order"], totals["violations"]
+        p50_ns, p99_ns = (self._holds.quantile(share) for share in (0.5, 0.99))
+        return OrderingFigures(
+            policy=self._policy.name,
+            received=totals["received"],
+            out_of_order=out_of_order,
+            violations=violations,
+            repaired=1.0 - violations / out_of_order if out_of_order else None,
+            forgotten=totals["forgotten"],
+            hold_ms_mean=self._hold_ns / max(self._delivered, 1) / 1e6,
+            hold_ms_p50=p50_ns / 1e6,
+            hold_ms_p99=p99_ns / 1e6,
+        )
 
     def counted(self, result: Result, batches: Batches) -> Result:
         """The result with what is on time, late and lost as the applications see it."""
@@ -158,5 +170,5 @@ class OrderedOutput(TraceOutput):
             delivery_rate=on_time / result.matched if result.matched else None,
             earnings=float(np.dot(self._plan.subscriptions["price"], self._on_time.sum(axis=0).astype(np.float64))),
             subscribers=subscribers,
-            ordering=self._figures,
+            ordering=self._figures(),
         )

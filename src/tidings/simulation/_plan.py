@@ -11,6 +11,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING
 from tidings.model.scenario import Network
 from tidings.scheduling import Strategy, strategy
 from tidings.scheduling._strategies import FIFO
@@ -64,6 +65,7 @@ class Plan:
     rows: Array
     heap: Array
     components: Components
+    access_s: Array
     warmup_ns: int
     end_ns: int
     drained_ns: int
@@ -73,6 +75,10 @@ class Plan:
         """When the batches end into which the counted part of the run is cut (`statistics.shares_of_batches`)."""
         counted_ns = self.end_ns - self.warmup_ns
         return np.array([self.warmup_ns + counted_ns * number // BATCHES for number in range(1, BATCHES + 1)])
+
+    def batch_numbers(self, published_ns: Array) -> Array:
+        """In which batch events were published, those of the warm-up aside."""
+        return np.searchsorted(self.batch_ends_ns[:-1], published_ns, side="right")
 
     @property
     def is_dropping(self) -> bool:
@@ -94,8 +100,9 @@ def plan(network: Network, options: Options) -> Plan:
     lists = Lists()
     _list_links(links[: len(topology.links)], components.records, brokers, routes, lists)
     rows = np.zeros(0, ROW)
-    if network.has_failures:
+    if network.has_failures or network.policies.relocation.name != DEFAULT_RELOCATION:
         _require_ways_back(network, routes, links)
+    if network.has_failures:
         rows = plan_rows(homes, links[: len(topology.links)], places, parent, brokers, lists)
         faults = network.policies.faults
         if faults.has_durable_tables:
@@ -121,6 +128,7 @@ def plan(network: Network, options: Options) -> Plan:
         rows=rows,
         heap=_heap([*components.starts, *components.first_refreshes(brokers)]),
         components=components,
+        access_s=np.array([0.0 if law is None else law.mean() for law in _access_propagation(network, len(access))]),
         warmup_ns=_ns(network.warmup_s),
         end_ns=end_ns,
         drained_ns=end_ns + _ns(_drain_s(network, options)),
@@ -134,6 +142,12 @@ def _check(network: Network) -> None:
             f"brokers or links fail, but routing is {routing!r}: the schemes of paper D need one path for each "
             'publisher and subscriber; write routing = "single-path" or "balanced" in [policies]'
         )
+    relocation = network.policies.relocation.name
+    if relocation != DEFAULT_RELOCATION and routing != DEFAULT_ROUTING:
+        raise ConfigurationError(
+            f"publishers move by {relocation!r}, but {routing!r} routes are made for publishers where they are; write "
+            f'routing = "{DEFAULT_ROUTING}", or relocation = "off", in [policies]'
+        )
 
 
 def _links(network: Network, options: Options, access: list[DelayDistribution | None]) -> Array:
@@ -144,7 +158,7 @@ def _links(network: Network, options: Options, access: list[DelayDistribution | 
         links[name] = NOBODY
     ends = [(topology.index[link.source], topology.index[link.target]) for link in topology.links]
     links["source"] = [source for source, _ in ends] + [NOBODY] * len(access)
-    links["target"] = [target for _, target in ends] + [topology.index[each.broker] for each in network.publishers]
+    links["target"] = [target for _, target in ends] + _access_targets(network)
     numbers = {pair: number for number, pair in enumerate(ends)}
     links["reverse"][:count] = [numbers.get((target, source), NOBODY) for source, target in ends]
     links["control_ns"][:count] = [_capped_ns(link.propagation.mean()) for link in topology.links]
@@ -157,6 +171,8 @@ def _links(network: Network, options: Options, access: list[DelayDistribution | 
     links["slowness"], links["propagation"] = np.arange(total), total + np.arange(total)
     links["loss"] = 2 * total + np.arange(total)
     links["loss_chance"][:count] = [link.loss for link in topology.links]
+    if network.policies.relocation.name == DEFAULT_RELOCATION:
+        links["loss_chance"][count:] = [0.0 if each.access is None else each.access.loss for each in network.publishers]
     return links
 
 
@@ -197,7 +213,16 @@ def _publishers(network: Network, routes: Routes) -> Array:
     publishers = np.zeros(len(network.publishers), PUBLISHER)
     publishers["tree"] = routes.tree_of
     publishers["link"] = len(network.topology.links) + np.arange(len(publishers))
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        publishers["link"] = len(network.topology.links) + routes.tree_of
     return publishers
+
+
+def _access_targets(network: Network) -> list[int]:
+    """Where the access links lead: one for each publisher; where publishers move, one for each broker."""
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        return list(range(len(network.topology.brokers)))
+    return [network.topology.index[publisher.broker] for publisher in network.publishers]
 
 
 def _trees(routes: Routes, brokers: int) -> tuple[Array, Array, Array]:
@@ -241,8 +266,8 @@ def _require_ways_back(network: Network, routes: Routes, links: Array) -> None:
         if links["reverse"][link] < 0:
             ends = network.topology.links[link]
             raise ConfigurationError(
-                f"there is no link back from {ends.target!r} to {ends.source!r}: subscriptions and acknowledgements "
-                'travel against events; write direction = "both" in [topology]'
+                f"there is no link back from {ends.target!r} to {ends.source!r}: subscriptions, acknowledgements and "
+                'publishers travel against events; write direction = "both" in [topology]'
             )
 
 
@@ -278,8 +303,21 @@ def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Ar
 
 
 def _access(network: Network, options: Options) -> list[DelayDistribution | None]:
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        for name in ("access_slowness", "trees"):
+            if getattr(options, name) is not None:
+                raise ConfigurationError(
+                    f'{name} is given for publishers where they are, but relocation is "'
+                    f'{network.policies.relocation.name}": leave it out, or write relocation = "off"'
+                )
+        if any(publisher.access is not None for publisher in network.publishers):
+            raise ConfigurationError(
+                f'publishers have access links, but move by "{network.policies.relocation.name}": leave `access` out, '
+                'or write relocation = "off"'
+            )
+        return [None] * len(network.topology.brokers)
     if options.access_slowness is None:
-        return [None] * len(network.publishers)
+        return [None if each.access is None else each.access.slowness for each in network.publishers]
     if len(options.access_slowness) != len(network.publishers):
         raise ConfigurationError(
             f"access_slowness has {len(options.access_slowness)} laws for {len(network.publishers)} publishers: "
@@ -291,17 +329,24 @@ def _access(network: Network, options: Options) -> list[DelayDistribution | None
 def _laws(network: Network, access: list[DelayDistribution | None]) -> Laws:
     """All laws one after the other, in the order in which links and brokers number them; each has its own stream."""
     links, brokers = network.topology.links, network.topology.brokers
-    free: list[DelayDistribution | None] = [None] * len(access)
+    propagation = _access_propagation(network, len(access))
     unit = Uniform(low=0.0, high=1.0)
     kinds: list[list[DelayDistribution | None]] = [
         [*(link.slowness for link in links), *access],
-        [*(link.propagation for link in links), *free],
+        [*(link.propagation for link in links), *propagation],
         [unit] * (len(links) + len(access)),
         [broker.service for broker in brokers],
         [broker.processing for broker in brokers],
     ]
     assert len(kinds) == _LINK_LAWS + _BROKER_LAWS
     return encode_all(kinds, network.seed)
+
+
+def _access_propagation(network: Network, links: int) -> list[DelayDistribution | None]:
+    """By access link; those of publishers that move are free."""
+    if network.policies.relocation.name != DEFAULT_RELOCATION:
+        return [None] * links
+    return [None if each.access is None else each.access.propagation for each in network.publishers]
 
 
 def _mean_size_kb(network: Network) -> float:

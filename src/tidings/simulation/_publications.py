@@ -11,7 +11,7 @@ Rules:
 - Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
   have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
   tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
-  once, and share the list, unless subscribers come and go (`_presence`).
+  once, and share the list, unless subscribers come and go (`_presence`) or publishers move (`_relocation`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +30,7 @@ from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
 from tidings.simulation._plan import Plan
 from tidings.simulation._presence import Presence
+from tidings.simulation._relocation import Published, Relocation
 
 __all__ = ["Chunk", "attribute_kinds", "chunks"]
 
@@ -62,10 +63,12 @@ def attribute_kinds(network: Network) -> dict[str, AttributeKind]:
     return kinds
 
 
-def chunks(plan: Plan, *, events: int, sample: float, is_traced: bool) -> Iterator[Chunk]:
+def chunks(
+    plan: Plan, *, events: int, sample: float, is_traced: bool, relocation: Relocation | None = None
+) -> Iterator[Chunk]:
     """The publications of a run, about `events` at a time; a chunk ends with each batch, and the last with the run."""
     network = plan.network
-    matcher = _Matcher(plan)
+    matcher = _Matcher(plan, relocation)
     kinds = attribute_kinds(network) if is_traced else None
     sources = [_Source(plan, number, sample if is_traced else 0.0) for number in range(len(plan.publishers))]
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
@@ -119,7 +122,7 @@ def _merged(
     horizon_ns: int, parts: Sequence[_Part], matcher: "_Matcher", kinds: Mapping[str, AttributeKind] | None
 ) -> Chunk:
     """The events of all publishers in order of time; at equal times in the order of publishers."""
-    first, count, matches = matcher.matched(parts)
+    first, count, matches, tree = matcher.matched(parts)
     events = np.zeros(len(first), PUBLICATION)
     if not parts:
         return Chunk(horizon_ns=horizon_ns, events=events, matches=matches, attributes=None)
@@ -127,7 +130,8 @@ def _merged(
     for name in _COLUMNS:
         events[name] = np.concatenate([getattr(part, name) for part in parts])[order]
     events["publisher"] = np.repeat([part.publisher for part in parts], [len(part) for part in parts])[order]
-    events["first"], events["count"] = first[order], count[order]
+    events["first"], events["count"], events["tree"] = first[order], count[order], tree[order]
+    events["link"] = matcher.link_of(events["publisher"], events["tree"])
     attributes = None
     if kinds is not None:
         attributes = pa.concat_tables([_table(part, kinds) for part in parts]).take(pa.array(order))
@@ -210,39 +214,47 @@ def _by_content(
 class _Matcher:
     """Who wants what, for all publishers of a run."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, relocation: Relocation | None) -> None:
         self._index = MatchingIndex((number, s.filter) for number, s in enumerate(plan.network.subscriptions))
-        # Per publisher and subscription the place of its home in the publisher's tree; all alike with several paths.
+        # Per tree and subscription the place of its home in the tree; all alike with several paths.
         homes, routes = plan.subscriptions["home"], plan.routes
-        self._ranks = np.zeros((len(plan.publishers), len(homes)), np.int64)
+        self._ranks = np.zeros((1, len(homes)), np.int64)
         if not routes.is_multi:
-            self._ranks = routes.position[routes.tree_of][:, homes]
+            self._ranks = routes.position[:, homes]
+        self._publishers, self._relocation = plan.publishers, relocation
+        self._first_access = len(plan.network.topology.links)
         self._broker_count = len(plan.brokers)
         self._presence = Presence(plan.network)
         self._constant = {
             number
             for number, publisher in enumerate(plan.network.publishers)
             if self._presence.is_always
+            and relocation is None
             and all(isinstance(content, Constant) for content in publisher.attributes.values())
         }
 
-    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array]:
-        """For the events of all parts where in the matches theirs begin, and how many there are.
+    def link_of(self, publisher: Array, tree: Array) -> Array:
+        """The access link by which events come to the root of their tree; who moves has one at every broker."""
+        return self._publishers["link"][publisher] if self._relocation is None else self._first_access + tree
 
-        They are sorted by rank of the home, then by number.
+    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array, Array]:
+        """For the events of all parts where in the matches theirs begin, how many there are, and by which tree they go.
+
+        They are sorted by rank of the home in that tree, then by number.
         """
         alone = [part.cut(0, 1) if part.publisher in self._constant else part for part in parts]
-        offsets, matches = self._matched(alone)
-        first, count, passed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        offsets, matches, trees = self._matched(alone)
+        first, count, tree, passed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
         for part, matched in zip(parts, alone, strict=True):
             place = offsets[passed : passed + len(matched) + 1]
             repeated = len(part) // len(matched)  # 1, unless one event stands for all
             first.append(np.repeat(place[:-1], repeated))
             count.append(np.repeat(np.diff(place), repeated))
+            tree.append(np.repeat(trees[passed : passed + len(matched)], repeated))
             passed += len(matched)
-        return np.concatenate(first), np.concatenate(count), matches
+        return np.concatenate(first), np.concatenate(count), matches, np.concatenate(tree)
 
-    def _matched(self, parts: Sequence[_Part]) -> tuple[Array, Array]:
+    def _matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array]:
         counts, found = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
         for kinds, group in groupby(parts, key=lambda part: part.kinds):
             alike = list(group)
@@ -255,11 +267,29 @@ class _Matcher:
             there = self._presence.there(numbers, np.concatenate([part.time for part in parts])[event])
             event, numbers = event[there], numbers[there]
             offsets = np.searchsorted(event, np.arange(len(offsets)))
-        publisher = np.repeat([part.publisher for part in parts], [len(part) for part in parts]).astype(np.int64)
+        tree = self._trees(parts, offsets, numbers)
         # One number that sorts like (event, rank, subscription); a rank is -1 where no path leads.
-        place = event * (self._broker_count + 1) + self._ranks[publisher[event], numbers] + 1
+        place = event * (self._broker_count + 1) + self._ranks[tree[event], numbers] + 1
         count = max(1, self._ranks.shape[1])
-        return offsets, np.sort(place * count + numbers) % count
+        return offsets, np.sort(place * count + numbers) % count, tree
+
+    def _trees(self, parts: Sequence[_Part], offsets: Array, numbers: Array) -> Array:
+        """The tree by which each event goes: that of its publisher's home."""
+        if self._relocation is None:
+            return np.repeat(
+                self._publishers["tree"][[part.publisher for part in parts]], [len(part) for part in parts]
+            )
+        found, passed = [np.zeros(0, np.int64)], 0
+        for part in parts:
+            published = Published(
+                publisher=part.publisher,
+                **{name: getattr(part, name) for name in ("time", "sequence", "size_kb", "lifetime")},
+                offsets=offsets[passed : passed + len(part) + 1],
+                matches=numbers,
+            )
+            found.append(self._relocation.homes_of(published))
+            passed += len(part)
+        return np.concatenate(found)
 
     def _found(
         self, kinds: Mapping[str, AttributeKind | None], columns: Mapping[str, Array], count: int

@@ -44,6 +44,14 @@ class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
     storage_peak: int
 
 
+class RelocationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Where publishers are at the end of a run, and how often one of them moved."""
+
+    policy: str
+    moves: int
+    homes: dict[str, str]
+
+
 class OrderingFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What receivers did about order, over the whole run, warm-up included.
 
@@ -96,6 +104,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     faults: FaultFigures | None = None
     ordering: OrderingFigures | None = None
+    relocation: RelocationFigures | None = None
 
 
 class Batches:
@@ -109,10 +118,6 @@ class Batches:
         """What was matched and on time up to now; what comes after the last batch was published in it."""
         going_on = int(np.searchsorted(self._ends_ns, now_ns))
         self._counts[min(going_on, BATCHES - 1) :] = subscriptions["matched"], subscriptions["on_time"]
-
-    def numbers(self, published_ns: Array) -> Array:
-        """In which batch events were published, those of the warm-up aside."""
-        return np.searchsorted(self._ends_ns[:-1], published_ns, side="right")
 
     def intervals(self, on_time: Array | None = None) -> list[ReliabilityInterval | None]:
         """By subscription, with what was on time by [batch, subscription] if that is not what was counted."""
@@ -132,6 +137,7 @@ def make_result(
     steps: int,
     wall_s: float,
     faults: FaultFigures | None = None,
+    relocation: RelocationFigures | None = None,
 ) -> Result:
     """The result from the counters of a run that has ended."""
     network = plan.network
@@ -179,4 +185,5 @@ def make_result(
         steps=steps,
         wall_s=wall_s,
         faults=faults,
+        relocation=relocation,
     )

@@ -69,7 +69,6 @@ def make_world(plan: Plan, *, output_rows: int) -> World:
         links=plan.links.copy(),
         brokers=plan.brokers.copy(),
         subscriptions=plan.subscriptions.copy(),
-        publishers=plan.publishers,
         laws=plan.laws.copy(),
         places=plan.places,
         branches=plan.branches,
@@ -130,9 +129,10 @@ def _larger_board(board: Board, copies: int, entries: int) -> Board:
 
 
 def _routes(plan: Plan) -> Array:
-    """The figures of paths as records; the rows of access links have no fixed part of their own."""
+    """The figures of paths as records; the last rows are those of access links."""
     routes = np.zeros(plan.routes.mean.shape, ROUTE)
     routes["fixed_s"][: len(plan.routes.fixed_s)] = plan.routes.fixed_s
+    routes["fixed_s"][len(routes) - len(plan.access_s) :] += plan.access_s[:, np.newaxis]
     routes["mean"], routes["variance"] = plan.routes.mean, plan.routes.variance
     return routes
 

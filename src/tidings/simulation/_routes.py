@@ -20,6 +20,7 @@ import pyarrow as pa
 from tidings.errors import ConfigurationError
 from tidings.matching import MatchingIndex
 from tidings.model.distributions import DelayDistribution
+from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.model.scenario import Network, unserved
 from tidings.model.topology import Broker
 from tidings.routing import (
@@ -113,7 +114,8 @@ def _trees(
 ) -> Routes:
     """One tree per publisher; publishers at the same broker share one unless their trees are given."""
     if options.trees is None:
-        distinct = sorted(set(roots)) or [0]
+        is_moving = network.policies.relocation.name != DEFAULT_RELOCATION  # any broker may become a home
+        distinct = list(range(overlay.broker_count)) if is_moving else sorted(set(roots)) or [0]
         trees: Sequence[Tree] = [shortest_path_tree(overlay, root, destinations=()) for root in distinct]
         tree_of = [distinct.index(root) for root in roots]
     else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tidings.compiled import lend
 from tidings.errors import ConfigurationError
+from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.model.scenario import Network
 from tidings.simulation._engine import advance, finish
 from tidings.simulation._layout import (
@@ -20,6 +21,7 @@ from tidings.simulation._layout import (
     DELIVERIES_OUT,
     DELIVERY,
     DUPLICATES,
+    EVENTS_USED,
     HELD,
     HOP,
     HOPS_OUT,
@@ -45,7 +47,8 @@ from tidings.simulation._options import Options
 from tidings.simulation._ordering import OrderedOutput, ordering_policy
 from tidings.simulation._plan import Plan, plan
 from tidings.simulation._publications import Chunk, chunks
-from tidings.simulation._result import Batches, FaultFigures, Result, make_result
+from tidings.simulation._relocation import Relocation
+from tidings.simulation._result import Batches, FaultFigures, RelocationFigures, Result, make_result
 from tidings.simulation._room import give_room, make_world
 from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
 
@@ -78,7 +81,7 @@ def simulate(
     try:
         run.go()
         if ordered is not None:
-            ordered.order(run.batches)
+            ordered.end()
     finally:
         if writer is not None:
             writer.close()
@@ -93,6 +96,8 @@ class Run:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
         self._world = make_world(planned, output_rows=0 if writer is None else OUTPUT_ROWS)
         self.batches = Batches(planned)
+        is_moving = planned.network.policies.relocation.name != DEFAULT_RELOCATION
+        self._relocation = Relocation(planned) if is_moving else None
 
     def go(self) -> None:
         """Publish, drain until nothing is on its way, and count what is left."""
@@ -100,7 +105,11 @@ class Run:
         if self._writer is not None:
             self._writer.write_transitions(self._down_at_first())
         for chunk in chunks(
-            planned, events=options.chunk_events, sample=options.sample, is_traced=self._writer is not None
+            planned,
+            events=options.chunk_events,
+            sample=options.sample,
+            is_traced=self._writer is not None,
+            relocation=self._relocation,
         ):
             if self._writer is not None:
                 self._writer.write_publications(chunk)
@@ -127,6 +136,19 @@ class Run:
             steps=int(control[STEPS]),
             wall_s=wall_s,
             faults=self._faults() if self._plan.network.has_failures else None,
+            relocation=self._relocated(),
+        )
+
+    def _relocated(self) -> RelocationFigures | None:
+        if self._relocation is None:
+            return None
+        network = self._plan.network
+        names = [broker.name for broker in network.topology.brokers]
+        homes = zip(network.publishers, self._relocation.homes, strict=True)
+        return RelocationFigures(
+            policy=network.policies.relocation.name,
+            moves=self._relocation.moves,
+            homes={publisher.name: names[home] for publisher, home in homes},
         )
 
     def _faults(self) -> FaultFigures:
@@ -161,6 +183,9 @@ class Run:
                 True if self._plan.network.has_failures else None,
             )
             self._drain(is_full=reason == OUTPUT_FULL)
+            if self._writer is not None:
+                now_ns = chunk.horizon_ns if reason == INPUT_USED else int(control[NOW])
+                self._writer.reached(now_ns, self._world.events[: control[EVENTS_USED]])
             if reason == POOL_FULL:
                 self._world = give_room(self._world)
             elif reason == OVERLOADED:

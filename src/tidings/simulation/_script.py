@@ -97,6 +97,9 @@ class Script:
             for at_ns, component, up in zip(*(rows[name].tolist() for name in ("at", "component", "up")), strict=True)
         ]
 
+    def reached(self, now_ns: int, events: Array) -> None:
+        """Nothing is to be done."""
+
     def on_time(self) -> Array:
         """Which of the counted pairs arrived in time."""
         return self.judged(self.delays_ns)

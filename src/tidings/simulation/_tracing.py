@@ -45,6 +45,9 @@ class TraceOutput(Protocol):
     def write_transitions(self, rows: Array) -> None:
         """What failed or came back."""
 
+    def reached(self, now_ns: int, events: Array) -> None:
+        """Everything was written that happened before now; `events` are the records of EVENT, alive or not."""
+
 
 class TraceWriter(TraceOutput):
     """Writes the tables of one run into a directory."""
@@ -52,15 +55,13 @@ class TraceWriter(TraceOutput):
     def __init__(self, directory: Path, plan: Plan, *, sample: float) -> None:
         network = plan.network
         self._publishers = pa.array([publisher.name for publisher in network.publishers], pa.string())
-        self._publisher_brokers = pa.array([publisher.broker for publisher in network.publishers], pa.string())
         self._subscriptions = pa.array([subscription.id for subscription in network.subscriptions], pa.string())
         homes = [network.homes[subscription.subscriber] for subscription in network.subscriptions]
         self._homes = pa.array(homes, pa.string())
-        access = [None] * len(network.publishers)
-        self._sources = pa.array([*(link.source for link in network.topology.links), *access], pa.string())
-        targets = [*(link.target for link in network.topology.links), *(p.broker for p in network.publishers)]
-        self._targets = pa.array(targets, pa.string())
         self._brokers = pa.array([broker.name for broker in network.topology.brokers], pa.string())
+        source = plan.links["source"]
+        self._sources = self._brokers.take(pa.array(source, mask=source < 0))  # access links have none
+        self._targets = self._brokers.take(pa.array(plan.links["target"]))
         self._component_links: list[list[int]] = [[] for _ in range(max(network.link_components, default=-1) + 1)]
         for link, component in enumerate(network.link_components):
             self._component_links[component].append(link)
@@ -95,7 +96,7 @@ class TraceWriter(TraceOutput):
                 self._publishers.take(pa.array(events["publisher"])),
                 pa.array(events["sequence"]),
                 pa.array(events["time"]),
-                self._publisher_brokers.take(pa.array(events["publisher"])),
+                self._targets.take(pa.array(events["link"])),
                 pa.array(np.rint(events["size_kb"] * 1000.0).astype(np.int64)),
                 lifetimes,
                 *content,
@@ -158,6 +159,9 @@ class TraceWriter(TraceOutput):
                 pa.array(up != 0),
             ]
         )
+
+    def reached(self, now_ns: int, events: Array) -> None:
+        """Rows go to their files whenever there are enough."""
 
     def close(self) -> None:
         """Complete every file; a table without rows is one file without rows."""

@@ -30,6 +30,7 @@ from tidings.statistics._components import (
     exponentiality,
     periods,
 )
+from tidings.statistics._histogram import LogHistogram
 from tidings.statistics._intervals import (
     Interval,
     events_interval,
@@ -56,6 +57,7 @@ __all__ = [
     "Exponentiality",
     "Interval",
     "Line",
+    "LogHistogram",
     "Moments",
     "Periods",
     "Rates",

@@ -26,7 +26,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution
-from tidings.model.policies import DEFAULT_ROUTING, policy
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING, policy
 from tidings.model.scenario import Network as Scene
 from tidings.model.topology import Link as SceneLink
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
@@ -74,8 +74,8 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `messages` counts what brokers say to each other by kind: data and retransmissions (events, though they may share
     frames), ack, refresh, link-state; `published` counts all events, `refused` those whose home broker was down, and
-    `matched` those after the warm-up. `delays_ns` says of pairs of a publication and a subscription, by number, how
-    long the event took; who is not in it got nothing.
+    `matched` those after the warm-up. `homes` says where publishers are at the end. `delays_ns` says of pairs of a
+    publication and a subscription, by number, how long the event took; who is not in it got nothing.
     """
 
     scheme: str
@@ -89,6 +89,7 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: dict[str, PlayedSubscription]
     messages: dict[str, int]
     messages_per_event: dict[str, float]
+    homes: dict[str, str]
     delays_ns: dict[tuple[int, int], int]
     simulated: Result
 
@@ -176,6 +177,7 @@ class _Play:
             subscriptions=subscriptions,
             messages=dict(messages),
             messages_per_event={kind: count / max(published, 1) for kind, count in messages.items()},
+            homes={publisher.name: self._home(publisher.name) for publisher in self._scene.publishers},
             delays_ns=self._delays_ns,
             simulated=self._simulated,
         )
@@ -211,11 +213,13 @@ class _Play:
                 network.join(link.source, link.target, 0.0, 0.0, 0.0)
             into = scene.topology.brokers[scene.topology.index[link.target]].processing
             network.paths[link.source, link.target].draw = drawing(link, into, self._generator)
+        movable = {publisher.name for publisher in scene.publishers} if self._is_moving else set()
         for client, home in scene.homes.items():
-            network.join(client, home, 0.0, 0.0, 0.0)
-            into = scene.topology.brokers[scene.topology.index[home]].processing
-            if into is not None:
-                network.paths[client, home].draw = drawing(None, into, self._generator)
+            for broker in self._graph if client in movable else (home,):
+                network.join(client, broker, 0.0, 0.0, 0.0)
+                into = scene.topology.brokers[scene.topology.index[broker]].processing
+                if into is not None:
+                    network.paths[client, broker].draw = drawing(None, into, self._generator)
         for broker in self._graph:
             self._start(broker)
         for client, home in scene.homes.items():
@@ -232,8 +236,17 @@ class _Play:
         lifetimes = [p.lifetime_ns for p in self._script.publications if p.lifetime_ns is not None]
         return max(lifetimes, default=SECOND * 43_200)
 
+    @property
+    def _is_moving(self) -> bool:
+        return self._scene.policies.relocation.name != DEFAULT_RELOCATION
+
+    def _home(self, client: str) -> str:
+        home = self._client(client)[1].home
+        return self._scene.homes[client] if home is None else home.name
+
     def _broker_settings(self, name: str) -> BrokerSettings:
         faults, scheduling = self._scene.policies.faults, self._scene.policies.scheduling
+        moving = self._scene.policies.relocation
         refresh_ns, retry_ns = round(faults.refresh_s * SECOND), round(faults.retry_s * SECOND)
         return BrokerSettings(
             name=name,
@@ -257,6 +270,10 @@ class _Play:
             probe_ns=retry_ns,
             max_lifetime_ns=self._longest_ns(),
             window=_WINDOW,
+            relocation=moving.name,
+            relocation_events=moving.events,
+            relocation_hysteresis=moving.hysteresis,
+            relocation_stay_ns=round(moving.stay_s * SECOND),
         )
 
     def _client_settings(self, name: str) -> ClientSettings:
@@ -411,10 +428,22 @@ def require_playable(scene: Scene) -> None:
             f'routing {routing.name!r}: {routing.missing["live"]}; write routing = "{DEFAULT_ROUTING}", or simulate '
             "the scenario"
         )
+    relocation = scene.policies.relocation.name
+    if relocation != DEFAULT_RELOCATION and (scene.has_failures or not scene.policies.faults.is_buffering):
+        raise ConfigurationError(
+            f"relocation {relocation!r}: here publishers move only where nothing fails and brokers store events; leave "
+            'failures out and write faults = "buffer" or "bypass+buffer", or simulate the scenario'
+        )
     if scene.policies.ordering is not None:
         raise ConfigurationError(
             f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
             "simulate the scenario"
+        )
+    distant = next((publisher for publisher in scene.publishers if publisher.access is not None), None)
+    if distant is not None:
+        raise ConfigurationError(
+            f"publisher {distant.name!r} has an access link, but here clients are at their brokers; leave `access` "
+            "out, or simulate the scenario"
         )
     changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)
     if changing is not None:

@@ -9,7 +9,15 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta, field
 
-from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
+from tidings.model.policies import (
+    DEFAULT_RELOCATION,
+    DEFAULT_SCHEME,
+    DEFAULT_STRATEGY,
+    RELOCATION_HYSTERESIS,
+    RELOCATION_STAY_S,
+    Relocation,
+    Scheme,
+)
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
 from tidings.placement import DEFAULT_TRACED
@@ -108,8 +116,8 @@ class RelocationWritten(_Written, frozen=True, kw_only=True):
     """When a publisher is asked to move: after so many events, for more than this gain, and not soon after it came."""
 
     events: Annotated[int, Meta(ge=1, le=MAX_TRACED)] = DEFAULT_TRACED
-    hysteresis: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.02
-    stay_s: Seconds = field(name="stay", default=60.0)
+    hysteresis: Annotated[float, Meta(ge=0.0, lt=1.0)] = RELOCATION_HYSTERESIS
+    stay_s: Seconds = field(name="stay", default=RELOCATION_STAY_S)
 
 
 class Limits(_Written, frozen=True, kw_only=True):

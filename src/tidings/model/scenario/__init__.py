@@ -8,13 +8,14 @@ from tidings.model.scenario._by_content import ByContent
 from tidings.model.scenario._content import AttributeValue, Choice, Constant, Content, Numeric
 from tidings.model.scenario._day import Day
 from tidings.model.scenario._faults import Faults, Scheme
-from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
+from tidings.model.scenario._network import Access, Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._scenario import Scenario
-from tidings.model.scenario._schema import Document, Policies, Scheduling
+from tidings.model.scenario._schema import Document, Policies, Relocating, Scheduling
 from tidings.model.scenario._summary import PublisherSummary, SubscriberSummary, Summary, summarise
 
 __all__ = [
+    "Access",
     "AttributeValue",
     "ByContent",
     "Choice",
@@ -29,6 +30,7 @@ __all__ = [
     "Policies",
     "Publisher",
     "PublisherSummary",
+    "Relocating",
     "Scenario",
     "Scheduling",
     "Scheme",

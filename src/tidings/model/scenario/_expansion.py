@@ -17,10 +17,10 @@ from tidings.model.scenario._content import (
 from tidings.model.scenario._day import Day
 from tidings.model.scenario._decoding import suggestion
 from tidings.model.scenario._laws import LawTemplate
-from tidings.model.scenario._network import Churn, Network, Publisher, Subscriber
+from tidings.model.scenario._network import Access, Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._placement import place_clients
-from tidings.model.scenario._schema import DayWritten, Document, PublisherGroup, SubscriberGroup
+from tidings.model.scenario._schema import AccessWritten, DayWritten, Document, PublisherGroup, SubscriberGroup
 from tidings.model.scenario._source import Place
 from tidings.model.scenario._streams import Streams
 from tidings.model.scenario._templates import BUILT_IN, FilterTemplate, check_parameters_are_used
@@ -154,6 +154,7 @@ def _publishers(written: PublisherGroup, clients: _Clients, place: Place) -> lis
     intervals = _intervals(written, clients)
     usual = Deterministic(value=DEFAULT_SIZE_KB)
     lifetimes, sizes = _plain_laws(written.lifetime, clients, "lifetime"), _plain_laws(written.size_kb, clients, "size")
+    access = _access(written.access, clients)
     publishers = []
     for number, name in enumerate(clients.names):
         values = clients.parameters(number)
@@ -173,9 +174,25 @@ def _publishers(written: PublisherGroup, clients: _Clients, place: Place) -> lis
                 lifetime_by=lifetime_by,
                 size_by=size_by,
                 day=_day(written.day),
+                access=access[number],
             )
         )
     return publishers
+
+
+def _access(written: AccessWritten | None, clients: _Clients) -> list[Access | None]:
+    """The access link of each client."""
+    from tidings.model.distributions import Deterministic
+
+    if written is None:
+        return [None] * len(clients)
+    laws: dict[str, Sequence[DelayDistribution | None]] = {
+        name: _plain_laws(getattr(written, name), clients, f"access.{name}") for name in ("slowness", "propagation")
+    }
+    if written.bandwidth_kb_per_s is not None:
+        laws["slowness"] = [Deterministic(value=1.0 / written.bandwidth_kb_per_s)] * len(clients)
+    pairs = zip(laws["slowness"], laws["propagation"], strict=True)
+    return [Access(slowness=slowness, propagation=propagation, loss=written.loss) for slowness, propagation in pairs]
 
 
 def _plain_laws(

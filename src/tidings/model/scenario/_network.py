@@ -26,10 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["Churn", "Network", "Publisher", "Subscriber"]
 
 
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """The link from a publisher to its broker: slowness in s/kB (None: it has no queue), propagation in s, loss."""
+
+    slowness: "DelayDistribution | None" = None
+    propagation: "DelayDistribution | None" = None
+    loss: float = 0.0
+
+
 class Publisher(msgspec.Struct, frozen=True, kw_only=True):
     """A publisher at its home broker: `interval` and `lifetime` in seconds, `size_kb` in kB, content by attribute.
 
     Where lifetime or size depend on content, `lifetime_by` and `size_by` say how, and the other two are the mixtures.
+    Without `access` an event is at the broker as soon as it is published.
     """
 
     name: str
@@ -43,6 +52,7 @@ class Publisher(msgspec.Struct, frozen=True, kw_only=True):
     lifetime_by: ByContent | None = None
     size_by: ByContent | None = None
     day: Day | None = None
+    access: Access | None = None
 
     @property
     def rate_per_s(self) -> float:

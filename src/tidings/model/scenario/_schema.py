@@ -16,10 +16,12 @@ from tidings.model.policies import (
     DEFAULT_RELOCATION,
     DEFAULT_ROUTING,
     DEFAULT_STRATEGY,
+    RELOCATION_EVENTS,
+    RELOCATION_HYSTERESIS,
+    RELOCATION_STAY_S,
     Relocation,
     Routing,
     StrategyName,
-    policy,
 )
 from tidings.model.scenario._by_content import ByContentTemplate, ByContentWritten
 from tidings.model.scenario._content import (
@@ -49,6 +51,7 @@ __all__ = [
     "PublisherGroup",
     "RandomGraph",
     "RandomTree",
+    "Relocating",
     "Scheduling",
     "SubscriberGroup",
     "TopohubNetwork",
@@ -215,6 +218,19 @@ class DayWritten(_Written, frozen=True, kw_only=True):
             yield "factors", "all factors are 0: nothing would ever be published; give at least one above 0"
 
 
+class AccessWritten(_Written, frozen=True, kw_only=True):
+    """The link from a publisher to its broker; without slowness it has no queue."""
+
+    propagation: TimeLaw | None = None
+    slowness: SlownessLaw | None = None
+    bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+    def checks(self) -> Problems:
+        if self.slowness is not None and self.bandwidth_kb_per_s is not None:
+            yield "bandwidth", "both `slowness` and `bandwidth` are given; keep one of them"
+
+
 class PublisherGroup(_Group, frozen=True, kw_only=True):
     rate_per_s: RateLaw | None = field(default=None, name="rate")
     interval: PositiveTimeLaw | None = None
@@ -223,6 +239,7 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
         default=None, name="size"
     )
     day: DayWritten | None = None
+    access: AccessWritten | None = None
     advertisement: str | None = None
     attributes: dict[str, AttributeContent] = {}
 
@@ -232,8 +249,10 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
             yield "", '`rate` or `interval` is missing; write rate = "15 /min" for Poisson publishing'
         if self.rate_per_s is not None and self.interval is not None:
             yield "interval", "both `rate` and `interval` are given; keep one of them"
-        if self.day is not None:
-            yield from ((f"day.{key}", message) for key, message in self.day.checks())
+        for name in ("day", "access"):
+            written = getattr(self, name)
+            if written is not None:
+                yield from ((f"{name}.{key}", message) for key, message in written.checks())
 
 
 class DelayChoice(_Written, frozen=True, kw_only=True):
@@ -290,18 +309,30 @@ class Scheduling(_Written, frozen=True, kw_only=True):
             yield "r", f'`r` belongs to "ebpc"; leave it out with "{self.name}"'
 
 
-class _SchedulingShorthand:
+class _NameShorthand:
     def prepare(self, raw: Any, place: Place) -> Any:  # noqa: ARG002
         return {"name": raw} if isinstance(raw, str) else raw
 
 
+class Relocating(_Written, frozen=True, kw_only=True):
+    """Whether publishers move, and when: after so many events, for more than this gain, and not soon after they came.
+
+    Written as a name, or as a table with the keys of `[relocation]` in a network file.
+    """
+
+    name: Relocation = DEFAULT_RELOCATION
+    events: Annotated[int, Meta(ge=1, le=4_096)] = RELOCATION_EVENTS
+    hysteresis: Annotated[float, Meta(ge=0, lt=1)] = RELOCATION_HYSTERESIS
+    stay_s: Annotated[float, Quantity("time", above_zero=False)] = field(name="stay", default=RELOCATION_STAY_S)
+
+
 class Policies(_Written, frozen=True, kw_only=True):
-    scheduling: Annotated[Scheduling, _SchedulingShorthand()] = Scheduling()
+    scheduling: Annotated[Scheduling, _NameShorthand()] = Scheduling()
     routing: Routing = DEFAULT_ROUTING
     expired: Literal["drop", "forward"] = "drop"
     faults: Annotated[Faults, FaultsShorthand()] = Faults()
     ordering: str | None = None
-    relocation: Relocation = DEFAULT_RELOCATION
+    relocation: Annotated[Relocating, _NameShorthand()] = Relocating()
     ORDERINGS: ClassVar = re.compile(r"P-0?\.\d+-\d+|CST-\d+(\.\d+)?|Q-0?\.\d+|ours-record|ours-quantile")
 
     def checks(self) -> Problems:
@@ -311,9 +342,12 @@ class Policies(_Written, frozen=True, kw_only=True):
                 f'{self.ordering!r} is no ordering policy: write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
                 '"ours-quantile", or leave it out',
             )
-        if not policy("relocation", self.relocation).has("simulator"):
-            reason = policy("relocation", self.relocation).missing["simulator"]
-            yield "relocation", f'"{self.relocation}" is for live brokers and storms: {reason}; write "off" here'
+        if self.relocation.name != DEFAULT_RELOCATION and self.routing != DEFAULT_ROUTING:
+            yield (
+                "relocation",
+                f'publishers move by "{self.relocation.name}", but "{self.routing}" routes are made for publishers '
+                f'where they are; write routing = "{DEFAULT_ROUTING}", or relocation = "off"',
+            )
 
 
 class Document(_Written, frozen=True, kw_only=True):

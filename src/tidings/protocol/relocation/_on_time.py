@@ -4,9 +4,8 @@ Rules:
 
 - The home asks nobody. Of `relocation_events` events that somebody wants it notes whom they were for, until when, and
   at which price: their courses say so. How long links take is known from the link state.
-- Brokers are compared by `placement.choose`, the function that `tidings place` uses, with deliveries weighted by their
-  prices. That judges each of them by the tree of the present home; from a new home events go by the tree of that one,
-  so the broker that was chosen is judged once more by its own tree, and the gain has to be as large as that too.
+- Brokers are compared by `placement.choose_on_time`, as in the simulator, with deliveries weighted by their prices: by
+  the tree of the present home, and the broker that was chosen once more by its own tree.
 - So a move raises one and the same figure, the share on time by a broker's own tree, by more than
   `relocation_hysteresis`. While links and subscriptions stay as they are, no publisher comes back to where it was.
 - A decision takes time that events have to wait for: there is one at a time, and the next not before
@@ -19,7 +18,6 @@ clients. Clients measure the link to their home only.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidings import placement
@@ -31,9 +29,6 @@ from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._link_state import LinkStateMap
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from tidings.routing import Overlay, Tree
 
 __all__ = ["Asked", "OnTime", "better_home", "warm_up"]
@@ -224,12 +219,14 @@ def better_home(
         ),
         ping_ns=ping_ns,
     )
-    times = _times(overlay, size_kb, to_client_ns)
-    chosen = placement.choose(traced, overlay, times, placement.Aim(objective="on-time", hysteresis=hysteresis))
-    if chosen == traced.home:
-        return home
-    there = replace(traced, tree=_tree(links, overlay, number, names[chosen]))
-    return names[chosen] if _gain(traced, there, overlay, times) > hysteresis else home
+    chosen = placement.choose_on_time(
+        traced,
+        overlay,
+        placement.times_of_links(overlay, size_kb=size_kb, longest_ns=wire.LONGEST_NS, to_client_ns=to_client_ns),
+        hysteresis=hysteresis,
+        tree_at=lambda broker: _tree(links, overlay, number, names[broker]),
+    )
+    return names[chosen]
 
 
 def warm_up() -> None:
@@ -244,23 +241,26 @@ def warm_up() -> None:
     assert target == "b"
 
 
-def _gain(here: "placement.Traced", there: "placement.Traced", overlay: "Overlay", times: "placement.Times") -> float:
-    """What the share on time gains by a move, each home by its own tree."""
-    then, now = (placement.figures_at(each, overlay, times, each.home).on_time or 0.0 for each in (there, here))
-    return then - now
-
-
 def _overlay(links: LinkStateMap, names: list[str], number: dict[str, int]) -> "Overlay":
     from tidings.routing import overlay_of_links  # compiled: takes long to load
 
     pairs = [(one, other) for one, others in links.links().items() for other in others if other in number]
-    figures = [links.figures(*pair) for pair in pairs]
+    figures = [_figures(links, *pair) for pair in pairs]
     return overlay_of_links(
         names,
         [(number[one], number[other], mean) for (one, other), (mean, _, _) in zip(pairs, figures, strict=True)],
         slowness_variance_s2_per_kb2=[variance for _, variance, _ in figures],
         propagation_mean_s=[least_ns / 1e9 for _, _, least_ns in figures],
     )
+
+
+def _figures(links: LinkStateMap, one: str, other: str) -> tuple[float, float, int]:
+    """Mean and variance of a link's slowness, and the least time; one that carried nothing is taken to be as its other
+    direction: nobody has measured that it costs nothing."""
+    mean, variance, least_ns = links.figures(one, other)
+    if mean == 0.0:
+        mean, variance, _ = links.figures(other, one)
+    return mean, variance, least_ns
 
 
 def _tree(links: LinkStateMap, overlay: "Overlay", number: dict[str, int], root: str) -> "Tree":
@@ -274,25 +274,3 @@ def _tree(links: LinkStateMap, overlay: "Overlay", number: dict[str, int], root:
         if broker != parent and broker in number:
             parents[number[broker]] = number[parent]
     return tree_of_parents(overlay, number[root], parents)
-
-
-def _times(overlay: "Overlay", size_kb: float, to_client_ns: int) -> "placement.Times":
-    import numpy as np
-
-    nothing = np.zeros(overlay.broker_count)
-    least = np.minimum(overlay.propagation_mean_s * 1e9, wire.LONGEST_NS)
-    mean = np.minimum(least + overlay.slowness_mean_s_per_kb * size_kb * 1e9, wire.LONGEST_NS)
-    nobody = placement.Scatter(nothing, nothing, nothing)
-    to_client: NDArray[np.float64] = np.full(overlay.broker_count, float(to_client_ns))
-    return placement.Times(
-        residence=nobody,
-        wait_ns=nothing,
-        service=_no_service(nothing),
-        transfer=placement.Scatter(mean, least, overlay.slowness_variance_s2_per_kb2 * (size_kb * 1e9) ** 2),
-        to_client=placement.Scatter(to_client, to_client, nothing),
-    )
-
-
-def _no_service(nothing: "NDArray[np.float64]") -> "placement.Service":
-    """What brokers take to match is part of the slowness of their links, as far as anybody measures it."""
-    return placement.Service(mean_s=nothing, scv=nothing)
