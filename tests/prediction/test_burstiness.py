@@ -56,8 +56,17 @@ def test_memory_integrates_to_the_derivative_of_the_workload() -> None:
 
 def test_busy_periods_have_their_mean() -> None:
     """E[B*] = E[B^2] / E[B] = 2 tau / (1 - rho)^2 for M/M/1."""
-    times, weights = busy_nodes(np.array([0.3, 0.8]), np.array([0.1, 0.1]))
-    assert (times * weights).sum(axis=1) == pytest.approx([0.2 / 0.49, 0.2 / 0.04], rel=0.02)
+    times, weights = busy_nodes(np.array([0.3, 0.8, 0.9999]), np.array([0.1, 0.1, 0.1]))
+    assert (times * weights).sum(axis=1) == pytest.approx([0.2 / 0.49, 0.2 / 0.04, 0.2 / 1e-8], rel=0.03)
+
+
+def test_an_overload_elsewhere_leaves_other_queues_as_they_are(chain) -> None:
+    """Uniform intervals; of three brokers in a row the last two cannot keep up, which once made everything NaN."""
+    found = predict(from_network(chain(3, interval=Uniform(low=0.0, high=0.3), publishers_at=(0, 1))))
+    assert set(found.overloaded) == {"b1", "b2"}
+    wanted_s = exact_wait(lambda s: -math.expm1(-0.3 * s) / (0.3 * s), 0.1)
+    assert found.brokers["b0"].wait_s == pytest.approx(wanted_s, rel=1e-6)
+    assert found.reliability[0] == 0.0
 
 
 def test_what_is_not_yet_released_falls_from_1_to_0() -> None:

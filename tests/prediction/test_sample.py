@@ -132,6 +132,8 @@ class TestWhenThereIsOne:
         assert row.mean_delay_s is None
         assert answer.links["a -> b"].wait_s is None
         assert 0.9 < answer.links["a -> b"].utilisation <= 1.0
+        # A link of 100 ms an event that is always busy sends ten a second.
+        assert answer.links["a -> b"].rate_per_s == pytest.approx(10.0 * answer.links["a -> b"].utilisation)
 
     def test_the_same_network_gives_the_same_answer(self) -> None:
         one, other = (predict_network(network('scheduling = "eb"')) for _ in range(2))
@@ -152,7 +154,8 @@ class TestWhenThereIsOne:
     def test_explanations_are_by_laws(self) -> None:
         answer = predict_network(network('scheduling = "eb"'))
         told = explain(answer, "urgent")
-        assert told.on_time_reliability == pytest.approx(answer.by_law[0], abs=1e-3)
+        by_formulas = predict(answer.knowledge)  # to the end of its search, which a sample does not need
+        assert told.on_time_reliability == pytest.approx(by_formulas.reliability[0], abs=1e-3)
         assert {each.kind for each in told.unmodelled} == {"scheduling"}
 
 
@@ -177,3 +180,23 @@ def test_a_search_that_was_given_up_at_a_load_of_nothing_needs_a_sample() -> Non
     assert empty.delays.is_whole
     assert empty.left_out_by_laws == ("dropping", "scheduling")
     assert empty.needs_sample
+
+
+class TestHowFarItIsOff:
+    def test_by_a_sample_it_is_what_its_intervals_say(self) -> None:
+        answer = predict_network(network('scheduling = "eb"', load=0.9))
+        assert answer.sample is not None
+        assert answer.expected_error == pytest.approx(0.407 * answer.sample.mean_half_width)
+
+    def test_by_formulas_it_is_known_from_other_networks(self) -> None:
+        assert predict_network(network(*FIFO)).expected_error == pytest.approx(0.01)
+
+    def test_nobody_knows_where_something_is_left_out(self) -> None:
+        assert predict(from_network(network('scheduling = "eb"'))).expected_error is None
+
+    def test_a_sample_that_is_unsure_is_taken_again(self) -> None:
+        """Bursts of scv 8 at load .67: 12,000 events would leave intervals of about .1."""
+        bursty = predict_network(CASES["bursts"])
+        assert bursty.sample is not None
+        assert bursty.sample.events > 50_000
+        assert bursty.sample.mean_half_width < 0.06

@@ -114,3 +114,22 @@ def test_compiled_and_plain_agree() -> None:
         kernel(order, link, *shares, offered, within)
         outs.append(np.concatenate([offered, within]))
     assert outs[0] == pytest.approx(outs[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.99, 1.0, 1.3, 3.0])
+def test_what_is_sent_has_waited_less_than_it_lives(chain, load) -> None:
+    """One link, M/M/1+D: the density of the wait is (sigma / tau) exp(-(1 - sigma) w / tau) up to the lifetime."""
+    network = chain(
+        2,
+        interval=Exponential(scale=0.1 / load),
+        service=Deterministic(value=0.0),
+        slowness=Exponential(scale=0.1),
+        lifetime=Deterministic(value=0.5),
+        expired="drop",
+    )
+    w = np.linspace(0.0, 0.5, 20_001)
+    density = load / 0.1 * np.exp(-(1.0 - load) * w / 0.1)
+    wanted_s = np.trapezoid(w * density, w) / (1.0 + np.trapezoid(density, w))
+    found_s = predict(from_network(network)).links["b0 -> b1"].wait_s
+    assert found_s == pytest.approx(wanted_s, rel=0.01)
+    assert found_s < 0.5

@@ -248,6 +248,7 @@ def _document(source: str, answer: "Prediction", alpha: float) -> dict[str, Any]
         "bottleneck": answer.bottleneck,
         "overloaded": answer.overloaded,
         "unmodelled": answer.unmodelled,
+        "expected_error": answer.expected_error,
         "sampled": None if answer.sample is None else _sampled(answer, answer.sample),
         "subscribers": answer.subscribers,
         "brokers": answer.brokers,

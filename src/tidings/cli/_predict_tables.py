@@ -46,6 +46,8 @@ def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Ta
         table.add_row("overloaded", Text(", ".join(answer.overloaded[:OVERLOADED_MAX]), style="red"))
     if answer.sample is not None:
         table.add_row("sampled", Text(sampled_words(answer, answer.sample)))
+    error = answer.expected_error
+    table.add_row("error", "not known" if error is None else f"about {error:.3f} on average")
     for each in answer.unmodelled:
         table.add_row("not modelled", Text(unmodelled_words(each), style="yellow"))
     return table

@@ -49,6 +49,7 @@ CURVATURE = 0.2  # of the wait with regular arrivals, on GI/M/1 queues
 SAME_SIZES = 0.5  # what is large on one link is large on the next: less regular; tuned on examples/quickstart.toml
 _HARMONICS = 32
 _LOAD_MAX = 0.9999
+_BESSEL_MAX = 1e6
 
 
 def spectrum_of(interval: DelayDistribution) -> tuple[FloatArray, FloatArray] | None:
@@ -240,7 +241,17 @@ class _Shared:
         self._arriving = sent * self._survives
         self._to_link = _released(stations, load, self._source, self._links)
         self._to_broker = _released(stations, load, self._source, self._target)
-        self._link_to_broker = SAME_SIZES * _released(stations, load, self._links, self._target)
+        varies = any(publisher.size_kb.variance() > 0.0 for publisher in knowledge.publishers)
+        onward = self._next_queues(stations)
+        self._link_to_broker = (SAME_SIZES if varies else 1.0) * _released(stations, load, self._links, onward)
+
+    def _next_queues(self, stations: Stations) -> Array:
+        """By link, the station whose busy periods count behind it: the broker, or the busiest link out of one that does
+        not queue."""
+        busiest = np.arange(self._n)
+        order = np.argsort(stations.utilisation[self._links], kind="stable")
+        busiest[self._source[order]] = self._links[order]
+        return np.where(stations.mean_s[self._target] > 0.0, self._target, busiest[self._target])
 
     def extra(self, own_mean_s: FloatArray) -> FloatArray:
         """X_p by [publisher, station] from what is shared, given the stations' mean X of the publishers' own."""
@@ -299,7 +310,9 @@ def busy_nodes(load: FloatArray, mean_s: FloatArray) -> tuple[FloatArray, FloatA
     steps = np.geomspace(1e-3, 40.0, 80)[None, :]
     times = steps * (2.0 / (1.0 - rho) ** 2)
     x = 2.0 * np.sqrt(rho) * times
-    density = ive(1, x) * np.exp(x - (1.0 + rho) * times)
+    # SciPy has no Bessel function of arguments as large as those near an overload.
+    scaled = np.where(x < _BESSEL_MAX, ive(1, np.minimum(x, _BESSEL_MAX)), 1.0 / np.sqrt(2.0 * math.pi * x))
+    density = scaled * np.exp(-((1.0 - np.sqrt(rho)) ** 2) * times)
     weights = density * np.gradient(np.log(steps[0]))[None, :] * times
     return times * mean_s[:, None], weights / weights.sum(axis=1, keepdims=True)
 

@@ -38,6 +38,14 @@ IDLE: Final = 0.01
 """How busy a link may be for its strategy not to matter: no more than this share of the events finds others waiting."""
 
 
+FORMULAS_ERROR: Final = 0.01
+"""The mean |R' - R| of formulas where something queues: .002 to .011 in the regimes that they are for
+(`python -m benchmarks prediction_regimes`)."""
+
+_MEAN_OF_HALF_WIDTH: Final = 0.407
+"""The mean absolute value of a normal deviation, in half widths of its interval of 95 %."""
+
+
 class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription: R', the rate of the events that match it, their mean delay and the way most of them come.
 
@@ -117,6 +125,18 @@ class Prediction:
     def reliability(self) -> FloatArray:
         """R' of each subscription."""
         return self.by_law if self.sample is None else self.sample.reliability
+
+    @property
+    def expected_error(self) -> float | None:
+        """How far R' is off on average over the subscriptions, by how sure a sample is, or by how far formulas were off
+        on other networks; None where something is left out, and nobody knows."""
+        if self.unmodelled:
+            return None
+        if self.sample is not None:
+            width = self.sample.mean_half_width
+            return None if width is None else _MEAN_OF_HALF_WIDTH * width
+        waits = bool(((self.layout.service > 0) & (self.stations.rate_per_s > 0.0)).any())
+        return FORMULAS_ERROR if waits else 0.0
 
     @property
     def needs_sample(self) -> bool:
@@ -259,7 +279,7 @@ class Prediction:
     def brokers(self) -> dict[str, BrokerPrediction]:
         return {
             broker.name: BrokerPrediction(
-                arrival_rate_per_s=float(self.stations.total_per_s[number]),
+                arrival_rate_per_s=float(self._arriving_per_s[number]),
                 utilisation=float(self.utilisation[number]),
                 wait_s=self._wait_s(number),
             )
@@ -271,12 +291,20 @@ class Prediction:
         n = len(self.knowledge.brokers)
         return {
             self.knowledge.link_name(number): LinkPrediction(
-                rate_per_s=float(self.stations.total_per_s[n + number] * self._passed[n + number] * (1.0 - link.loss)),
+                rate_per_s=float(self._arriving_per_s[n + number] * self._passed[n + number] * (1.0 - link.loss)),
                 utilisation=float(self.utilisation[n + number]),
                 wait_s=self._wait_s(n + number),
             )
             for number, link in enumerate(self.knowledge.links)
         }
+
+    @cached_property
+    def _arriving_per_s(self) -> FloatArray:
+        """By station. Where links drop events, a sample knows by how busy stations are what is left to serve."""
+        found, mean_s = self.stations.total_per_s, self.stations.mean_s
+        if self.sample is None or not self.knowledge.drops_expired:
+            return found
+        return np.where(mean_s > 0.0, self.sample.utilisation / np.where(mean_s > 0.0, mean_s, 1.0), found)
 
     @cached_property
     def _passed(self) -> FloatArray:

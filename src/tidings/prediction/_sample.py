@@ -5,8 +5,9 @@ nothing. Schedulers, shedding, order at receivers, failures, bursts and regular 
 whom, and are cheaper to run than to describe: about EVENTS events say what a formula is .01 to .3 off.
 
 - It is a run of the very network and its trees, under a seed of its own, so that no simulation is a part of it; the
-  same network gives the same answer.
+  same network gives the same answer. Its events are the kinds that the prediction has matched already, drawn evenly.
 - How sure it is, is told: the intervals are those of a simulation (`statistics.shares_of_batches`).
+- Where bursts or long queues leave it unsure, it is taken again, longer.
 - It lasts for EVENTS events, and for DEADLINES of the longest deadlines after a warm-up of WARMUP of them, since what
   may wait for long decides over what comes meanwhile; where something fails also for CYCLES of the cycles that it takes
   a component to fail and to be repaired; but for no more than MOST_EVENTS events.
@@ -22,13 +23,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.model.scenario import Network
 from tidings.prediction._content import ContentMatcher
-from tidings.prediction._knowledge import FloatArray
+from tidings.prediction._knowledge import FloatArray, Knowledge
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model, Prediction, Sample
-from tidings.simulation import Options, simulate
+from tidings.simulation import Kinds, Options, simulate
 from tidings.statistics import BATCHES, ratio, reliability_intervals
 
 __all__ = ["predict_network", "sampled_or_lawful", "take_sample"]
@@ -39,8 +41,13 @@ DEADLINES: Final = 20.0
 WARMUP: Final = 3.0
 CYCLES: Final = 30.0
 LEAST_WARMUP: Final = 0.05
-FEW_ROUNDS: Final = 6
+FEW_ROUNDS: Final = 2
 """Of the search for load and delays that fit each other, where R is not taken from them."""
+UNSURE: Final = 0.03
+SURE: Final = 0.02
+"""Mean half widths of the intervals: above the first there is a longer run, meant to reach the second."""
+MOST_MATCHES: Final = 10_000_000
+"""Of kinds of events and subscriptions, which are held for a sample; where there are more, events are drawn."""
 _PURPOSE: Final = 0x5A3D1E
 
 
@@ -61,10 +68,25 @@ def predict_network(
 
 
 def take_sample(network: Network, answer: Prediction) -> Sample:
-    """A run of the network along the trees of a prediction by laws; or several, where publishers are regular."""
+    """A run of the network along the trees of a prediction by laws; or several, where publishers are regular. A second,
+    longer one, if the first is not sure enough."""
     runs = BATCHES if "regularity" in answer.left_out_by_laws else 1
-    warmup_s, counted_s = _lengths(network, runs)
-    options = Options(trees=[publisher.tree for publisher in answer.knowledge.publishers])
+    lengths_s = _lengths(network, runs, EVENTS)
+    first = _sampled(network, answer, runs, *lengths_s)
+    unsure = first.mean_half_width
+    if unsure is None or unsure <= UNSURE:
+        return first
+    # Half the width takes four times as many events.
+    longer_s = _lengths(network, runs, first.events * (unsure / SURE) ** 2)
+    return first if longer_s[1] <= lengths_s[1] else _sampled(network, answer, runs, *longer_s)
+
+
+def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, counted_s: float) -> Sample:
+    is_moving = network.policies.relocation.name != DEFAULT_RELOCATION
+    options = Options(  # whoever moves has other trees, and other matches of its samples
+        trees=None if is_moving else [publisher.tree for publisher in answer.knowledge.publishers],
+        kinds=None if is_moving else _kinds(network, answer.knowledge),
+    )
     results = [
         simulate(
             msgspec.structs.replace(network, seed=int(seed), duration_s=warmup_s + counted_s, warmup_s=warmup_s),
@@ -87,15 +109,26 @@ def take_sample(network: Network, answer: Prediction) -> Sample:
     )
 
 
-def _lengths(network: Network, runs: int) -> tuple[float, float]:
-    """How long to warm up in each run, and how long to count."""
+def _kinds(network: Network, knowledge: Knowledge) -> list[Kinds] | None:
+    """The kinds of events that the prediction knows, so that none is drawn and matched again; None if something depends
+    on what they say, or on who is there, or if there are too many."""
+    contents = [publisher.content for publisher in knowledge.publishers]
+    depends = any(each.lifetime_by is not None or each.size_by is not None for each in network.publishers)
+    comes_and_goes = any(subscriber.churn is not None for subscriber in network.subscribers)
+    if depends or comes_and_goes or sum(len(content.subscriptions) for content in contents) > MOST_MATCHES:
+        return None
+    return [(content.weights, content.offsets, content.subscriptions) for content in contents]
+
+
+def _lengths(network: Network, runs: int, events: float) -> tuple[float, float]:
+    """How long to warm up in each run, and how long to count for so many events."""
     rate_per_s = runs * sum(publisher.rate_per_s for publisher in network.publishers)
     deadlines_s = [each.lifetime.mean() for each in network.publishers if each.lifetime is not None]
     deadlines_s += [each.max_delay_s for each in network.subscriptions if each.max_delay_s is not None]
     longest_s = max(deadlines_s, default=0.0)
     failing = [each for each in (*network.broker_failures, *network.link_failures) if each is not None]
     cycles_s = [each.up.mean() + each.down.mean() for each in failing]
-    wanted_s = max(DEADLINES * longest_s, CYCLES * float(np.median(cycles_s)) if cycles_s else 0.0, EVENTS / rate_per_s)
+    wanted_s = max(DEADLINES * longest_s, CYCLES * float(np.median(cycles_s)) if cycles_s else 0.0, events / rate_per_s)
     counted_s = min(wanted_s, MOST_EVENTS / rate_per_s)
     return min(max(WARMUP * longest_s, LEAST_WARMUP * counted_s), counted_s), counted_s
 

@@ -38,6 +38,7 @@ __all__ = ["Shedding"]
 SIGMA_MAX = 1.0 - 1e-6
 OMEGA_ROUNDS = 6
 _LEAST, _MOST = 1e-12, 1e6
+_PATIENCE_MAX, _STEEP = 1e6, 500.0
 _SHARES = np.concatenate([[0.001], np.linspace(0.02, 0.98, 25), [0.999]])
 _LAGS = np.concatenate([[0.0], np.geomspace(1e-6, 60.0, 300)])
 
@@ -57,6 +58,10 @@ class Shedding:
         self._n = shape[1]
         lives_s = [np.inf if p.lifetime is None else p.lifetime.mean() for p in knowledge.publishers]
         self._patience_s = np.minimum(latest_s, np.array(lives_s)[:, None])
+        self._link_patience_s = np.full((shape[0], len(knowledge.links)), np.inf)
+        for p, members in enumerate(layout.order):
+            inner = members[members >= 0][1:]
+            self._link_patience_s[p, layout.link[p, inner]] = self._patience_s[p, inner]
         self._within = np.ones(shape)
         self._idle: FloatArray | None = None
 
@@ -81,6 +86,7 @@ class Shedding:
         self._idle = idle
         residual_s = residual_mean(stations.mean_s, stations.second_s2)
         mean_s = wait_of_sigma(np.minimum(own, 1.0 - idle), np.broadcast_to(residual_s, own.shape))
+        mean_s[:, n:] = _limited_waits(own[:, n:], residual_s[n:], self._link_patience_s)
         return own, idle, mean_s
 
     def _surges(self, stations: Stations, offered: FloatArray) -> FloatArray:
@@ -143,6 +149,24 @@ class Shedding:
                 share[broker] = share[up] * alive[p, broker]
                 slow[p, broker] = slow[p, up] * arriving[p, broker]
         return alive, arriving, slow
+
+
+def _limited_waits(sigma: FloatArray, residual_s: FloatArray, patience_s: FloatArray) -> FloatArray:
+    """By [publisher, link] the mean wait of what is sent, which is never longer than its patience x.
+
+    With the residual service taken as exponential, the density of U is (sigma / residual) exp(-theta w) up to x, where
+    theta = (1 - sigma) / residual, beside an atom of 1 at no wait.
+    """
+    residual = np.maximum(np.broadcast_to(residual_s, sigma.shape), 1e-300)
+    x = np.minimum(patience_s, _PATIENCE_MAX * residual)
+    theta = (1.0 - sigma) / residual
+    steep = np.clip(theta * x, -_STEEP, _STEEP)
+    near = np.abs(steep) < 1e-4
+    safe = np.where(near, 1.0, steep)
+    mass = x * np.where(near, 1.0 - steep / 2.0, -np.expm1(-safe) / safe)
+    first = x * np.where(near, 0.5 - steep / 12.0, 1.0 / safe - 1.0 / np.expm1(safe))
+    waiting = sigma / residual * mass
+    return np.asarray(np.where(residual_s > 0.0, first * waiting / (1.0 + waiting), 0.0))
 
 
 def _omega(load: FloatArray, mean_s: FloatArray, scale_s: FloatArray, share: FloatArray) -> FloatArray:

@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution
 from tidings.routing import Tree
 
-__all__ = ["Options"]
+__all__ = ["Kinds", "Options"]
+
+Kinds = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""Shares, offsets and numbers of subscriptions; see `Options`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,10 @@ class Options:
     the run, and no less than the longest deadline. More than `copies_max` copies in flight end the run with an error.
     `sample` is the share of events that leave a trace.
 
+    `kinds` gives each publisher's events by kinds instead of attributes: the share of each kind, and offsets into the
+    numbers of the subscriptions that it matches; what is missing to 1 matches nothing. No attributes are drawn and
+    matched then, so nothing can be traced or depend on them.
+
     `chunk_events` and `steps_per_call` only say how often the compiled loop comes back to Python.
     """
 
@@ -34,6 +43,7 @@ class Options:
     drain_s: float | None = None
     copies_max: int = 2_000_000
     sample: float = 1.0
+    kinds: Sequence[Kinds] | None = None
     chunk_events: int = 16_384
     steps_per_call: int = 2_000_000
 

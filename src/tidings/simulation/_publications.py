@@ -12,6 +12,7 @@ Rules:
   have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
   tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
   once, and share the list, unless subscribers come and go (`_presence`) or publishers move (`_relocation`).
+- Where events are given by kinds (`Options.kinds`), these are drawn evenly within each block, and matches are theirs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from tidings.model.distributions import DelayDistribution, Deterministic
 from tidings.model.scenario import ByContent, Choice, Constant, Content, Network, Numeric, Publisher
 from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
+from tidings.simulation._options import Kinds
 from tidings.simulation._plan import Plan
 from tidings.simulation._presence import Presence
 from tidings.simulation._relocation import Published, Relocation
@@ -38,6 +40,7 @@ BLOCK_MAX, BLOCK_MIN = 512, 16
 INTERVAL_MIN_S = 1e-8
 _PART = 100  # publishers' streams, apart from those of links and brokers
 _INTERVALS, _SIZES, _LIFETIMES, _ATTRIBUTES, _SAMPLING, _PHASE = range(6)
+_KIND = "kind"  # the only attribute of events that are given by kinds
 _KINDS: Mapping[type, AttributeKind] = {bool: "boolean", int: "whole", float: "number", str: "string"}
 
 
@@ -64,13 +67,23 @@ def attribute_kinds(network: Network) -> dict[str, AttributeKind]:
 
 
 def chunks(
-    plan: Plan, *, events: int, sample: float, is_traced: bool, relocation: Relocation | None = None
+    plan: Plan,
+    *,
+    events: int,
+    sample: float,
+    is_traced: bool,
+    relocation: Relocation | None = None,
+    given: Sequence[Kinds] | None = None,
 ) -> Iterator[Chunk]:
-    """The publications of a run, about `events` at a time; a chunk ends with each batch, and the last with the run."""
+    """The publications of a run, about `events` at a time; a chunk ends with each batch, and the last with the run.
+    `given` are the kinds of each publisher's events, if they are."""
     network = plan.network
-    matcher = _Matcher(plan, relocation)
-    kinds = attribute_kinds(network) if is_traced else None
-    sources = [_Source(plan, number, sample if is_traced else 0.0) for number in range(len(plan.publishers))]
+    matcher = _Matcher(plan, relocation) if given is None else _Given(plan, given)
+    kinds = attribute_kinds(network) if is_traced and given is None else None
+    sources = [
+        _Source(plan, number, sample if is_traced else 0.0, None if given is None else given[number][0])
+        for number in range(len(plan.publishers))
+    ]
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
     window_ns = max(1, int(min(NANOSECONDS * events / rate_per_s, plan.end_ns))) if sources else plan.end_ns
     horizon_ns = 0
@@ -119,7 +132,7 @@ def _all_attributes(parts: Sequence[_Part]) -> dict[str, Array]:
 
 
 def _merged(
-    horizon_ns: int, parts: Sequence[_Part], matcher: "_Matcher", kinds: Mapping[str, AttributeKind] | None
+    horizon_ns: int, parts: Sequence[_Part], matcher: "_Matcher | _Given", kinds: Mapping[str, AttributeKind] | None
 ) -> Chunk:
     """The events of all publishers in order of time; at equal times in the order of publishers."""
     first, count, matches, tree = matcher.matched(parts)
@@ -141,8 +154,9 @@ def _merged(
 class _Source:
     """One publisher: whole blocks are drawn, and what departs before a time comes out."""
 
-    def __init__(self, plan: Plan, number: int, sample: float) -> None:
+    def __init__(self, plan: Plan, number: int, sample: float, shares: Array | None) -> None:
         network, self._publisher, self._number = plan.network, plan.network.publishers[number], number
+        self._edges = None if shares is None else np.cumsum(shares)
         self._sample = sample
         self._kinds = tuple((name, _kind_of(content)) for name, content in self._publisher.attributes.items())
         self._streams = [
@@ -172,9 +186,13 @@ class _Source:
 
     def _make_block(self) -> _Part:
         count, publisher, streams = self._block, self._publisher, self._streams
-        attributes = {
-            name: _drawn(content, streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()
-        }
+        if self._edges is not None:
+            even = (streams[_ATTRIBUTES].permutation(count) + streams[_ATTRIBUTES].random(count)) / count
+            attributes = {_KIND: np.searchsorted(self._edges, even, side="right")}
+        else:
+            attributes = {
+                name: _drawn(content, streams[_ATTRIBUTES], count) for name, content in publisher.attributes.items()
+            }
         intervals_s = publisher.interval.sample(streams[_INTERVALS], count)
         if self._sequence == 0 and isinstance(publisher.interval, Deterministic):
             intervals_s[0] *= streams[_PHASE].random()
@@ -304,6 +322,39 @@ class _Matcher:
         found = [self._index.match({name: values[row] for name, values in plain.items()}) for row in range(count)]
         offsets = np.concatenate([[0], np.cumsum([len(numbers) for numbers in found])])
         return offsets, np.array([number for numbers in found for number in numbers], np.int64)
+
+
+class _Given:
+    """Who wants what, where events are given by their kinds; the kind after the last one matches nothing."""
+
+    def __init__(self, plan: Plan, given: Sequence[Kinds]) -> None:
+        homes, routes = plan.subscriptions["home"], plan.routes
+        self._publishers = plan.publishers
+        self._first: list[Array] = []
+        self._count: list[Array] = []
+        matches, passed = [np.zeros(0, np.int64)], 0
+        for publisher, (_, offsets, numbers) in enumerate(given):
+            ranks = np.zeros(len(homes), np.int64)
+            if not routes.is_multi:
+                ranks = routes.position[plan.publishers["tree"][publisher]][homes].astype(np.int64)
+            kind = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            matches.append(numbers[np.lexsort((numbers, ranks[numbers], kind))].astype(np.int64))
+            self._first.append(passed + np.asarray(offsets))
+            self._count.append(np.append(np.diff(offsets), 0))
+            passed += len(numbers)
+        self._matches = np.concatenate(matches)
+
+    def link_of(self, publisher: Array, _: Array) -> Array:
+        """As of `_Matcher`, for publishers that stay."""
+        return np.asarray(self._publishers["link"][publisher])
+
+    def matched(self, parts: Sequence[_Part]) -> tuple[Array, Array, Array, Array]:
+        """As of `_Matcher`."""
+        first = [self._first[part.publisher][part.attributes[_KIND]] for part in parts]
+        count = [self._count[part.publisher][part.attributes[_KIND]] for part in parts]
+        tree = np.repeat(self._publishers["tree"][[part.publisher for part in parts]], [len(part) for part in parts])
+        nothing = np.zeros(0, np.int64)
+        return np.concatenate([nothing, *first]), np.concatenate([nothing, *count]), self._matches, tree
 
 
 def _whole_ns(seconds: Array) -> Array:

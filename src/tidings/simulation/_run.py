@@ -59,6 +59,17 @@ OUTPUT_ROWS = 65_536
 Progress = Callable[[float], None]
 
 
+def _check_kinds(network: Network, *, is_traced: bool) -> None:
+    """Events that are given by kinds have no attributes; a ConfigurationError if something asks for them."""
+    depends = any(each.lifetime_by is not None or each.size_by is not None for each in network.publishers)
+    is_moving = network.policies.relocation.name != DEFAULT_RELOCATION
+    if is_traced or depends or is_moving or any(each.churn is not None for each in network.subscribers):
+        raise ConfigurationError(
+            "events are given by kinds, but traces, lifetimes and sizes by content, subscribers that come and go, and "
+            "publishers that move need their attributes: leave out Options.kinds"
+        )
+
+
 def simulate(
     network: Network,
     options: Options | None = None,
@@ -73,6 +84,8 @@ def simulate(
     """
     began_s = time.perf_counter()
     chosen = Options() if options is None else options
+    if chosen.kinds is not None:
+        _check_kinds(network, is_traced=out is not None)
     planned = plan(network, chosen)
     writer = None if out is None else TraceWriter(out, planned, sample=chosen.sample)
     policy = ordering_policy(planned, chosen)
@@ -110,6 +123,7 @@ class Run:
             sample=options.sample,
             is_traced=self._writer is not None,
             relocation=self._relocation,
+            given=options.kinds,
         ):
             if self._writer is not None:
                 self._writer.write_publications(chunk)
