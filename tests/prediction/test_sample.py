@@ -79,6 +79,14 @@ CASES = {
     "bursts": network(
         *FIFO, departures='interval = { law = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
     ),
+    "order, failures with Weibull repairs, deadlines and a strategy": network(
+        'scheduling = "eb"',
+        'expired = "drop"',
+        'ordering = "P-0.05-25"',
+        'faults = "bypass+buffer"',
+        load=0.6,
+        more='links.failures = { up = "90 s", down = { law = "weibull", shape = 0.6, scale = "3 s" } }',
+    ),
     "failures": network(
         *FIFO, 'faults = "bypass+buffer"', load=0.3, more='links.failures = { availability = 0.9, period = "100 s" }'
     ),
