@@ -7,7 +7,7 @@ whom, and are cheaper to run than to describe: about EVENTS events say what a fo
 - It is a run of the very network and its trees, under a seed of its own, so that no simulation is a part of it; the
   same network gives the same answer. Its events are the kinds that the prediction has matched already, drawn evenly.
 - How sure it is, is told: the intervals are those of a simulation (`statistics.shares_of_batches`).
-- Where bursts or long queues leave it unsure, it is taken again, longer.
+- Where bursts, constant intervals or failures leave it unsure, it is taken again, longer.
 - It lasts for EVENTS events, and for DEADLINES of the longest deadlines after a warm-up of WARMUP of them, since what
   may wait for long decides over what comes meanwhile; where something fails also for CYCLES of the cycles that it takes
   a component to fail and to be repaired; but for no more than MOST_EVENTS events.
@@ -30,6 +30,7 @@ from tidings.prediction._knowledge import FloatArray, Knowledge
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model, Prediction, Sample
+from tidings.prediction._unmodelled import UnmodelledKind
 from tidings.simulation import Kinds, Options, simulate
 from tidings.statistics import BATCHES, ratio, reliability_intervals
 
@@ -46,6 +47,8 @@ FEW_ROUNDS: Final = 2
 UNSURE: Final = 0.03
 SURE: Final = 0.02
 """Mean half widths of the intervals: above the first there is a longer run, meant to reach the second."""
+SLOW: Final = frozenset[UnmodelledKind]({"bursts", "regularity", "failures"})
+"""What queues forget slowly. Elsewhere intervals are wide because filters are rare, and longer runs cost too much."""
 MOST_MATCHES: Final = 10_000_000
 """Of kinds of events and subscriptions, which are held for a sample; where there are more, events are drawn."""
 _PURPOSE: Final = 0x5A3D1E
@@ -74,7 +77,7 @@ def take_sample(network: Network, answer: Prediction) -> Sample:
     lengths_s = _lengths(network, runs, EVENTS)
     first = _sampled(network, answer, runs, *lengths_s)
     unsure = first.mean_half_width
-    if unsure is None or unsure <= UNSURE:
+    if unsure is None or unsure <= UNSURE or not SLOW & set(answer.left_out_by_laws):
         return first
     # Half the width takes four times as many events.
     longer_s = _lengths(network, runs, first.events * (unsure / SURE) ** 2)
