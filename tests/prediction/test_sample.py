@@ -208,3 +208,31 @@ class TestHowFarItIsOff:
         assert bursty.sample is not None
         assert bursty.sample.events > 50_000
         assert bursty.sample.mean_half_width < 0.06
+
+
+def test_publishers_that_move_are_sampled_where_they_move_to() -> None:
+    """All subscribers are at the far end: who moves there is on time."""
+    text = """
+        duration = "2000 s"
+        links.slowness = { law = "exponential", mean = "100 ms/kB" }
+        [topology]
+        kind = "explicit"
+        brokers = ["a", "b", "c"]
+        links = [["a", "b"], ["b", "c"]]
+        direction = "both"
+        [[publishers]]
+        name = "p"
+        at = "a"
+        rate = "3 /s"
+        size = "1 kB"
+        [[subscribers]]
+        name = "s"
+        at = "c"
+        filter = "TRUE"
+        max_delay = "150 ms"
+        [policies]
+        relocation = "%s"
+        """
+    stays, moves = (predict_network(Scenario.parse(text % name).expand()) for name in ("off", "pop"))
+    assert moves.sample is not None
+    assert stays.subscribers["s"].on_time_reliability < 0.5 < moves.subscribers["s"].on_time_reliability

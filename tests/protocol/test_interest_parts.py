@@ -531,3 +531,20 @@ def test_a_subscription_of_a_time_of_longer_frames_is_kept_and_not_told(wire: Wi
     assert machine.refused == {"too-long": 1}
     assert wire.machines["a"].neighbours["b"].is_up
     assert agree(wire)
+
+
+def test_one_version_of_a_life_is_one_table_also_after_a_recovery(wire: Wire) -> None:
+    """A broker that lost its disk learns from others what its clients want, and tells that as a version of its own:
+    changes that were told before under the same number would be taken for it, and later ones for old."""
+    wire.chain("a", "b", "c", copies=2)
+    wire.client("s", "a")
+    subscribed(wire, "s", range(2))
+    wire.settle()
+    gossip = wire.machines["a"].gossip
+    told = gossip._version
+    gossip.tell_anew()
+    assert gossip._version > told
+    subscribed(wire, "s", range(2, 3))
+    wire.settle()
+    wire.pass_time(15 * SECOND)
+    assert agree(wire)

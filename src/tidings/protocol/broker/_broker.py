@@ -506,7 +506,7 @@ class Broker(Doorway):
         self._journal.when_durable(what)
 
     def _finish(self) -> list[Effect]:
-        if self.gossip.local.touched and self._is_alive:
+        if self.gossip.local.touched and self._is_alive and not self.gossip.is_recovering:
             self.gossip.tell_interests()  # once for all that clients have asked for in this step
         if self.carrier.is_stirred or self._entrance.is_stirred:
             self.carrier.straight.flush(self._now_ns)

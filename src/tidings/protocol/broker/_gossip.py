@@ -131,9 +131,12 @@ class Gossip:
         self.tell_anew()
 
     def tell_anew(self) -> None:
-        """What clients here want now is the first version that the others are told."""
+        """What clients here want now is a version of its own, that others are told as a whole when they ask.
+
+        Its number was never used in this life: who has heard of another version under it would take it for known.
+        """
         self._update()
-        self._version = 1
+        self._version += 1
 
     def tell_links(self, now_ns: int) -> bool:
         """Tell everybody whom this broker hears; whether the map has changed."""
