@@ -369,7 +369,7 @@ def test_publish_and_subscribe_on_the_command_line(place: Place) -> None:
             ]
             wrong = await loop.run_in_executor(None, publish, '{"price": 1}\n[1]\n')
             assert wrong.returncode == 2
-            assert "line 2: an event is a JSON object of attributes" in wrong.stderr
+            assert "line 2: an event must be a JSON object of attributes" in wrong.stderr
 
     run(work(), within_s=90.0)
 

@@ -134,6 +134,7 @@ def test_processing_takes_its_time_at_every_broker_once() -> None:
     assert all(played.delays_ns[pair] == pytest.approx(simulated[pair], abs=1e4) for pair in simulated)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("relocation", ["pop", "grape", "on-time"])
 def test_publishers_move_to_the_same_places_as_in_the_simulator(relocation: str) -> None:
     """R within .03: links draw on their own here, and a queue of such a line differs by as much between seeds."""

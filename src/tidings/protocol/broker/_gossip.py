@@ -273,6 +273,11 @@ class Gossip:
             learnt = self._learn(whole, now_ns)
             if learnt.verdict == "changed":
                 self._flood(self._news(whole, learnt), source)
+        elif step == "behind" and lacking.teller is not source and lacking.teller.is_up:
+            lacking.source = lacking.teller
+            self._ask(origin, lacking, now_ns)
+        elif step == "behind":
+            del self.asked[origin]  # whoever knows more tells so with its next ping
         elif step == "anew" or (step == "taken" and not lacking.expected) or (step == "gap" and not lacking.has_gap):
             lacking.source, lacking.has_gap = source, step == "gap"
             self._ask(origin, lacking, now_ns)
@@ -313,7 +318,7 @@ class Gossip:
                 self._ask(said.origin, lacking, now_ns)
             return
         try:
-            lacking.follow(said)
+            lacking.follow(said, source)
         except PeerError as error:
             self._give_up(said.origin, error)
             return

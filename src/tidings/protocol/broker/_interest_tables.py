@@ -21,7 +21,7 @@ from tidings.protocol.wire import Entry, Interest, InterestPart, encode_plain
 
 __all__ = ["COMPARED", "TOGETHER", "Assembly", "Table", "Told", "portions"]
 
-Step = Literal["taken", "gap", "anew", "old"]
+Step = Literal["taken", "gap", "anew", "behind", "old"]
 
 TOGETHER: Final = 4
 """So many parts are asked for at once."""
@@ -95,6 +95,7 @@ class Assembly:
 
     def __init__(self, source: Peer) -> None:
         self.source = source
+        self.teller = source  # who told of the last change that was followed
         self.due_ns = self.tries = 0
         self.expected = 0  # so many parts are under way
         self.has_gap = False  # one that comes later has come, and the next one was asked for once more
@@ -103,7 +104,8 @@ class Assembly:
         self.entries: dict[str, Entry] = {}
 
     def take(self, said: InterestPart) -> Step:
-        """Add a part, if it is the next one: whether it is, or a later one, or all begins anew.
+        """Add a part, if it is the next one: whether it is, or a later one, or all begins anew; or whether it is of a
+        version before the changes that were followed, so that its sender knows less than is known here.
 
         PeerError if it cannot be a part.
         """
@@ -115,7 +117,7 @@ class Assembly:
             return "gap" if is_later else "old"
         if self.after and (said.epoch, said.version) != (self.epoch, self.version):
             if (said.epoch, said.version) < (self.epoch, self.version):
-                return "old"
+                return "behind"
             self.after = ""  # the change in between was lost
             self.entries.clear()
             return "anew"
@@ -126,8 +128,8 @@ class Assembly:
         self.expected, self.has_gap = max(self.expected - 1, 0), False
         return "taken"
 
-    def follow(self, said: Interest) -> None:
-        """The table has changed while it comes: so has the part of it that is here."""
+    def follow(self, said: Interest, source: Peer) -> None:
+        """The table has changed while it comes, as this neighbour says: so has the part of it that is here."""
         if self.after and (said.epoch, said.base) == (self.epoch, self.version):
             for name in said.removed:
                 self.entries.pop(name, None)
@@ -135,7 +137,7 @@ class Assembly:
                 if entry.name <= self.after:
                     parsed(entry.filter)
                     self.entries[entry.name] = entry
-            self.version = said.version
+            self.version, self.teller = said.version, source
 
 
 class Told:
