@@ -16,6 +16,7 @@ What differs: a move takes no time, what others say always arrives, and nobody l
 """
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -91,7 +92,7 @@ class _Figures:
         ]
 
 
-class _Mover:
+class _Mover(ABC):
     """One publisher: where it is, and until when it stays there whatever its events say."""
 
     def __init__(self, network: _Figures, number: int, home: int) -> None:
@@ -112,9 +113,9 @@ class _Mover:
             done = stop
         return homes
 
+    @abstractmethod
     def _look(self, events: Published, start: int) -> int:
         """Sample events from here on; how many go from the present home before anything may change."""
-        raise NotImplementedError
 
     def _advised(self, target: int, now_ns: int) -> None:
         """A place was found: the publisher goes there, and stays in either case."""
