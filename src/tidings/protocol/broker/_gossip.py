@@ -273,11 +273,12 @@ class Gossip:
             learnt = self._learn(whole, now_ns)
             if learnt.verdict == "changed":
                 self._flood(self._news(whole, learnt), source)
-        elif step == "behind" and lacking.teller is not source and lacking.teller.is_up:
-            lacking.source = lacking.teller
-            self._ask(origin, lacking, now_ns)
-        elif step == "behind":
-            del self.asked[origin]  # whoever knows more tells so with its next ping
+        elif step == "behind" and lacking.teller is not source:  # else it is a copy that comes late
+            if lacking.teller.is_up:
+                lacking.source = lacking.teller
+                self._ask(origin, lacking, now_ns)
+            else:
+                del self.asked[origin]  # whoever knows more tells so with its next ping
         elif step == "anew" or (step == "taken" and not lacking.expected) or (step == "gap" and not lacking.has_gap):
             lacking.source, lacking.has_gap = source, step == "gap"
             self._ask(origin, lacking, now_ns)
