@@ -54,7 +54,8 @@ class Relocation:
     def __init__(self, plan: Plan) -> None:
         policy, index = plan.network.policies.relocation, plan.network.topology.index
         network = _Figures(plan)
-        kind: type[_Mover] = {"pop": _Pop, "grape": _Grape, "on-time": _OnTime}[policy.name]
+        kinds: dict[str, Callable[[_Figures, int, int], _Mover]] = {"pop": _Pop, "grape": _Grape, "on-time": _OnTime}
+        kind = kinds[policy.name]
         self._movers = [
             kind(network, number, index[publisher.broker]) for number, publisher in enumerate(plan.network.publishers)
         ]
