@@ -7,6 +7,7 @@ import typer
 
 from tidings.cli._output import Json, print_json, reporting
 from tidings.cli._predict_tables import print_unmodelled
+from tidings.cli._scenario_options import ProfileScheme, ProfileStrategy, ScenarioOrProfiles, Seed
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
 
 if TYPE_CHECKING:
@@ -25,14 +26,7 @@ FORMAT = "tidings.slo-plan"
 
 
 def plan(
-    scenario: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCENARIO|PROFILES",
-            help="A scenario in TOML, or the directory of a pipeline run.",
-            show_default=False,
-        ),
-    ],
+    scenario: ScenarioOrProfiles,
     slo: Annotated[
         float, typer.Option("--slo", metavar="R", help="The share of its events that a subscriber gets on time.")
     ] = 0.99,
@@ -65,20 +59,9 @@ def plan(
     runs: Annotated[
         int, typer.Option("--runs", min=0, help="Simulations that verify a plan; 0 for a prediction alone.")
     ] = 5,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-    ] = None,
-    strategy: Annotated[
-        StrategyName | None,
-        typer.Option(
-            "--strategy", help=f"With profiles: the strategy in force ({DEFAULT_STRATEGY}).", show_default=False
-        ),
-    ] = None,
-    scheme: Annotated[
-        Scheme | None,
-        typer.Option("--scheme", help=f"With profiles: the scheme in force ({DEFAULT_SCHEME}).", show_default=False),
-    ] = None,
+    seed: Seed = None,
+    strategy: ProfileStrategy = None,
+    scheme: ProfileScheme = None,
     apply: Annotated[
         Path | None,
         typer.Option("--apply", metavar="FILE", help="Write the changed scenario.", show_default=False),

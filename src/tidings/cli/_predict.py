@@ -11,6 +11,7 @@ import typer
 from tidings.cli import _predict_spark
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
+from tidings.cli._scenario_options import ScenarioOrProfiles, Seed
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 from tidings.model.policies import Scheme
 
@@ -30,14 +31,7 @@ ROWS_MAX = 20
 
 
 def predict(
-    scenario: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCENARIO|PROFILES",
-            help="A scenario in TOML, or the directory of a pipeline run.",
-            show_default=False,
-        ),
-    ],
+    scenario: ScenarioOrProfiles,
     model: Annotated[
         Literal["ours", "gg1", "mm1", "paper"],
         typer.Option(
@@ -85,10 +79,7 @@ def predict(
             "--expired", help="What becomes of expired events, whatever the scenario says.", show_default=False
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-    ] = None,
+    seed: Seed = None,
     plot: Annotated[
         Path | None,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._scenario_options import ScenarioFile, Seed
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -24,11 +25,6 @@ COMPARE_EPILOG = (
 ROWS_MAX = 20
 _WAY_NAMES = "protocol, rehearsal, predictor"
 
-_Scenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)]
-_Seed = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-]
 _Scale = Annotated[float, typer.Option("--scale", help="How many seconds of the scenario to run in one second.")]
 _Duration = Annotated[
     str | None,
@@ -43,8 +39,8 @@ _Out = Annotated[
 
 
 def rehearse(
-    scenario: _Scenario,
-    seed: _Seed = None,
+    scenario: ScenarioFile,
+    seed: Seed = None,
     scale: _Scale = 10.0,
     duration: _Duration = None,
     out: _Out = None,
@@ -68,8 +64,8 @@ def rehearse(
 
 
 def compare(
-    scenario: _Scenario,
-    seed: _Seed = None,
+    scenario: ScenarioFile,
+    seed: Seed = None,
     scale: _Scale = 10.0,
     duration: _Duration = None,
     seeds: Annotated[

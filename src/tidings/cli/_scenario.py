@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._scenario_options import ScenarioFile, Seed
 
 __all__ = ["app"]
 
@@ -14,12 +15,6 @@ app = typer.Typer(
     epilog="Try:  tidings scenario show examples/quickstart.toml --picture overlay.svg",
     no_args_is_help=True,
 )
-
-ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML.", show_default=False)]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-]
 
 
 @app.command(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting, shown_interval
+from tidings.cli._scenario_options import ScenarioFile, Seed
 from tidings.model.policies import listed
 
 if TYPE_CHECKING:
@@ -24,11 +25,8 @@ _HOMES_SHOWN = 5
 
 
 def simulate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)],
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-    ] = None,
+    scenario: ScenarioFile,
+    seed: Seed = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the trace to this directory.", show_default=False),

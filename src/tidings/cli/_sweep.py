@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._scenario_options import ScenarioFile
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ COLUMNS = {"delivery_rate": "on time", "earnings": "earnings", "traffic": "traff
 
 
 def sweep(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario in TOML.", show_default=False)],
+    scenario: ScenarioFile,
     vary: Annotated[
         list[str] | None,
         typer.Option(

@@ -1,6 +1,5 @@
 """`tidings what-if`: what one change does for every subscriber, before and after."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,7 +7,7 @@ import typer
 from tidings.cli._output import Json, print_json, reporting
 from tidings.cli._plan import network_of_place
 from tidings.cli._predict_tables import print_unmodelled
-from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
+from tidings.cli._scenario_options import ProfileScheme, ProfileStrategy, ScenarioOrProfiles, Seed
 
 if TYPE_CHECKING:
     from tidings.planning import WhatIf
@@ -29,14 +28,7 @@ FORMAT = "tidings.what-if"
 
 
 def what_if(
-    scenario: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCENARIO|PROFILES",
-            help="A scenario in TOML, or the directory of a pipeline run.",
-            show_default=False,
-        ),
-    ],
+    scenario: ScenarioOrProfiles,
     change: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,20 +38,9 @@ def what_if(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Use this seed instead of the scenario's.", show_default=False),
-    ] = None,
-    strategy: Annotated[
-        StrategyName | None,
-        typer.Option(
-            "--strategy", help=f"With profiles: the strategy in force ({DEFAULT_STRATEGY}).", show_default=False
-        ),
-    ] = None,
-    scheme: Annotated[
-        Scheme | None,
-        typer.Option("--scheme", help=f"With profiles: the scheme in force ({DEFAULT_SCHEME}).", show_default=False),
-    ] = None,
+    seed: Seed = None,
+    strategy: ProfileStrategy = None,
+    scheme: ProfileScheme = None,
     json: Json = False,
 ) -> None:
     """Show what a change would do for the on-time share of every subscriber.
