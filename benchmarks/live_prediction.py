@@ -4,7 +4,7 @@ Seven broker processes in a tree, their links of a fixed capacity (`live_load`),
 publish at random (Poisson), with lifetimes near the delays: many events would be late, and the brokers let go of those
 that have no chance any more. Events are of different sizes: how much of a link's delay is due to size cannot be known
 from events that are all alike. After SECONDS of that, `tidings pipeline run` reads the trace; from its profiles alone,
-without the trace, R' is predicted for every subscription (the same as `tidings predict DIRECTORY`), and compared with
+without the trace, R' is predicted for every subscription (as by `tidings predict DIRECTORY`), and compared with
 the R that the pipeline counted.
 """
 
@@ -101,7 +101,7 @@ async def _publish(client: Tidings, seed: int) -> None:
 def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, float]]:
     """By subscription: how many events matched it with the share on time, and the share that is predicted."""
     from tidings.pipeline import PipelineOptions, open_session, run_pipeline
-    from tidings.prediction import from_profiles, predict, read_profiles
+    from tidings.prediction import from_profiles, predict_measured, read_profiles
 
     with open_session(master="local[1]", app_name="tidings-benchmark", memory="2g") as spark:
         result = run_pipeline(spark, [str(directory / "trace")], str(directory / "scores"), PipelineOptions())
@@ -112,7 +112,7 @@ def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, f
         for name, score in result.subscribers.items()
         if score.on_time_reliability is not None
     }
-    answer = predict(from_profiles(read_profiles(directory / "scores")))
+    answer = predict_measured(from_profiles(read_profiles(directory / "scores")))
     predicted = {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
     return measured, predicted
 

@@ -9,8 +9,8 @@ import pytest
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network, Scenario
-from tidings.planning import Objective, _measured, apply, network_of, network_of_profiles, plan
-from tidings.prediction import from_network, predict
+from tidings.planning import Objective, apply, plan
+from tidings.prediction import _measured, from_network, network_of, network_of_profiles, predict, predict_measured
 from tidings.simulation import simulate
 
 if TYPE_CHECKING:
@@ -77,3 +77,10 @@ def test_too_many_kinds_of_events_are_refused(mixed: Network, monkeypatch: pytes
     monkeypatch.setattr(_measured, "SIGNATURES_MAX", 1)
     with pytest.raises(ConfigurationError, match="give the scenario instead"):
         network_of(from_network(mixed), strategy="fifo")
+
+
+def test_a_prediction_from_very_many_kinds_of_events_is_by_formulas(
+    mixed: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_measured, "SIGNATURES_MAX", 1)
+    assert predict_measured(from_network(mixed), strategy="lookahead").sample is None

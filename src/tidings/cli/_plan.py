@@ -110,7 +110,7 @@ def network_of_place(place: Path, seed: int | None, strategy: StrategyName | Non
     """The network of a scenario, or of profiles with the policies that were in force."""
     from tidings.errors import InputError
     from tidings.model.scenario import Scenario
-    from tidings.planning import network_of_profiles
+    from tidings.prediction import network_of_profiles
 
     if place.is_dir():
         named = policy("strategy", strategy or DEFAULT_STRATEGY)

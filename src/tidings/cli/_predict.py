@@ -11,9 +11,9 @@ import typer
 from tidings.cli import _predict_spark
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
-from tidings.cli._scenario_options import ScenarioOrProfiles, Seed
+from tidings.cli._scenario_options import ProfileStrategy, ScenarioOrProfiles, Seed
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
-from tidings.model.policies import Scheme
+from tidings.model.policies import DEFAULT_STRATEGY, Scheme
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -79,6 +79,7 @@ def predict(
             "--expired", help="What becomes of expired events, whatever the scenario says.", show_default=False
         ),
     ] = None,
+    strategy: ProfileStrategy = None,
     seed: Seed = None,
     plot: Annotated[
         Path | None,
@@ -101,12 +102,13 @@ def predict(
     with reporting(json=json):
         from tidings import prediction as room
         from tidings import report
+        from tidings.errors import InputError
         from tidings.model.scenario import Scenario
 
         where = _predict_spark.Where(spark, master, remote, environment, verbose, out)
         if where.is_wanted:
             others = {"scheme": scheme, "compare-schemes": compare_schemes or None, "explain": explain, "admit": admit}
-            _refuse_on_spark(**others, plot=plot)
+            _refuse_on_spark(**others, plot=plot, strategy=strategy)
         if scheme is not None or compare_schemes:
             from tidings.cli import _predict_schemes
 
@@ -130,6 +132,8 @@ def predict(
             _refuse_with_profiles(seed=seed, plot=plot)
             if where.is_wanted:
                 _refuse_with_profiles(alpha=None if alpha == 1.0 else alpha)
+        elif strategy is not None:
+            raise InputError("--strategy is for profiles, which do not tell: the scenario says it under [policies]")
         if where.is_wanted:
             drops = None if expired is None else expired == "drop"
             _predict_spark.run(scenario, network, where, model=model, alpha=alpha, drops_expired=drops, json=json)
@@ -139,7 +143,11 @@ def predict(
             knowledge = room.imprecise(room.from_profiles(tables), alpha)
             if expired is not None:
                 knowledge = replace(knowledge, drops_expired=expired == "drop")
-            answer = room.predict(knowledge, model=model)
+            if model == "ours" and alpha == 1.0:
+                failing = room.failing_of(scenario, tables)
+                answer = room.predict_measured(knowledge, failing, strategy=strategy or DEFAULT_STRATEGY)
+            else:
+                answer = room.predict(knowledge, model=model)
         else:
             if expired is not None:
                 network = _with_expired(network, expired)
@@ -154,7 +162,7 @@ def predict(
                 admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
                 _warn_about(newcomer.filter, network)
         error = None if network is None or plot is None else _compare(network, answer, plot)
-        intervals = _intervals(answer) if network is None and json else None
+        intervals = _intervals(answer) if network is None and answer.sample is None and json else None
         if json:
             document = _document(str(scenario), answer, alpha)
             extras = {

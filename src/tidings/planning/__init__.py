@@ -23,7 +23,6 @@ from tidings.planning._changes import (
 )
 from tidings.planning._costs import Costs
 from tidings.planning._estimating import Estimator
-from tidings.planning._measured import network_of, network_of_profiles
 from tidings.planning._objective import LEVEL, Objective, Verification, verify
 from tidings.planning._obstacles import Obstacle
 from tidings.planning._plan import USUAL_KINDS, Plan, Planned, plan
@@ -56,8 +55,6 @@ __all__ = [
     "Verification",
     "WhatIf",
     "apply",
-    "network_of",
-    "network_of_profiles",
     "parse_change",
     "plan",
     "single_changes",

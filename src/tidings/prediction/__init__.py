@@ -15,6 +15,7 @@ from tidings.prediction._knowledge import (
     PublisherKnowledge,
     Signatures,
 )
+from tidings.prediction._measured import failing_of, network_of, network_of_profiles
 from tidings.prediction._network import from_network
 from tidings.prediction._outages import failing_profiles, read_components, transitions_of_outages
 from tidings.prediction._overheads import Overhead
@@ -36,7 +37,7 @@ from tidings.prediction._profiles import (
     law_of_duration,
     read_profiles,
 )
-from tidings.prediction._sample import predict_network
+from tidings.prediction._sample import predict_measured, predict_network
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelled
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "admit_measured",
     "explain",
     "failing_network",
+    "failing_of",
     "failing_profiles",
     "fit_of_duration",
     "from_network",
@@ -80,8 +82,11 @@ __all__ = [
     "imprecise",
     "law_of_duration",
     "load_newcomer",
+    "network_of",
+    "network_of_profiles",
     "predict",
     "predict_intervals",
+    "predict_measured",
     "predict_network",
     "predict_schemes",
     "read_components",

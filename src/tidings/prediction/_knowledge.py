@@ -137,7 +137,8 @@ class PublisherKnowledge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Knowledge:
-    """All of it; `homes` and `max_delays_s` (infinite: none) follow `subscriptions`, the identifiers.
+    """All of it; `homes`, `max_delays_s` (infinite: none) and `prices` (None: 1 each) follow `subscriptions`, the
+    identifiers.
 
     `unmodelled` is what the source says besides, and no prediction made from this has in it.
     """
@@ -148,13 +149,14 @@ class Knowledge:
     subscriptions: Sequence[str]
     homes: IntArray
     max_delays_s: FloatArray
+    prices: FloatArray | None = None
     drops_expired: bool = False
     unmodelled: tuple[Unmodelled, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.subscriptions)
-        for name in ("homes", "max_delays_s"):
-            if len(getattr(self, name)) != count:
+        for name in ("homes", "max_delays_s", "prices"):
+            if getattr(self, name) is not None and len(getattr(self, name)) != count:
                 raise InputError(f"knowledge: {name} has {len(getattr(self, name))} entries for {count} subscriptions")
         if count and not 0 <= self.homes.min() <= self.homes.max() < len(self.brokers):
             raise InputError(f"knowledge: homes must be brokers 0..{len(self.brokers) - 1}")

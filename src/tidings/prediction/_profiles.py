@@ -123,6 +123,7 @@ def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
         max_delays_s=np.array(
             [math.inf if row["max_delay_ns"] is None else row["max_delay_ns"] / 1e9 for row in wanted], np.float64
         ),
+        prices=np.array([row["price"] for row in wanted], np.float64),
     )
 
 

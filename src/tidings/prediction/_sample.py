@@ -23,18 +23,20 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tidings.model.policies import DEFAULT_RELOCATION
+from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
 from tidings.model.scenario import Network
 from tidings.prediction._content import ContentMatcher
+from tidings.prediction._failing import Failing
 from tidings.prediction._knowledge import FloatArray, Knowledge
+from tidings.prediction._measured import is_within_limits, network_of
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model, Prediction, Sample
-from tidings.prediction._unmodelled import UnmodelledKind
+from tidings.prediction._unmodelled import UnmodelledKind, unmodelled, unmodelled_policies
 from tidings.simulation import Kinds, Options, simulate
 from tidings.statistics import BATCHES, ratio, reliability_intervals
 
-__all__ = ["predict_network", "sampled_or_lawful", "take_sample"]
+__all__ = ["predict_measured", "predict_network", "sampled_or_lawful", "take_sample"]
 
 EVENTS: Final = 12_000
 MOST_EVENTS: Final = 150_000
@@ -64,6 +66,30 @@ def predict_network(
     knowledge = from_network(network, alpha=alpha, matcher=matcher)
     if model != "ours" or alpha != 1.0:
         return predict(knowledge, model=model)
+    return _predicted(network, knowledge)
+
+
+def predict_measured(
+    knowledge: Knowledge,
+    failing: Failing | None = None,
+    *,
+    strategy: StrategyName = DEFAULT_STRATEGY,
+    scheme: Scheme = DEFAULT_SCHEME,
+    seed: int = 0,
+) -> Prediction:
+    """The same from profiles (`from_profiles`), with the policies that were in force, which these do not tell.
+
+    By laws alone, as if links sent first in, first out, where events match in too many ways for a sample.
+    """
+    if not is_within_limits(knowledge):
+        return predict(knowledge)
+    network = network_of(knowledge, failing, strategy=strategy, scheme=scheme, seed=seed)
+    kept = [each for each in knowledge.unmodelled if each.kind == "fit"]
+    untold = unmodelled_policies(network)
+    return _predicted(network, replace(knowledge, unmodelled=(untold, *unmodelled(network), *kept)))
+
+
+def _predicted(network: Network, knowledge: Knowledge) -> Prediction:
     answer = predict(knowledge, rounds=FEW_ROUNDS)
     if answer.needs_sample:
         return replace(answer, sample=take_sample(network, answer))

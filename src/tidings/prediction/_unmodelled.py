@@ -26,6 +26,7 @@ __all__ = [
     "has_detours",
     "has_queue",
     "unmodelled",
+    "unmodelled_policies",
     "unmodelled_profiles",
     "unmodelled_scheme",
 ]
@@ -328,6 +329,24 @@ def _changing(network: Network) -> list[Unmodelled]:
     return found
 
 
+def unmodelled_policies(network: Network) -> Unmodelled:
+    """What profiles do not tell, and was taken to be as this network has it."""
+    strategy, scheme = network.policies.scheduling.name, network.policies.faults.scheme
+    supposed = f'links sent by "{strategy}"'
+    if network.has_failures:
+        supposed += f' and brokers lived with failures by "{scheme}"'
+    return _untold(supposed, "give --strategy if another was in force, or predict the scenario, if there is one")
+
+
+def _untold(supposed: str, remedy: str) -> Unmodelled:
+    return Unmodelled(
+        kind="policies",
+        what="the strategy of links, the routes and the ordering at receivers, which profiles do not tell",
+        effect=f"as if {supposed}, along shortest paths, and events were delivered as they come",
+        remedy=remedy,
+    )
+
+
 def unmodelled_profiles(
     brokers: "Sequence[BrokerKnowledge]",
     links: "Sequence[LinkKnowledge]",
@@ -336,14 +355,7 @@ def unmodelled_profiles(
 ) -> tuple[Unmodelled, ...]:
     """What `predict` leaves out of what a trace says, or cannot say; `components` are the profiles' rows of what may
     fail, `intervals` are by publisher."""
-    found = [
-        Unmodelled(
-            kind="policies",
-            what="the strategy of links, the routes and the ordering at receivers, which profiles do not tell",
-            effect="as if links sent first in, first out, along shortest paths, and events were delivered as they come",
-            remedy="predict the scenario, if there is one",
-        )
-    ]
+    found = [_untold("links sent first in, first out", "predict the scenario, if there is one")]
     failed = [row for row in components if row["failures"]]
     if failed:
         found.append(

@@ -7,11 +7,12 @@ signatures that it is in. Flows, loads and R are those of the knowledge; the con
 Profiles do not tell which strategy links send by, or which scheme brokers live with failures by: that has to be said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, scaled
@@ -31,17 +32,12 @@ from tidings.model.scenario import (
 )
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.prediction import (
-    Failing,
-    Knowledge,
-    Signatures,
-    failing_profiles,
-    from_profiles,
-    read_components,
-    read_profiles,
-)
+from tidings.prediction._failing import Failing
+from tidings.prediction._knowledge import Knowledge, Signatures
+from tidings.prediction._outages import failing_profiles, read_components
+from tidings.prediction._profiles import from_profiles, read_profiles
 
-__all__ = ["SIGNATURES_MAX", "network_of", "network_of_profiles"]
+__all__ = ["SIGNATURES_MAX", "failing_of", "is_within_limits", "network_of", "network_of_profiles"]
 
 SIGNATURES_MAX: Final = 500_000
 """Pairs of a signature and a subscription: beyond that, filters that list them are too long to be matched."""
@@ -56,13 +52,24 @@ def network_of_profiles(
 ) -> Network:
     """The network that a pipeline run has measured, with the policies that were in force."""
     tables = read_profiles(directory)
-    failing = None
-    if (directory / "components").exists():
-        tables = tables | read_components(directory)
-        if any(row["failures"] for row in tables["components"].to_pylist()):
-            failing = failing_profiles(tables)
-    knowledge = from_profiles(tables)
+    knowledge, failing = from_profiles(tables), failing_of(directory, tables)
     return network_of(knowledge, failing, strategy=strategy, scheme=scheme, seed=seed, title=str(directory))
+
+
+def failing_of(directory: Path, tables: Mapping[str, pa.Table]) -> Failing | None:
+    """What failed while a trace was written; None if nothing did."""
+    if "components" not in tables or not any(tables["components"].column("failures").to_pylist()):
+        return None
+    return failing_profiles({**tables, **read_components(directory)})
+
+
+def is_within_limits(knowledge: Knowledge) -> bool:
+    """Whether there are few enough matches of different events for a network of them."""
+    return _entries(knowledge) <= SIGNATURES_MAX
+
+
+def _entries(knowledge: Knowledge) -> int:
+    return sum(len(publisher.content.subscriptions) for publisher in knowledge.publishers)
 
 
 def network_of(
@@ -75,11 +82,10 @@ def network_of(
     title: str = "",
 ) -> Network:
     """A network with the same flows, loads and R as the knowledge."""
-    entries = sum(len(publisher.content.subscriptions) for publisher in knowledge.publishers)
-    if entries > SIGNATURES_MAX:
+    if not is_within_limits(knowledge):
         raise ConfigurationError(
-            f"the profiles hold {entries:,} matches of different events, more than {SIGNATURES_MAX:,}: give the "
-            "scenario instead, or profile a shorter trace"
+            f"the profiles hold {_entries(knowledge):,} matches of different events, more than {SIGNATURES_MAX:,}: "
+            "give the scenario instead, or profile a shorter trace"
         )
     names = [broker.name for broker in knowledge.brokers]
     contents, filters = _content(
@@ -109,9 +115,15 @@ def network_of(
             for name, home in zip(knowledge.subscriptions, knowledge.homes.tolist(), strict=True)
         ),
         subscriptions=tuple(
-            Subscription(id=name, subscriber=name, filter=each, max_delay_s=limit_s if np.isfinite(limit_s) else None)
-            for name, each, limit_s in zip(
-                knowledge.subscriptions, filters, knowledge.max_delays_s.tolist(), strict=True
+            Subscription(
+                id=name,
+                subscriber=name,
+                filter=each,
+                max_delay_s=limit_s if np.isfinite(limit_s) else None,
+                price=price,
+            )
+            for name, each, limit_s, price in zip(
+                knowledge.subscriptions, filters, knowledge.max_delays_s.tolist(), _prices(knowledge), strict=True
             )
         ),
         policies=Policies(
@@ -123,6 +135,10 @@ def network_of(
         link_failures=_or_none(None if failing is None else failing.links),
         link_components=() if failing is None else failing.components,
     )
+
+
+def _prices(knowledge: Knowledge) -> list[float]:
+    return [1.0] * len(knowledge.subscriptions) if knowledge.prices is None else knowledge.prices.tolist()
 
 
 def _or_none(given: tuple[Failures | None, ...] | None) -> tuple[Failures | None, ...]:
