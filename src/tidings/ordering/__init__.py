@@ -5,6 +5,7 @@ Pure algorithms: `latch_time` and its kin are the statistics, `Stamper` is the s
 on any client that calls back. docs/reference/ordering.md shows them at work.
 """
 
+from tidings.ordering._blocks import OngoingReplay
 from tidings.ordering._bounds import bernstein, cantelli, chebyshev, chernoff
 from tidings.ordering._kernels import COUNTS, STILL_HELD, WINDOW
 from tidings.ordering._laplace import (
@@ -19,7 +20,6 @@ from tidings.ordering._laplace import (
 )
 from tidings.ordering._laplace_sums import LaplaceSum
 from tidings.ordering._latches import Overtaking, learn, overtaking_latch
-from tidings.ordering._ongoing import OngoingReplay
 from tidings.ordering._policies import POLICIES, Policy
 from tidings.ordering._properties import from_properties, to_properties
 from tidings.ordering._receiver import (
