@@ -1,6 +1,5 @@
 """The clauses that the matching index works with."""
 
-import time
 from math import inf, nextafter
 
 import pytest
@@ -137,11 +136,8 @@ def test_a_disjunction_of_large_conjunctions_falls_back_to_its_operands() -> Non
         " OR ".join(f"(a > {i} AND b < {i})" for i in range(10_000)),
     ],
 )
-def test_large_filters_take_no_unbounded_time(text: str) -> None:
-    subject = Filter.parse(text)
-    begin = time.process_time()
-    assert len(subject.clauses) <= MAX_CLAUSES
-    assert time.process_time() - begin < 3.0
+def test_large_filters_have_a_bounded_normal_form(text: str) -> None:
+    assert len(Filter.parse(text).clauses) <= MAX_CLAUSES
 
 
 def test_the_normal_form_in_words() -> None:
