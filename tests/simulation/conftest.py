@@ -72,7 +72,7 @@ def mesh() -> Make:
 
     def make(**changes: object) -> Network:
         values = DEFAULTS | changes
-        values["home"] = "random" if values["routing"] in ("single-path", "balanced") else "b1"
+        values["home"] = "random" if values["routing"] in ("single-path", "balanced", "spread") else "b1"
         values["degree"] = min(2.5, int(str(values["brokers"])) - 1)
         return Scenario.parse(MESH.format(**values)).expand()
 

@@ -295,7 +295,7 @@ class _Run:
         self.steps += 1
         now, publisher = int(row["time"]), int(row["publisher"])
         base = self.plan
-        tree = int(base.routes.tree_of[publisher])
+        tree = int(row["tree"])
         is_counted = now >= base.warmup_ns
         event = _Event(now, int(row["lifetime"]), float(row["size_kb"]), tree, publisher, {}, is_counted)
         for number in matches:

@@ -45,6 +45,7 @@ class _Event:
     size_kb: float
     allowed: dict[int, int]
     is_counted: bool
+    tree: int
     delivered: set[int] = field(default_factory=set)
     dropped: set[int] = field(default_factory=set)
     copies: int = 0
@@ -137,7 +138,9 @@ class _Run:
         self.steps += 1
         allowed = {wanted: min(int(row["lifetime"]), int(self.subscriptions[wanted]["allowed"])) for wanted in matches}
         now = int(row["time"])
-        event = _Event(now, int(row["publisher"]), float(row["size_kb"]), allowed, now >= self.plan.warmup_ns)
+        event = _Event(
+            now, int(row["publisher"]), float(row["size_kb"]), allowed, now >= self.plan.warmup_ns, int(row["tree"])
+        )
         if event.is_counted:
             self.published += 1
             self.subscriptions["matched"][matches] += 1
@@ -306,7 +309,7 @@ class _Run:
         routes = self.plan.routes
         if routes.is_multi:
             return [int(link) for link in routes.out_links[routes.out_offsets[broker] : routes.out_offsets[broker + 1]]]
-        tree = routes.tree_of[event.publisher]
+        tree = event.tree
         slots = range(routes.first_child[tree, broker], routes.first_child[tree, broker + 1])
         return [int(routes.child_link[tree, slot]) for slot in slots]
 
@@ -314,7 +317,7 @@ class _Run:
         routes, home = self.plan.routes, int(self.subscriptions[wanted]["home"])
         if routes.is_multi:
             return bool(routes.reaches[link, home])
-        tree, target = routes.tree_of[event.publisher], int(self.links[link]["target"])
+        tree, target = event.tree, int(self.links[link]["target"])
         return bool(routes.position[tree, target] <= routes.position[tree, home] < routes.subtree_end[tree, target])
 
     def give_figures(self, copy: _Copy) -> None:
@@ -330,7 +333,7 @@ class _Run:
         elif routes.is_multi:
             fixed_s, mean, variance = (table[link, homes] for table in (routes.fixed_s, routes.mean, routes.variance))
         else:
-            tree, source = routes.tree_of[event.publisher], int(self.links[link]["source"])
+            tree, source = event.tree, int(self.links[link]["source"])
             tables = (routes.fixed_s, routes.mean, routes.variance)
             if source >= 0:
                 before = [table[tree, source] for table in tables]

@@ -120,7 +120,7 @@ FIXED = [
 
 @pytest.mark.parametrize("chosen", REFUSED, ids=lambda pair: " ".join(pair.values()))
 def test_what_makes_no_sense_is_refused_by_name(chosen: dict[str, str]) -> None:
-    remedy = 'write routing = "single-path" or "balanced"'
+    remedy = 'write routing = "single-path", "balanced" or "spread"'
     with pytest.raises(ConfigurationError, match=f"routing is '{chosen['routing']}'.*{remedy}"):
         simulate(network(chosen))
 

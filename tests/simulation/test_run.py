@@ -226,3 +226,66 @@ def test_impossible_options() -> None:
     fast = Scenario.parse(BARE + PUBLISHER.replace("10 /s", "1000000000 /s")).expand()
     with pytest.raises(ConfigurationError, match="'p' publishes 1e\\+09 events a second"):
         simulate(fast)
+
+
+def test_spread_routes_reach_every_subscriber_once_over_several_trees(tmp_path: Path) -> None:
+    """A mesh in which one tree cannot carry it all: with time enough everybody gets every event, once."""
+    text = """
+    duration = "300 s"
+    topology = { kind = "layered-mesh", layers = [1, 3, 4], fan_in = ["all", 2], direction = "downstream" }
+    links = { slowness = "100 ms/kB" }
+    policies = { routing = "spread", expired = "forward" }
+    [[publishers]]
+    name = "p"
+    at = "layer:1"
+    per_broker = 1
+    rate = "6 /min"
+    size = "50 kB"
+    [[subscribers]]
+    name = "s"
+    at = "layer:3"
+    per_broker = 2
+    filter = "TRUE"
+    """
+    network = Scenario.parse(text).expand()
+    result = simulate(network, Options(drain_s=100_000.0), out=tmp_path)
+    assert result.published > 10
+    assert {row.matched for row in result.subscribers.values()} == {result.published}
+    assert {row.on_time for row in result.subscribers.values()} == {result.published}
+    hops = pq.read_table(tmp_path / "hops").to_pylist()
+    entered = Counter((row["sequence"], row["target"]) for row in hops if row["source"])
+    assert set(entered.values()) == {1}
+    paths = {(row["source"], row["target"]) for row in hops if row["target"].startswith("l3")}
+    assert len(paths) > 4  # some broker gets events over both of its links
+    assert result == msgspec.structs.replace(simulate(network, Options(drain_s=100_000.0)), wall_s=result.wall_s)
+
+
+@pytest.mark.parametrize("attributes", ["", 'attributes = { a = { values = ["one", 2, true] } }'])
+def test_balanced_routes_are_for_any_content(attributes: str) -> None:
+    """No attributes make no column to match, and values of several types do not fit one."""
+    network = Scenario.parse(
+        f"""
+        duration = "60 s"
+        topology = {{ kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }}
+        links = {{ slowness = "1 ms/kB" }}
+        policies = {{ routing = "balanced" }}
+        [[publishers]]
+        name = "p"
+        at = "a"
+        rate = "1 /s"
+        {attributes}
+        [[subscribers]]
+        name = "s"
+        at = "b"
+        filter = "TRUE"
+        """
+    ).expand()
+    result = simulate(network)
+    assert result.on_time == result.published > 0
+
+
+def test_spread_routes_need_attributes() -> None:
+    network = Scenario.load("examples/quickstart.toml").expand()
+    network = msgspec.structs.replace(network, policies=msgspec.structs.replace(network.policies, routing="spread"))
+    with pytest.raises(ConfigurationError, match="spread routes need their attributes: leave out"):
+        simulate(network, Options(kinds=[]))

@@ -53,7 +53,7 @@ def same(one: Result, other: Result) -> bool:
             "lifetime": st.sampled_from(["", 'lifetime = "1 s"']),
             "max_delay": st.sampled_from(["", 'max_delay = [{ delay = "500 ms", price = 3 }, { delay = "2 s" }]']),
             "scheduling": st.sampled_from(SCHEDULING),
-            "routing": st.sampled_from(["single-path", "balanced", "multi-path", "literal-table"]),
+            "routing": st.sampled_from(["single-path", "balanced", "spread", "multi-path", "literal-table"]),
             "expired": st.sampled_from(["drop", "forward"]),
         }
     ),
@@ -73,7 +73,7 @@ def test_engine_and_twin_agree(
 
 
 @pytest.mark.parametrize("scheduling", SCHEDULING)
-@pytest.mark.parametrize("routing", ["single-path", "balanced", "multi-path", "literal-table"])
+@pytest.mark.parametrize("routing", ["single-path", "balanced", "spread", "multi-path", "literal-table"])
 def test_agree_under_congestion(mesh: Callable[..., Network], scheduling: str, routing: str) -> None:
     network = mesh(rate=15, duration=15, subscribers=12, scheduling=scheduling, routing=routing, loss=0.01)
     result = simulate(network)

@@ -184,7 +184,7 @@ def _beyond_bounded_delay(found: Found) -> tuple[str, ...]:
         for what in ("delivery", "earning")
     ]
     return (
-        f"Looking ahead on balanced routes delivers {gains[0]:+.1f} % and earns {gains[1]:+.1f} % against EBPC, on one "
+        f"Looking ahead on spread routes delivers {gains[0]:+.1f} % and earns {gains[1]:+.1f} % against EBPC, on one "
         "path at rate 15.",
     )
 

@@ -9,7 +9,7 @@ Two readings of the paper's network:
 
 and two kinds of deadline: PSD (the publisher's, 10 to 30 s; what counts is the delivery rate) and SSD (the
 subscriber's, 10, 30 or 60 s for 3, 2 or 1; what counts is the earnings). `ours` is the default strategy of Tidings, on
-load-balanced routes where there is one path to choose. A topology is one seed: links, filters, deadlines and traffic
+spread routes where there is a path to choose. A topology is one seed: links, filters, deadlines and traffic
 are drawn by it.
 """
 
@@ -175,7 +175,7 @@ def _with_policies(network: Network, case: Case) -> Network:
     if case.strategy != "ours":
         mix = case.mix if case.strategy == "ebpc" else None
         scheduling = replace(scheduling, name=case.strategy, r=mix)
-    routing = "balanced" if case.strategy == "ours" and case.setting == "single-path" else case.setting
+    routing = "spread" if case.strategy == "ours" and case.setting == "single-path" else case.setting
     return replace(network, policies=replace(policies, scheduling=scheduling, routing=routing))
 
 

@@ -41,7 +41,7 @@ Kind = Literal["strategy", "scheme", "ordering", "routing", "relocation"]
 Driver = Literal["live", "storm", "simulator", "predictor", "planner"]
 StrategyName = Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead", "plan", "triage"]
 Scheme = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
-Routing = Literal["single-path", "balanced", "multi-path", "literal-table"]
+Routing = Literal["single-path", "balanced", "spread", "multi-path", "literal-table"]
 Relocation = Literal["off", "pop", "grape", "on-time"]
 
 KINDS: Final[Mapping[Kind, str]] = {
@@ -131,6 +131,8 @@ def _routing(name: Routing, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name == "balanced":
         missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST}
+    elif name == "spread":
+        missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST, "predictor": _NOT_PREDICTED}
     elif name in ("multi-path", "literal-table"):
         missing = {"live": _ONE_PATH, "storm": _ONE_PATH, "predictor": _NOT_PREDICTED}
     return _policy("routing", name, does, missing=missing)
@@ -173,6 +175,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     _ordering("ours-quantile", "as Q-0.99: no record needed"),
     _routing("single-path", "takes the path of least mean slowness from each publisher to each subscriber"),
     _routing("balanced", "gives each publisher a tree that spreads the load once a link would be busy half the time"),
+    _routing("spread", "gives each publisher several such trees; an event takes the one with the least work left"),
     _routing("multi-path", "sends a copy over every link that leads to a match; the first to arrive counts"),
     _routing(
         "literal-table", "sends a copy to the best neighbour of every match that can be reached (paper C's table)"

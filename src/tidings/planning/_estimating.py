@@ -176,7 +176,7 @@ def _as_modelled(network: Network) -> Network:
     replace = msgspec.structs.replace
     policies = _first_in_first_out(network).policies
     if policies.routing not in ("single-path", "balanced"):
-        policies = replace(policies, routing="single-path")
+        policies = replace(policies, routing="balanced" if policies.routing == "spread" else "single-path")
     if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
         plain: Scheme = "buffer" if policies.faults.is_buffering else "periodic"
         policies = replace(policies, faults=replace(policies.faults, scheme=plain))

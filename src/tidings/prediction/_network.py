@@ -1,8 +1,8 @@
 """From a scenario's network to the knowledge of a prediction: trees, tables, content; no behaviour is sampled.
 
 Trees are those that the network's routing policy gives: shortest paths, or balanced ones. With several paths per
-publisher and subscriber (multi-path, literal-table) the first copy counts, which no sum of stages describes: such a
-network has to be simulated.
+publisher and subscriber (multi-path, literal-table) the first copy counts, and on spread routes every event chooses
+its tree; no sum of stages describes that: such a network has to be simulated.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,9 +147,10 @@ def _trees(
     if routing == "single-path":
         return shortest_path_trees(overlay, roots, destinations=())
     if routing != "balanced":
+        reason = "every event chooses its tree" if routing == "spread" else "with several paths the first copy counts"
         raise ConfigurationError(
-            f'routing is "{routing}": with several paths the first copy counts, which has to be simulated '
-            '(tidings simulate); predictions are for "single-path" and "balanced"'
+            f'routing is "{routing}": {reason}, which has to be simulated (tidings simulate); predictions are for '
+            '"single-path" and "balanced"'
         )
     samples = [_sample(publisher, [network.seed, number]) for number, publisher in enumerate(network.publishers)]
     demands = [

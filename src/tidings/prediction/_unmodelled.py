@@ -215,10 +215,11 @@ def _policies(network: Network) -> list[Unmodelled]:
             )
         )
     if policies.routing not in ("single-path", "balanced"):
+        why = "every event chooses its tree" if policies.routing == "spread" else "the first of several copies counts"
         found.append(
             Unmodelled(
                 kind="routing",
-                what=f'"{policies.routing}" routing, where the first of several copies counts',
+                what=f'"{policies.routing}" routing, where {why}',
                 effect="as if events took one path",
                 remedy=SIMULATE,
             )

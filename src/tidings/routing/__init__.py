@@ -1,8 +1,8 @@
 """Routing: which neighbours an event must be sent to, and along which paths.
 
 Pure algorithms on dense numbers and arrays: an `Overlay` of brokers and links, one dissemination `Tree` per publisher,
-path figures along it, forwarding sets for matched events, and load-balanced trees. docs/reference/routing.md shows them
-at work.
+path figures along it, forwarding sets for matched events, and load-balanced trees, one or several per publisher.
+docs/reference/routing.md shows them at work.
 """
 
 from tidings.routing._balance import BalancedRoutes, Demand, balance_routes, link_utilisations
@@ -18,6 +18,7 @@ from tidings.routing._forwarding import (
 )
 from tidings.routing._overlay import NO_BROKER, NO_LINK, Overlay, Weight, overlay_of_links
 from tidings.routing._reachability import ReachabilityTable, downstream_links, reachability_table
+from tidings.routing._spread import SpreadRoutes, TreeChoice, spread_routes
 from tidings.routing._trees import Tree, require_reached, shortest_path_tree, shortest_path_trees, tree_of_parents
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "PathFigures",
     "ReachabilityTable",
     "RootFigures",
+    "SpreadRoutes",
     "Tree",
+    "TreeChoice",
     "Weight",
     "balance_routes",
     "child_slot_towards",
@@ -48,6 +51,7 @@ __all__ = [
     "shortest_path_figures",
     "shortest_path_tree",
     "shortest_path_trees",
+    "spread_routes",
     "tree_figures",
     "tree_of_parents",
 ]

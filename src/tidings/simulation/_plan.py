@@ -137,10 +137,10 @@ def plan(network: Network, options: Options) -> Plan:
 
 def _check(network: Network) -> None:
     routing = network.policies.routing
-    if network.has_failures and routing not in ("single-path", "balanced"):
+    if network.has_failures and routing in ("multi-path", "literal-table"):
         raise ConfigurationError(
             f"brokers or links fail, but routing is {routing!r}: the schemes of paper D need one path for each "
-            'publisher and subscriber; write routing = "single-path" or "balanced" in [policies]'
+            'event and subscriber; write routing = "single-path", "balanced" or "spread" in [policies]'
         )
     relocation = network.policies.relocation.name
     if relocation != DEFAULT_RELOCATION and routing != DEFAULT_ROUTING:

@@ -9,9 +9,9 @@ Rules:
 - Sizes are whole bytes, lifetimes whole nanoseconds and at least one; either may depend on what an event says.
 - Where the rate follows the day, intervals add up in busy time (`model.scenario.Day`).
 - Matching is done here, a chunk at a time (`matching.MatchingIndex`), never in the event loop; publishers whose events
-  have the same columns share a batch. An event's matches are in the order of their home brokers in the publisher's
-  tree, which the loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched
-  once, and share the list, unless subscribers come and go (`_presence`) or publishers move (`_relocation`).
+  have the same columns share a batch. An event's matches are in the order of their home brokers in its tree, which the
+  loop relies on. Events of a publisher whose attributes are all constant match alike: they are matched once, and share
+  the list, unless subscribers come and go (`_presence`), publishers move (`_relocation`) or events choose their tree.
 - Where events are given by kinds (`Options.kinds`), these are drawn evenly within each block, and matches are theirs.
 """
 
@@ -239,7 +239,8 @@ class _Matcher:
         self._ranks = np.zeros((1, len(homes)), np.int64)
         if not routes.is_multi:
             self._ranks = routes.position[:, homes]
-        self._publishers, self._relocation = plan.publishers, relocation
+        self._publishers, self._relocation, self._homes = plan.publishers, relocation, homes
+        self._choices = routes.choices(plan.network)
         self._first_access = len(plan.network.topology.links)
         self._broker_count = len(plan.brokers)
         self._presence = Presence(plan.network)
@@ -248,6 +249,7 @@ class _Matcher:
             for number, publisher in enumerate(plan.network.publishers)
             if self._presence.is_always
             and relocation is None
+            and not self._choices
             and all(isinstance(content, Constant) for content in publisher.attributes.values())
         }
 
@@ -292,22 +294,26 @@ class _Matcher:
         return offsets, np.sort(place * count + numbers) % count, tree
 
     def _trees(self, parts: Sequence[_Part], offsets: Array, numbers: Array) -> Array:
-        """The tree by which each event goes: that of its publisher's home."""
-        if self._relocation is None:
-            return np.repeat(
-                self._publishers["tree"][[part.publisher for part in parts]], [len(part) for part in parts]
-            )
+        """The tree by which each event goes."""
         found, passed = [np.zeros(0, np.int64)], 0
         for part in parts:
-            published = Published(
-                publisher=part.publisher,
-                **{name: getattr(part, name) for name in ("time", "sequence", "size_kb", "lifetime")},
-                offsets=offsets[passed : passed + len(part) + 1],
-                matches=numbers,
-            )
-            found.append(self._relocation.homes_of(published))
+            found.append(self._trees_of(part, offsets[passed : passed + len(part) + 1], numbers))
             passed += len(part)
         return np.concatenate(found)
+
+    def _trees_of(self, part: _Part, offsets: Array, numbers: Array) -> Array:
+        """That of its publisher, that of the home its publisher has moved to, or one that is chosen for it."""
+        if self._relocation is not None:
+            columns = {name: getattr(part, name) for name in ("time", "sequence", "size_kb", "lifetime")}
+            return self._relocation.homes_of(
+                Published(publisher=part.publisher, **columns, offsets=offsets, matches=numbers)
+            )
+        first = int(self._publishers["tree"][part.publisher])
+        if not self._choices:
+            return np.full(len(part), first)
+        homes = self._homes[numbers[offsets[0] : offsets[-1]]]
+        choice = self._choices[part.publisher]
+        return first + choice.choose(part.time / NANOSECONDS, part.size_kb, offsets - offsets[0], homes)
 
     def _found(
         self, kinds: Mapping[str, AttributeKind | None], columns: Mapping[str, Array], count: int

@@ -1,4 +1,4 @@
-"""The ways that events take, as arrays: one tree per publisher, or every downstream path.
+"""The paths that events take, as arrays: one tree per publisher or several to choose from, or every downstream path.
 
 Every pair of a link and a destination behind it has three figures for the scheduler: `fixed_s`, the expected
 propagation, processing and service on the way (waiting excluded), and the mean and variance of the path's slowness.
@@ -11,8 +11,7 @@ propagation, processing and service on the way (waiting excluded), and the mean 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +27,14 @@ from tidings.routing import (
     Overlay,
     ReachabilityTable,
     Tree,
+    TreeChoice,
     balance_routes,
     compile_forwarding,
     downstream_links,
     reachability_table,
     root_figures,
     shortest_path_tree,
+    spread_routes,
 )
 from tidings.simulation._layout import Array
 from tidings.simulation._options import Options
@@ -41,7 +42,7 @@ from tidings.simulation._options import Options
 __all__ = ["Routes", "plan_routes"]
 
 
-BALANCE_SAMPLE = 400  # events of each publisher that balanced routes are made for
+BALANCE_SAMPLE = 400  # events of each publisher that balanced and spread routes are made for
 KEEP_BELOW = 0.5  # while no link is busier than this, shortest paths stay: detours would only cost time
 
 
@@ -62,6 +63,13 @@ class Routes(NamedTuple):
     out_offsets: Array
     out_links: Array
     reaches: Array
+    shares: tuple[Array, ...] = ()  # of spread routes: by publisher and link (`routing.TreeChoice`)
+    spread: tuple[tuple[Tree, ...], ...] = ()
+
+    def choices(self, network: Network) -> list[TreeChoice]:
+        """By publisher who chooses a tree for each event; empty where there is nothing to choose."""
+        overlay = Overlay.of(network.topology)
+        return [TreeChoice(overlay, trees, share) for trees, share in zip(self.spread, self.shares, strict=True)]
 
 
 def plan_routes(network: Network, options: Options, access: Sequence[DelayDistribution | None], homes: Array) -> Routes:
@@ -78,19 +86,26 @@ def plan_routes(network: Network, options: Options, access: Sequence[DelayDistri
         if problem is not None:
             raise ConfigurationError(problem)
         return _all_paths(network, overlay, roots, access, homes, options)
-    if routing == "balanced" and options.trees is None:
-        options = replace(options, trees=balanced_trees(network, overlay, homes))
-    return _trees(network, overlay, roots, access, homes, options)
+    given: Sequence[Sequence[Tree]] | None = None
+    if options.trees is not None:
+        given = [(tree,) for tree in options.trees]
+    elif routing == "balanced":
+        balanced = balance_routes(overlay, _demands(network, overlay, homes), keep_below_utilisation=KEEP_BELOW)
+        given = [(tree,) for tree in balanced.trees]
+    elif routing == "spread":
+        spread = spread_routes(overlay, _demands(network, overlay, homes), keep_below_utilisation=KEEP_BELOW)
+        found = _trees(network, overlay, spread.trees, access, homes, options)
+        return found._replace(spread=spread.trees, shares=spread.shares)
+    return _trees(network, overlay, given, access, homes, options)
 
 
-def balanced_trees(network: Network, overlay: Overlay, homes: Array) -> tuple[Tree, ...]:
-    """One tree per publisher that spreads what a sample of its events asks of the links."""
+def _demands(network: Network, overlay: Overlay, homes: Array) -> list[Demand]:
+    """What a sample of each publisher's events asks for."""
     index = MatchingIndex((number, s.filter) for number, s in enumerate(network.subscriptions))
     demands = []
     for number, publisher in enumerate(network.publishers):
         generator = np.random.default_rng([network.seed, number])
-        sampled = pa.RecordBatch.from_pylist(publisher.sample_attributes(generator, BALANCE_SAMPLE))
-        offsets, ids = index.match_batch(sampled)
+        offsets, ids = _matched(index, publisher.sample_attributes(generator, BALANCE_SAMPLE))
         signatures = np.zeros((BALANCE_SAMPLE, overlay.broker_count), np.bool_)
         signatures[np.repeat(np.arange(BALANCE_SAMPLE), np.diff(offsets)), homes[ids]] = True
         demands.append(
@@ -101,29 +116,44 @@ def balanced_trees(network: Network, overlay: Overlay, homes: Array) -> tuple[Tr
                 signatures=signatures,
             )
         )
-    return balance_routes(overlay, demands, keep_below_utilisation=KEEP_BELOW).trees
+    return demands
+
+
+def _matched(index: MatchingIndex, events: list[dict[str, Any]]) -> tuple[Array, Array]:
+    """Which subscriptions each event matches, as `match_batch` has it."""
+    try:
+        if events[0]:
+            return index.match_batch(pa.RecordBatch.from_pylist(events))
+    except pa.ArrowException:
+        pass  # values of several types in one attribute do not fit a column
+    found = [index.match(event) for event in events]
+    offsets = np.cumsum([0, *(len(numbers) for numbers in found)])
+    return offsets, np.array([number for numbers in found for number in numbers], np.int64)
 
 
 def _trees(
     network: Network,
     overlay: Overlay,
-    roots: list[int],
+    given: Sequence[Sequence[Tree]] | None,
     access: Sequence[DelayDistribution | None],
     homes: Array,
     options: Options,
 ) -> Routes:
-    """One tree per publisher; publishers at the same broker share one unless their trees are given."""
-    if options.trees is None:
+    """By publisher the trees that its events may take; publishers at one broker share one unless theirs are given."""
+    roots = [network.topology.index[publisher.broker] for publisher in network.publishers]
+    if given is None:
         is_moving = network.policies.relocation.name != DEFAULT_RELOCATION  # any broker may become a home
         distinct = list(range(overlay.broker_count)) if is_moving else sorted(set(roots)) or [0]
         trees: Sequence[Tree] = [shortest_path_tree(overlay, root, destinations=()) for root in distinct]
         tree_of = [distinct.index(root) for root in roots]
     else:
-        trees, tree_of = options.trees or [shortest_path_tree(overlay, 0, destinations=())], list(range(len(roots)))
-        for publisher, root, tree in zip(network.publishers, roots, options.trees, strict=True):
-            if tree.root != root:
+        tree_of = [sum(len(each) for each in given[:number]) for number in range(len(given))]
+        trees = [tree for each in given for tree in each] or [shortest_path_tree(overlay, 0, destinations=())]
+        for publisher, root, each in zip(network.publishers, roots, given, strict=True):
+            if any(tree.root != root for tree in each):
                 raise ConfigurationError(f"the tree of publisher {publisher.name!r} does not begin at its broker")
-    table = _stored(overlay, [trees[number] for number in tree_of], homes, options.stored)
+    used = [trees[number] for number in tree_of] if given is None else trees
+    table = _stored(overlay, used, homes, options.stored)
     entering_s = _entering_s(network, table)
     fixed_s, mean, variance = (np.zeros((len(trees), overlay.broker_count)) for _ in range(3))
     for number, tree in enumerate(trees):

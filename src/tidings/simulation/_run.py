@@ -63,10 +63,11 @@ def _check_kinds(network: Network, *, is_traced: bool) -> None:
     """Events that are given by kinds have no attributes; a ConfigurationError if something asks for them."""
     depends = any(each.lifetime_by is not None or each.size_by is not None for each in network.publishers)
     is_moving = network.policies.relocation.name != DEFAULT_RELOCATION
-    if is_traced or depends or is_moving or any(each.churn is not None for each in network.subscribers):
+    is_spread = network.policies.routing == "spread"
+    if is_traced or depends or is_moving or is_spread or any(each.churn is not None for each in network.subscribers):
         raise ConfigurationError(
-            "events are given by kinds, but traces, lifetimes and sizes by content, subscribers that come and go, and "
-            "publishers that move need their attributes: leave out Options.kinds"
+            "events are given by kinds, but traces, lifetimes and sizes by content, subscribers that come and go, "
+            "publishers that move and spread routes need their attributes: leave out Options.kinds"
         )
 
 
