@@ -49,8 +49,8 @@ REQUESTS_SHARE: Final = 0.25
 """Of one processor, for the requests of all clients together."""
 SLICE_US: Final = 1_000.0
 """So much is done at once while events come."""
-CALM_SLICE_US: Final = 4_000.0
-"""And while they do not."""
+CALM_SLICE_US: Final = 10_000.0
+"""And while they do not: what is done together is told to neighbours, committed and written together."""
 CALM_NS: Final = 100_000_000
 """After so long without an event nobody minds."""
 QUANTUM_US: Final = 250.0
