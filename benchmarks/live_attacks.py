@@ -2,16 +2,21 @@
 
 Two broker processes with default settings, a and b, linked. A publisher of RATE events a second at b, a reader at b and
 one at a; whoever attacks does so at a (`live_attacks_raw` has the attacks). ROUNDS times over for each attack: SPAN_S
-without it, then SPAN_S with it. Printed for both readers: median and p99 delay without and with the attack, over all
-rounds, and the ratio of the p99; then the most anonymous memory that a and b had beyond what they had before any
-attack, and the budget: what may wait for one client and be under way to it (64 and 16 MB), and the store's cache of
+without it, SPAN_S without it once more (the control), and SPAN_S with it. Printed for both readers: median and p99
+delay without, in the control and with the attack, the medians over the rounds; the ratio of the p99 to that without,
+as least, median and most of the rounds, for the control and for the attack; the share of a processor that the reader's
+broker takes without and with the attack; then the most anonymous memory that a and b had beyond what they had before
+any attack, and the budget: what may wait for one client and be under way to it (64 and 16 MB), and the store's cache of
 filters (64 MB). The aim: p99 at most doubled, memory within the budget.
 
-`nobody` is an attack by nobody: how far two spans differ by themselves.
+The control says how far two spans differ by themselves: on a busy machine that may be more than any attack does.
+Options: ``BENCH_ROUNDS=5``; ``BENCH_REQUESTS=1.0`` sets `[limits] requests`.
 """
 
 import asyncio
 import contextlib
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -26,19 +31,23 @@ from tidings.live import Delivery, connect
 
 RATE = 200.0
 PERIOD_S = 0.005
-SPAN_S = 3.0
-WARMUP_S = 12.0
-ROUNDS = 2
+SPAN_S = 2.0
+WARMUP_S = 8.0
+SETTLED_MS = 250.0
+LONGEST_WARMUP_S = 60.0
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+REQUESTS = os.environ.get("BENCH_REQUESTS", "")
+SPANS = ("without", "control", "attacked")
 PAYLOAD = bytes(200)
 BUDGET_MB = 64.0 + 16.0 + 64.0
-NOBODY = "nobody"
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Felt(NamedTuple):
-    """What the readers felt, and the most memory of each broker."""
+    """What the readers felt in each round, by reader and kind of span: median, p99, and the share of a processor that
+    their broker took; and the most memory of a broker."""
 
-    without_ms: list[list[float]]
-    during_ms: list[list[float]]
+    spans: list[list[dict[str, tuple[float, float, float]]]]
     memory_mb: float
 
 
@@ -71,10 +80,19 @@ class Victims:
                 await reader.subscribe("n >= 0", callback=self._taker(place))
             publishing = asyncio.create_task(self._publish(source))
             try:
-                await asyncio.sleep(WARMUP_S)
+                await self._settle()
                 return await self._felt(kind, ports[0], pids)
             finally:
                 publishing.cancel()
+
+    async def _settle(self) -> None:
+        """Wait until what brokers load at first is loaded."""
+        began_s = time.perf_counter()
+        while (passed_s := time.perf_counter() - began_s) < LONGEST_WARMUP_S:
+            self.delays_ms = [[], []]
+            await asyncio.sleep(1.0)
+            if passed_s >= WARMUP_S and max(max(each, default=np.inf) for each in self.delays_ms) < SETTLED_MS:
+                return
 
     async def _publish(self, source) -> None:  # type: ignore[no-untyped-def]
         began_s, n = time.perf_counter(), 0
@@ -87,34 +105,38 @@ class Victims:
             await asyncio.sleep(PERIOD_S)
 
     async def _felt(self, kind: str, port: int, pids: list[int]) -> Felt:
-        without: list[list[float]] = [[], []]
-        during: list[list[float]] = [[], []]
+        rounds: list[list[dict[str, tuple[float, float, float]]]] = []
         before_mb = [_anonymous_mb(pid) for pid in pids]
         most_mb = 0.0
         for _ in range(ROUNDS):
-            await self._span(without)
-            attacker = await asyncio.to_thread(_attack, kind, port)
-            try:
-                await self._span(during)
-            finally:
-                if attacker is not None:
-                    attacker.kill()
-                    attacker.wait()
+            found: list[dict[str, tuple[float, float, float]]] = [{}, {}]
+            for span in SPANS:
+                attacker = await asyncio.to_thread(_attack, kind, port) if span == "attacked" else None
+                try:
+                    for reader, each in enumerate(await self._span(pids)):
+                        found[reader][span] = each
+                finally:
+                    if attacker is not None:
+                        attacker.kill()
+                        attacker.wait()
+            rounds.append(found)
             most_mb = max(most_mb, *(_anonymous_mb(pid) - mb for pid, mb in zip(pids, before_mb, strict=True)))
             await asyncio.sleep(1.0)
-        return Felt(without, during, most_mb)
+        return Felt(rounds, most_mb)
 
-    async def _span(self, found: list[list[float]]) -> None:
+    async def _span(self, pids: list[int]) -> list[tuple[float, float, float]]:
         self.delays_ms = [[], []]
+        homes = pids[::-1]  # the first reader is at b
+        before_s = [_cpu_s(pid) for pid in homes]
         await asyncio.sleep(SPAN_S)
-        for all_ms, some_ms in zip(found, self.delays_ms, strict=True):
-            all_ms += some_ms
+        shares = [(_cpu_s(pid) - cpu_s) / SPAN_S for pid, cpu_s in zip(homes, before_s, strict=True)]
+        # Whoever got nothing at all has waited for the whole span.
+        delays = [np.percentile(each or [SPAN_S * 1e3], [50, 99]) for each in self.delays_ms]
+        return [(float(p50), float(p99), share) for (p50, p99), share in zip(delays, shares, strict=True)]
 
 
-def _attack(kind: str, port: int) -> "subprocess.Popen[bytes] | None":
+def _attack(kind: str, port: int) -> "subprocess.Popen[bytes]":
     """A process that attacks, once it has begun."""
-    if kind == NOBODY:
-        return None
     root = Path(__file__).resolve().parent.parent
     arguments = ["nice", sys.executable, "-m", "benchmarks.live_attacks_raw", kind, str(port)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=root)
@@ -129,27 +151,41 @@ def _anonymous_mb(pid: int) -> float:
     return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("RssAnon:"))
 
 
-def main(kinds: tuple[str, ...] = (NOBODY, *KINDS)) -> None:
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def _row(rounds: list[dict[str, tuple[float, float, float]]]) -> str:
+    """The figures of one reader."""
+    middle = {span: [statistics.median(each[span][n] for each in rounds) for n in range(3)] for span in SPANS}
+    cells = "".join(f"{middle[span][n]:>9.2f}" for n in range(2) for span in SPANS)
+    for span in SPANS[1:]:
+        ratios = sorted(each[span][1] / each["without"][1] for each in rounds)
+        cells += f"{f'{ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f}':>20}"
+    return cells + "".join(f"{middle[span][2]:>8.0%}" for span in (SPANS[0], SPANS[-1]))
+
+
+def main(kinds: tuple[str, ...] = tuple(KINDS)) -> None:
     ports = free_ports(2)
-    text = '[network]\nstore = "store"\n' + "".join(
+    text = '[network]\nstore = "store"\n' + (f"[limits]\nrequests = {REQUESTS}\n" if REQUESTS else "")
+    text += "".join(
         f'[[broker]]\nname = "{name}"\nlisten = "127.0.0.1:{port}"\nneighbours = ["{other}"]\n'
         for name, port, other in zip("ab", ports, "ba", strict=True)
     )
     print(
         f"live_attacks: {RATE:,.0f} events/s from b to readers at b and a, attacks at a; {ROUNDS} x {SPAN_S:g} s each"
     )
-    heads = ("p50 ms", "attacked", "p99 ms", "attacked", "ratio")
-    print(f"{'attack':>13}{'reader':>8}" + "".join(f"{head:>10}" for head in heads) + f"{'MB more':>10}{'budget':>8}")
+    heads = ("p50 ms", "control", "attacked", "p99 ms", "control", "attacked")
+    more = f"{'p99 ratio, control':>20}{'p99 ratio, attacked':>20}{'CPU':>8}{'then':>8}{'MB more':>10}{'budget':>8}"
+    print(f"{'attack':>13}{'reader':>8}" + "".join(f"{head:>9}" for head in heads) + more)
     for kind in kinds:  # with brokers of its own each: what one leaves behind is not the next one's
         with brokers(text, dict(zip("ab", ports, strict=True))) as processes:
             felt = asyncio.run(Victims().run(ports, kind, [processes[name].pid for name in "ab"]))
         for place, reader in enumerate(("b", "a")):
-            without, during = (np.array([*spans[place], 0.0]) for spans in (felt.without_ms, felt.during_ms))
-            (p50, p99), (p50_then, p99_then) = (np.percentile(each, [50, 99]) for each in (without, during))
-            cells = (p50, p50_then, p99, p99_then, p99_then / p99)
-            row = f"{kind:>13}{reader:>8}" + "".join(f"{cell:>10.2f}" for cell in cells)
+            row = f"{kind:>13}{reader:>8}" + _row([each[place] for each in felt.spans])
             print(row + (f"{felt.memory_mb:>10.0f}{BUDGET_MB:>8.0f}" if place else ""), flush=True)
 
 
 if __name__ == "__main__":
-    main(tuple(sys.argv[1:]) or (NOBODY, *KINDS))
+    main(tuple(sys.argv[1:]) or tuple(KINDS))

@@ -173,6 +173,47 @@ def test_long_filters_in_one_piece_do_not_keep_the_others_waiting(place: Place) 
     run(work(), within_s=300.0)
 
 
+def test_a_flood_of_requests_waits_for_its_share_and_the_others_are_served(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", more="[limits]\nrequests = 0.05\n")
+        place.start("broker", str(network.path), "--name", "a")
+        (status,) = await all_up(network)
+        async with raw(place, "flood") as flood, connect(place.address("a"), name="pulse") as pulse:
+            await pulse.advertise("TRUE")
+            beating = asyncio.create_task(beat(pulse))
+            many = 4_000
+            entries = [wire.Entry(f"n{n % 100}", f"a = {n}", None, 1.0, 0) for n in range(many)]
+            await flood.say(*(wire.Subscribe(status["epoch"], n, entry) for n, entry in enumerate(entries)))
+            budgets = await held_back(place, "flood")
+            assert budgets["requests_share_most"] == 0.05
+            await exchange(place, 20)
+            beating.cancel()  # nobody publishes: requests take all the time there is
+            await until(lambda: len(flood.of(wire.Done)) == many, within_s=240.0)
+            numbers = [done.number for done in flood.of(wire.Done)]
+            assert numbers == list(range(len(numbers)))
+        (line,) = [line for line in place.logs() if line["event"] == "client held back" and line["peer"] == "flood"]
+        assert "5%" in line["why"]
+        assert "[limits] requests" in line["remedy"]
+
+    run(work(), within_s=300.0)
+
+
+async def beat(client: Any) -> None:
+    """Events, more often than a broker calms down."""
+    for n in range(1_000_000):
+        await client.publish({"beat": n})
+        await asyncio.sleep(0.01)
+
+
+async def held_back(place: Place, client: str) -> dict[str, Any]:
+    """The budgets as the status has them, once a client was held back."""
+    while True:
+        budgets: dict[str, Any] = (await status_of(place))["budgets"]
+        if any(row["client"] == client and row["held_back"] for row in budgets["clients"]):
+            return budgets
+        await asyncio.sleep(0.1)
+
+
 def test_a_flood_is_not_read_and_budgets_go_by_identity(place: Place) -> None:
     async def work() -> None:
         more = '[limits]\ntraffic = "20 kB"\n[[budget]]\nidentity = "rich-*"\ntraffic = "1 GB"\n'

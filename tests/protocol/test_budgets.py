@@ -247,9 +247,10 @@ def test_many_requests_of_one_client_are_looked_at_some_in_a_turn_and_others_go_
 
     door.say("many", requests([f"x = {n}" for n in range(200)]))
     first = door.subscriptions("many")
-    assert 0 < first < 50
+    assert 0 < first < 100
     door.say("few", requests(["y = 1"]))
-    assert (door.subscriptions("many"), door.subscriptions("few")) == (first, 1)
+    assert door.subscriptions("many") <= 2 * first
+    assert door.subscriptions("few") == 1
     turns = 0
     while door.subscriptions("many") < 200:
         before, turns = door.subscriptions("many"), turns + 1

@@ -23,7 +23,7 @@ from tidings.protocol import (
     Note,
     RequestError,
 )
-from tidings.protocol.node import Admitted, ConnectionLimits, Node, Report
+from tidings.protocol.node import REQUESTS_SHARE, Admitted, ConnectionLimits, Node, Report
 from tidings.scheduling import strategy
 from tidings.storm._dice import Dice
 from tidings.storm._faults import FaultInjector
@@ -62,6 +62,7 @@ _COVERED: Final = (
     "outlasted",
     "paused",
     "rehomed",
+    "requests_waited",
     "rewired",
     "split_frames",
     "started_elsewhere",
@@ -73,6 +74,7 @@ _TIGHT_LARGE_BYTES: Final = 8_192
 _TIGHT_STORED_BYTES: Final = 30_000
 _TIGHT_UNDER_WAY_BYTES: Final = 1_000
 _TIGHT_BUDGET: Final = Budget(queued_bytes=2_000, rate_per_s=100.0, bytes_per_s=10_000.0)
+_TIGHT_SHARE: Final = 0.05
 _LARGE_FILTERS: Final = tuple(f"level > {1_000 + step}" for step in range(100))
 """What a large state wants: nothing that is ever published."""
 _LARGE_PORTIONS: Final = 20
@@ -187,7 +189,11 @@ class Storm:
     def _set_up(self) -> None:
         plan, network = self.plan, self.network
         network.figures = plan.figures
-        network.limits = ConnectionLimits(max_frame_bytes=network.limits.max_frame_bytes, max_unread_bytes=1_000_000)
+        network.limits = ConnectionLimits(
+            max_frame_bytes=network.limits.max_frame_bytes,
+            max_unread_bytes=1_000_000,
+            requests_share=_TIGHT_SHARE if self.plan.is_tight else REQUESTS_SHARE,
+        )
         network.make_busy(self._dice, plan.busy_ms[0] * MS, plan.busy_ms[1] * MS)
         network.make_lopsided(Dice(np.random.default_rng([self.seed, 7])))
         network.has_tokens = Dice(np.random.default_rng([self.seed, 11])).happens(0.5)
@@ -606,6 +612,7 @@ class Storm:
         if process.node is not None:
             self._sent.update(process.node.machine.sent)
             self.network.covered["filters_in_slices"] += process.node.readings.begun
+            self.network.covered["requests_waited"] += process.node.requests.waited
             self.network.covered["commits_retried"] += process.node.commits.retried
             self.network.covered["interest_parts"] += process.node.machine.sent["InterestPart"]
             self.network.covered["failed_over"] += process.node.machine.counts["failover"]

@@ -241,6 +241,7 @@ class BrokerNode:
             max_frame_bytes=round(limits.frame_kb * 1000),
             max_unread_bytes=round(limits.unsent_kb * 1000),
             max_connections=limits.connections,
+            requests_share=limits.requests,
         )
 
     def _admission(self) -> Admission:

@@ -22,6 +22,7 @@ from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place
 from tidings.placement import DEFAULT_TRACED
 from tidings.protocol import OLDEST_VERSION, VERSION
+from tidings.protocol.node import REQUESTS_SHARE
 from tidings.protocol.wire import MAX_TRACED
 
 __all__ = [
@@ -132,6 +133,7 @@ class Limits(_Written, frozen=True, kw_only=True):
     matching_s: Seconds = field(name="matching", default=0.0005)
     matching_all_s: Seconds = field(name="matching_all", default=0.01)
     reading: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.1
+    requests: Annotated[float, Meta(gt=0.0, le=1.0)] = REQUESTS_SHARE
     connections: Count = 20_000
     clients: Count = 10_000
     subscriptions: Count = 10_000

@@ -156,6 +156,8 @@ def _budgets(node: "BrokerNode") -> dict[str, Any]:
     return {
         "stored_bytes": machine.carrier.holdings.size_bytes,
         "stored_bytes_most": machine.settings.max_stored_bytes,
+        "requests_share_most": node.driver.node.requests.share,
+        "requests_waiting": len(node.driver.node.requests),
         "held_back": machine.counts["held back"],
         "refused": machine.refused["budget"],
         "clients": [row for row in rows if row["share"] or row["held_back"]],

@@ -39,12 +39,14 @@ from tidings.protocol.node._framing import (
 from tidings.protocol.node._node import CHECKED_FROM, GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
 from tidings.protocol.node._proofs import NONCE_BYTES, ClientKey, Proof, is_signed
 from tidings.protocol.node._records import Opened, opened, sealed, value_of
+from tidings.protocol.node._requests import REQUESTS_SHARE
 
 __all__ = [
     "CHECKED_BYTES",
     "CHECKED_FROM",
     "GRACE_NS",
     "NONCE_BYTES",
+    "REQUESTS_SHARE",
     "STEP_BYTES",
     "Admission",
     "Admitted",

@@ -13,7 +13,8 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
   the deadline decides. What it says besides events is short, but a peer that sends and never reads could make it pile
   up: at `max_unread_bytes` of that the connection is closed.
 - **Rates.** A client that sends faster than it may, or makes more work, is not read from for a while, and what it has
-  sent already waits (`_budgets`). Of many requests of one client some are looked at in each turn.
+  sent already waits (`_budgets`). So do its requests while those of all clients take more than their share
+  (`_requests`).
 - **Long filters** are read in slices, and who sent them waits meanwhile (`_reading`).
 - **Commits** are grouped (`_commits`), and their records are sealed (`_records`). What the life before has left, and
   does not check out, is reported once and erased.
@@ -21,7 +22,7 @@ with real sockets, files and clocks, `tidings.storm` with simulated ones; there 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal
 
@@ -52,6 +53,16 @@ from tidings.protocol.node._framing import DamageError, FramingError, Splitter, 
 from tidings.protocol.node._proofs import NONCE_BYTES, Proof
 from tidings.protocol.node._reading import PATIENCE_NS, PAUSE_NS, Readings
 from tidings.protocol.node._records import FORMAT, FORMAT_KEY, Opened, kinds_of, opened
+from tidings.protocol.node._requests import (
+    ANSWERS_EACH,
+    ANSWERS_MOST,
+    QUANTUM_US,
+    REQUESTS_SHARE,
+    Requests,
+    answers_events,
+    cost_us,
+    has_events,
+)
 from tidings.protocol.wire import OLDEST_VERSION, VERSION
 
 __all__ = ["CHECKED_FROM", "GRACE_NS", "STEP_BYTES", "ConnectionLimits", "Directory", "Node"]
@@ -68,8 +79,6 @@ _MOST_NAMED: Final = 10
 """So many damaged keys are reported by name."""
 _SLICE_BYTES: Final = 4_096
 """A client's frames are looked at together up to so many bytes."""
-_TURN_REQUESTS: Final = 16
-"""So many frames without events of one client are looked at in a turn: then it is the others' turn."""
 _WAIT_NS: Final = 1_000_000_000
 """A client that is held back is looked at again at least this often."""
 _ASK_NS: Final = 500_000_000
@@ -83,6 +92,8 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_unread_bytes: int = 64_000_000
     """So much besides events may wait for a peer that does not read."""
     max_connections: int = 20_000
+    requests_share: float = REQUESTS_SHARE
+    """Of a processor, for the requests of all clients while events come."""
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -109,6 +120,7 @@ class _Session:
 
     __slots__ = (
         "address",
+        "answers",
         "certified",
         "challenge",
         "is_admitted",
@@ -123,8 +135,10 @@ class _Session:
         "preamble",
         "prefix",
         "purse",
+        "since_ns",
         "splitter",
         "state",
+        "tag_us",
         "target",
         "token",
         "unread_bytes",
@@ -155,6 +169,9 @@ class _Session:
         self.is_held_back = False  # it was too fast, or its filters are being read: it is not read from
         self.passing = 0  # so many of its next frames are looked at whatever filters they have
         self.waiting: list[bytes] = []  # what it has sent all the same
+        self.answers = 0  # so often it may answer to events before that is a request
+        self.tag_us = 0.0  # of its requests (`_requests`)
+        self.since_ns: int | None = None  # since when its requests wait
 
     def enter(self, state: _State) -> None:
         """It is in this state from now on."""
@@ -216,6 +233,7 @@ class Node:
         self._came: list[tuple[_Session, list[bytes]]] = []  # since the last turn
         self._came_bytes = 0
         self.readings = Readings()
+        self.requests: Requests[_Session] = Requests(limits.requests_share)
         self._writers: list[_Session] = []  # who is sent something with this step
         self._effects: list[NodeEffect] = []
         self._shutting: list[Shut] = []  # after what they are sent
@@ -400,7 +418,7 @@ class Node:
     @property
     def is_stirred(self) -> bool:
         """Whether a turn has something to do."""
-        return bool(self._came or self._writers or self._shutting)
+        return bool(self._came or self._writers or self._shutting or (self.requests.is_calm and len(self.requests)))
 
     def turn(self, now_ns: int) -> list[NodeEffect]:
         """One step of the machine with all that has come; and what was caused since the last turn leaves."""
@@ -417,7 +435,7 @@ class Node:
         return effects
 
     def _take_in(self, now_ns: int) -> None:
-        if not self._came:
+        if not (self._came or self.requests):
             return
         came, self._came, self._came_bytes = self._came, [], 0
         if self._strangers:
@@ -426,30 +444,36 @@ class Node:
 
     def _admitted(self, came: list[tuple[_Session, list[bytes]]], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
         """What the machine is to see, one connection after the other; whoever was too fast has to wait."""
+        asking: list[_Session] = []
         for session, frames in came:
             if not session.is_admitted:
                 continue
-            if session.is_held_back:
+            if session.is_held_back or session.waiting:
                 session.waiting += frames
-                continue
-            frames, texts, rest = self._readable(session, frames)
-            if session.purse is None or not frames:
+            elif session.purse is None:
+                yield from self._readable(session, frames, now_ns)
+            elif not frames:
                 yield session.name, frames
             else:
-                yield from self._afforded(session, session.purse, frames, now_ns)
-            if rest:
-                session.waiting += rest
-                if not session.is_held_back:
-                    self._begin_reading(session, texts, now_ns)
+                session.waiting = frames
+                yield from self._look_at(session, session.purse, 0.0, now_ns)
+                if session.waiting and not session.is_held_back:
+                    asking.append(session)
+                    self.requests.put(session, session.tag_us)
+        if self.requests:
+            yield from self._requested(asking, now_ns)
 
-    def _readable(self, session: _Session, frames: list[bytes]) -> tuple[list[bytes], list[str], list[bytes]]:
-        """The frames that can be looked at now; the long filters of the next one, and the frames from that on."""
+    def _readable(self, session: _Session, frames: list[bytes], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
+        """The frames of a neighbour or a broker, as far as they have no long filters to be read first."""
         passing, session.passing = session.passing, 0
         for place, frame in enumerate(frames):
             texts = self.readings.long_filters(frame) if place >= passing else []
             if texts:
-                return frames[:place], texts, frames[place:]
-        return frames, [], []
+                session.waiting = frames[place:]
+                yield session.name, frames[:place]
+                self._begin_reading(session, texts, now_ns)
+                return
+        yield session.name, frames
 
     def _begin_reading(self, session: _Session, texts: list[str], now_ns: int) -> None:
         """Hold a connection back while its long filters are read; what came before them may have ended it."""
@@ -473,34 +497,103 @@ class Node:
         else:  # whoever is not read from is there all the same
             self._carry_out(self.machine.receive_many([(session.name, ())], now_ns))
 
-    def _afforded(
-        self, session: _Session, purse: Purse, frames: list[bytes], now_ns: int
-    ) -> Iterator[tuple[str, list[bytes]]]:
-        """What a client can afford of its frames; the rest waits with it."""
-        machine, begin, requests = self.machine, 0, 0
+    def _look_at(
+        self, session: _Session, purse: Purse, most_us: float, now_ns: int
+    ) -> Generator[tuple[str, list[bytes]], None, float]:
+        """Events of a client that come next, and requests until they cost so much; what they cost. The rest waits with
+        it, and so does all if it is over its budget, or has long filters to be read."""
+        machine, frames, begin, spent_us = self.machine, session.waiting, 0, 0.0
         while begin < len(frames) and session.is_admitted:
-            if requests >= _TURN_REQUESTS:
-                session.waiting, session.is_held_back = frames[begin:], True
-                self._effects.append(Read(session.name, False))
-                self._agenda.set(("read", session.name), now_ns)
-                return
             # Some of them at a time: how much work they make is known afterwards.
-            size_bytes, end = 0, begin
-            while end < len(frames) and size_bytes < _SLICE_BYTES and end - begin < _TURN_REQUESTS:
-                size_bytes += len(frames[end])
+            size_bytes, end, texts = 0, begin, list[str]()
+            while end < len(frames) and size_bytes < _SLICE_BYTES:
+                frame = frames[end]
+                if session.answers and answers_events(frame):
+                    session.answers -= 1
+                elif not has_events(frame):
+                    if spent_us >= most_us:
+                        break
+                    if session.passing:
+                        session.passing = 0
+                    elif texts := self.readings.long_filters(frame):
+                        break
+                    spent_us += cost_us(frame)
+                size_bytes += len(frame)
                 end += 1
-            some = frames[begin:end]
-            events, read_us = machine.events_in, machine.read_us
-            yield session.name, some
-            # Of frames with events each event counts, and of others each frame.
-            many = max(machine.events_in - events, len(some))
-            requests += len(some) if machine.events_in == events else 0
-            wait_ns = purse.spend(many, size_bytes, machine.read_us - read_us, now_ns)
-            begin = end
+            if begin == end and not texts:
+                break
+            wait_ns = 0
+            if begin < end:
+                some, events, read_us = frames[begin:end], machine.events_in, machine.read_us
+                begin = end
+                yield session.name, some
+                # Of frames with events each event counts, and of others each frame.
+                many = max(machine.events_in - events, len(some))
+                wait_ns = purse.spend(many, size_bytes, machine.read_us - read_us, now_ns)
             if wait_ns > 0:
-                session.waiting = frames[begin:]
                 self._hold_back(session, purse, wait_ns, now_ns)
-                return
+                break
+            if texts:
+                self._begin_reading(session, texts, now_ns)
+                break
+        if session.is_admitted:
+            del frames[:begin]
+        else:
+            session.waiting = []
+        return spent_us
+
+    def _requested(self, asking: list[_Session], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
+        """What clients have asked for, a bit of each in turn, as much as may be at once; `asking` are those who have
+        just begun to."""
+        requests = self.requests
+        if requests.begin(self.machine.events_in, now_ns):
+            while (found := requests.next()) is not None:
+                session, tag_us = found
+                if not session.waiting:
+                    continue  # it is gone
+                assert session.purse is not None
+                session.is_held_back = False
+                spent_us = yield from self._look_at(session, session.purse, QUANTUM_US, now_ns)
+                requests.spend(spent_us)
+                session.tag_us = tag_us + spent_us
+                if session.is_held_back:
+                    session.since_ns = None
+                elif session.waiting:
+                    requests.put(session, session.tag_us)
+                    asking.append(session)
+                elif session.since_ns is not None:
+                    session.since_ns = None
+                    self._effects.append(Read(session.name, True))
+            requests.end(now_ns)
+        for session in asking:
+            if session.waiting and not session.is_held_back:
+                self._wait_in_row(session, now_ns)
+        if requests and not requests.is_calm:
+            self._agenda.set(("requests",), requests.due_ns)
+
+    def _wait_in_row(self, session: _Session, now_ns: int) -> None:
+        """Do not read from a client whose requests wait."""
+        session.is_held_back = True
+        if session.since_ns is None:
+            session.since_ns = now_ns
+            self.requests.waited += 1
+            self._effects.append(Read(session.name, False))
+            self._agenda.advance(("waiting",), now_ns + _WAIT_NS)
+
+    def _look_at_waiting(self, now_ns: int) -> None:
+        """Whoever is not read from is there all the same; the operator is told of those who have waited for long."""
+        waiting = [session for session in self.requests if session.waiting and session.since_ns is not None]
+        self._carry_out(self.machine.receive_many([(session.name, ()) for session in waiting], now_ns))
+        why = f"the requests of all clients may take {self.requests.share:.0%} of a processor while events come"
+        for session in waiting if not self.requests.is_calm else ():
+            assert session.purse is not None
+            assert session.since_ns is not None
+            if now_ns - session.since_ns >= _WAIT_NS:
+                session.purse.held_back_ns += _WAIT_NS
+                session.purse.why = why
+                self._note_held_back(session, session.purse)
+        if waiting:
+            self._agenda.set(("waiting",), now_ns + _WAIT_NS)
 
     def _hold_back(self, session: _Session, purse: Purse, wait_ns: int, now_ns: int) -> None:
         """Do not read from a client that is over its budget for so long, or look again after a while."""
@@ -508,15 +601,19 @@ class Node:
         purse.held_back_ns += wait_ns
         if not session.is_held_back:
             session.is_held_back = True
-            purse.was_held_back += 1
-            self.machine.counts["held back"] += 1
             self._effects.append(Read(session.name, False))
-            if purse.was_held_back == 1:  # the operator is told once for each connection
-                remedy = (
-                    "raise rate, traffic or reading of [limits] or its [[budget]], or the rate of its rule, if it may"
-                )
-                self._report("warning", "client held back", peer=session.peer, why=purse.why, remedy=remedy)
+            self._note_held_back(session, purse)
         self._agenda.set(("read", session.name), now_ns + wait_ns)
+
+    def _note_held_back(self, session: _Session, purse: Purse) -> None:
+        purse.was_held_back += 1
+        self.machine.counts["held back"] += 1
+        if purse.was_held_back == 1:  # the operator is told once for each connection
+            remedy = (
+                "raise rate, traffic or reading of [limits] or its [[budget]], or the rate of its rule, or [limits] "
+                "requests, if it may"
+            )
+            self._report("warning", "client held back", peer=session.peer, why=purse.why, remedy=remedy)
 
     def _read_on(self, session: _Session, now_ns: int) -> None:
         """A client that was held back has waited."""
@@ -740,6 +837,8 @@ class Node:
         session.unsent += (session.prefix(frame), frame)
         if is_answer:
             session.unsent_answers_bytes += len(frame)
+        else:
+            session.answers = min(session.answers + ANSWERS_EACH, ANSWERS_MOST)
 
     def _shut(self, session: _Session, reason: str, *, at_once: bool = True) -> None:
         """Close a connection; what comes over it from now on is not looked at."""
@@ -803,6 +902,7 @@ class Node:
     def _end(self, session: _Session, reason: str, code: str, now_ns: int) -> None:
         self._forget_stranger(session)
         self._agenda.cancel(("read", session.name))
+        session.waiting = []
         self.readings.drop(session.name)
         if not self.readings:
             self._agenda.cancel(("slice",))
@@ -858,6 +958,10 @@ class Node:
                 self._read_on(self._sessions[name], now_ns)
             case ("slice",):
                 self._read_slice(now_ns)
+            case ("requests",):
+                self._carry_out(self.machine.receive_many(self._requested([], now_ns), now_ns))
+            case ("waiting",):
+                self._look_at_waiting(now_ns)
             case ("ask",):
                 self._is_asking = False
             case ("commit",):
