@@ -38,18 +38,23 @@ def main() -> None:
     print(f"prediction: 7 brokers, 6 links of {LINK_BYTES_PER_S / 1000:g} kB/s, {SECONDS:g} s of load")
     with tempfile.TemporaryDirectory(prefix="tidings-") as directory:
         _run(Path(directory))
-        measured, predicted = _compare(Path(directory))
-    print(f"{'subscription':16}{'matched':>9}{'measured R':>12}{'predicted R':>13}{'difference':>12}")
+        measured, predicted, by_formulas = _compare(Path(directory))
+    print(f"{'subscription':16}{'matched':>9}{'measured R':>12}{'predicted R':>13}{'difference':>12}{'formulas':>10}")
     differences, weights = [], []
     for name, (matched, reliability) in sorted(measured.items()):
         differences.append(predicted[name] - reliability)
         weights.append(matched)
-        print(f"{name:16}{matched:>9,}{reliability:>12.3f}{predicted[name]:>13.3f}{differences[-1]:>+12.3f}")
+        print(
+            f"{name:16}{matched:>9,}{reliability:>12.3f}{predicted[name]:>13.3f}{differences[-1]:>+12.3f}"
+            f"{by_formulas[name] - reliability:>+10.3f}"
+        )
     total = sum(weights)
     overall = sum(weight * reliability for weight, reliability in measured.values()) / total
     answer = sum(weight * predicted[name] for name, (weight, _) in measured.items()) / total
     print(f"{'all':16}{total:>9,}{overall:>12.3f}{answer:>13.3f}{answer - overall:>+12.3f}")
-    print(f"mean difference of a subscription {sum(map(abs, differences)) / len(differences):.3f}")
+    mean = sum(map(abs, differences)) / len(differences)
+    formulas = sum(abs(by_formulas[name] - reliability) for name, (_, reliability) in measured.items()) / len(measured)
+    print(f"mean difference of a subscription {mean:.3f}; by formulas, which know no strategy, {formulas:.3f}")
 
 
 def _run(directory: Path) -> None:
@@ -98,10 +103,11 @@ async def _publish(client: Tidings, seed: int) -> None:
         await client.offer({"kind": dice.randrange(KINDS)}, payload=payload, lifetime_s=lifetime_s)
 
 
-def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, float]]:
-    """By subscription: how many events matched it with the share on time, and the share that is predicted."""
+def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, float], dict[str, float]]:
+    """By subscription: how many events matched it with the share on time, the share that is predicted, and that by
+    formulas."""
     from tidings.pipeline import PipelineOptions, open_session, run_pipeline
-    from tidings.prediction import from_profiles, predict_measured, read_profiles
+    from tidings.prediction import Prediction, from_profiles, predict, predict_measured, read_profiles
 
     with open_session(master="local[1]", app_name="tidings-benchmark", memory="2g") as spark:
         result = run_pipeline(spark, [str(directory / "trace")], str(directory / "scores"), PipelineOptions())
@@ -112,9 +118,12 @@ def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, f
         for name, score in result.subscribers.items()
         if score.on_time_reliability is not None
     }
-    answer = predict_measured(from_profiles(read_profiles(directory / "scores")))
-    predicted = {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
-    return measured, predicted
+    knowledge = from_profiles(read_profiles(directory / "scores"))
+
+    def shares(answer: Prediction) -> dict[str, float]:
+        return {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
+
+    return measured, shares(predict_measured(knowledge)), shares(predict(knowledge))
 
 
 if __name__ == "__main__":

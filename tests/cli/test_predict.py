@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
+from tidings.cli._predict_tables import REASONS
+from tidings.prediction._prediction import SAMPLED
 
 SCENARIO = """
 title = "two brokers"
@@ -134,11 +136,14 @@ def test_plot_compares_with_a_simulation(scenario, tmp_path) -> None:
     assert run(scenario, "--plot", str(tmp_path / "both.txt")).exit_code == 2
 
 
-def test_what_cannot_be_predicted_is_refused(scenario) -> None:
-    Path(scenario).write_text(SCENARIO + 'routing = "multi-path"\n', "utf-8")
+def test_routes_that_formulas_do_not_know_are_sampled(scenario) -> None:
+    Path(scenario).write_text(SCENARIO + 'routing = "spread"\n', "utf-8")
     result = run(scenario, "--json")
-    assert result.exit_code == 2
-    assert "simulate" in json.loads(result.stdout)["error"]["message"]
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["sampled"]["because"] == ["routing"]
+    refused = run(scenario, "--model", "gg1", "--json")
+    assert refused.exit_code == 2
+    assert "takes a sample" in json.loads(refused.stdout)["error"]["message"]
 
 
 @pytest.mark.parametrize("option", [("--explain", "all"), ("--admit", "new.toml"), ("--plot", "drawn.png")])
@@ -217,3 +222,7 @@ def test_a_newcomer_with_a_string_in_double_quotes_is_warned(scenario, tmp_path)
     result = run(scenario, "--admit", str(newcomer))
     assert result.exit_code == 0
     assert 'warning: "one" is compared as an attribute' in result.stderr
+
+
+def test_there_are_words_for_every_reason_to_take_a_sample() -> None:
+    assert set(REASONS) == SAMPLED - {"convergence"} | {"dropping"}

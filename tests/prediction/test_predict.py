@@ -197,7 +197,7 @@ def test_service_per_stored_subscription(chain) -> None:
 
 def test_several_paths_are_refused(chain) -> None:
     network = msgspec.structs.replace(chain(2), policies=Policies(routing="multi-path"))
-    with pytest.raises(ConfigurationError, match="the first copy counts, which has to be simulated"):
+    with pytest.raises(ConfigurationError, match="the first copy counts, which formulas do not know"):
         from_network(network)
     network = msgspec.structs.replace(network, policies=Policies(routing="spread"))
     with pytest.raises(ConfigurationError, match=r'every event chooses its tree.*"single-path" and "balanced"'):

@@ -56,6 +56,9 @@ def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Ta
 REASONS = {
     "scheduling": "links do not send first in, first out",
     "ordering": "receivers put events in order",
+    "relocation": "publishers move",
+    "routing": "events do not all take the path of one tree",
+    "access": "publishers have access links",
     "failures": "brokers or links fail",
     "bursts": "publishers send in bursts",
     "regularity": "publishers send at regular intervals",

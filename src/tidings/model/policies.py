@@ -88,11 +88,8 @@ class Policy:
         return driver not in self.missing
 
 
-_FIFO_MODEL: Final = "its queues are first in, first out: such a network is simulated"
-_NOT_PREDICTED: Final = "not in the model: such a network is simulated"
 _ONE_PATH: Final = "brokers keep one path for each publisher and subscriber"
 _MEASURED_FIRST: Final = "needs the rates and a sample of the events beforehand"
-_STAYS: Final = "publishers stay where the scenario puts them: such a network is simulated"
 
 
 def _policy(
@@ -109,7 +106,7 @@ def _policy(
 
 
 def _strategy(name: StrategyName, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
-    missing: dict[Driver, str] = {} if name == "fifo" else {"predictor": _FIFO_MODEL}
+    missing: dict[Driver, str] = {}
     if name == "ebpc":
         missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its two ends"
         missing["planner"] = "`r` would have to be searched for too; `lookahead` is the same with a good one"
@@ -121,7 +118,7 @@ def _scheme(name: Scheme, does: str) -> Policy:
 
 
 def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
-    missing: dict[Driver, str] = {} if name == NO_ORDERING else {"predictor": _NOT_PREDICTED}
+    missing: dict[Driver, str] = {}
     if name not in (NO_ORDERING, "ours-record"):
         missing["planner"] = "it looks at the one that holds back least"
     return _policy("ordering", name, does, parameters, missing)
@@ -129,19 +126,17 @@ def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None)
 
 def _routing(name: Routing, does: str) -> Policy:
     missing: dict[Driver, str] = {}
-    if name == "balanced":
+    if name in ("balanced", "spread"):
         missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST}
-    elif name == "spread":
-        missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST, "predictor": _NOT_PREDICTED}
     elif name in ("multi-path", "literal-table"):
-        missing = {"live": _ONE_PATH, "storm": _ONE_PATH, "predictor": _NOT_PREDICTED}
+        missing = {"live": _ONE_PATH, "storm": _ONE_PATH}
     return _policy("routing", name, does, missing=missing)
 
 
 def _relocation(name: Relocation, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name != "off":
-        missing = {"predictor": _STAYS, "planner": "it looks for the places itself"}
+        missing = {"planner": "it looks for the places itself"}
     return _policy("relocation", name, does, missing=missing)
 
 

@@ -2,7 +2,7 @@
 
 Trees are those that the network's routing policy gives: shortest paths, or balanced ones. With several paths per
 publisher and subscriber (multi-path, literal-table) the first copy counts, and on spread routes every event chooses
-its tree; no sum of stages describes that: such a network has to be simulated.
+its tree; no sum of stages describes that: such a network has to be sampled (`_sample`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,8 +149,8 @@ def _trees(
     if routing != "balanced":
         reason = "every event chooses its tree" if routing == "spread" else "with several paths the first copy counts"
         raise ConfigurationError(
-            f'routing is "{routing}": {reason}, which has to be simulated (tidings simulate); predictions are for '
-            '"single-path" and "balanced"'
+            f'routing is "{routing}": {reason}, which formulas do not know; these are for "single-path" and '
+            '"balanced", and `tidings predict` without --model and --alpha takes a sample'
         )
     samples = [_sample(publisher, [network.seed, number]) for number, publisher in enumerate(network.publishers)]
     demands = [

@@ -23,6 +23,7 @@ SAMPLED: Final = frozenset[UnmodelledKind](
         "scheduling",
         "ordering",
         "relocation",
+        "routing",
         "access",
         "failures",
         "bursts",

@@ -23,7 +23,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName
+from tidings.model.policies import (
+    DEFAULT_RELOCATION,
+    DEFAULT_ROUTING,
+    DEFAULT_SCHEME,
+    DEFAULT_STRATEGY,
+    Scheme,
+    StrategyName,
+)
 from tidings.model.scenario import Network
 from tidings.prediction._content import ContentMatcher
 from tidings.prediction._failing import Failing
@@ -63,10 +70,18 @@ def predict_network(
 
     `model` may be one of the paper's, which has no samples; nor has content that is known only to a power `alpha`.
     """
-    knowledge = from_network(network, alpha=alpha, matcher=matcher)
     if model != "ours" or alpha != 1.0:
-        return predict(knowledge, model=model)
-    return _predicted(network, knowledge)
+        return predict(from_network(network, alpha=alpha, matcher=matcher), model=model)
+    if _has_own_trees(network):
+        policies = msgspec.structs.replace(network.policies, routing=DEFAULT_ROUTING)
+        knowledge = from_network(msgspec.structs.replace(network, policies=policies), matcher=matcher)
+        return _predicted(network, replace(knowledge, unmodelled=unmodelled(network)))
+    return _predicted(network, from_network(network, matcher=matcher))
+
+
+def _has_own_trees(network: Network) -> bool:
+    """Whether events take trees that formulas do not know."""
+    return network.policies.routing not in ("single-path", "balanced")
 
 
 def predict_measured(
@@ -111,11 +126,11 @@ def take_sample(network: Network, answer: Prediction) -> Sample:
 
 
 def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, counted_s: float) -> Sample:
-    is_moving = network.policies.relocation.name != DEFAULT_RELOCATION
-    options = Options(  # whoever moves has other trees, and other matches of its samples
-        trees=None if is_moving else [publisher.tree for publisher in answer.knowledge.publishers],
-        kinds=None if is_moving else _kinds(network, answer.knowledge),
-    )
+    options = Options()  # whoever moves has other trees, and other matches of its samples
+    if network.policies.relocation.name == DEFAULT_RELOCATION and not _has_own_trees(network):
+        options = Options(
+            trees=[publisher.tree for publisher in answer.knowledge.publishers], kinds=_kinds(network, answer.knowledge)
+        )
     results = [
         simulate(
             msgspec.structs.replace(network, seed=int(seed), duration_s=warmup_s + counted_s, warmup_s=warmup_s),

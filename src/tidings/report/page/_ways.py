@@ -16,7 +16,7 @@ WHAT: Final[dict[Way, str]] = {
     "simulator": "the compiled model of queues, links, failures and schemes",
     "protocol": "the real brokers and clients in virtual time",
     "rehearsal": "real broker processes on one machine, in scaled time",
-    "predictor": "closed forms and numerical inversion: no run at all",
+    "predictor": "formulas, or a short run of the event loop where these leave something out",
 }
 _COLOURS: Final[dict[Way, str]] = {
     "simulator": "var(--service)",
