@@ -62,6 +62,9 @@ REASONS = {
     "dropping": "links drop what is expired",
     "content": "lifetimes or sizes depend on content",
     "churn": "subscribers come and go",
+    "access": "publishers have access links",
+    "relocation": "publishers move",
+    "convergence": "waits and losses did not settle",
 }
 
 
