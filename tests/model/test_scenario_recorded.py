@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -78,3 +79,82 @@ def test_errors_name_file_key_and_remedy(tmp_path: Path, law: str, message: str)
     with pytest.raises(ScenarioError, match=message) as raised:
         Scenario.load(path)
     assert f"{path}:4" in str(raised.value)
+
+
+def delays_of(directory: Path, law: str) -> np.ndarray:
+    """How long each event was on its way, in milliseconds, in the order of publication."""
+    network = Scenario.load(write(directory, law)).expand()
+    simulate(network, out=directory / "trace")
+    hops = pq.read_table(directory / "trace" / "hops").sort_by("sequence")
+    hops = hops.filter(pc.is_valid(hops["source"]))  # the first step is from the publisher to its broker
+    return (hops["received_ns"].to_numpy() - hops["sent_ns"].to_numpy()) / 1e6
+
+
+@pytest.mark.parametrize("then", ["repeat", "last"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_replay_takes_the_recorded_values_one_after_the_other(tmp_path: Path, kind: str, then: str) -> None:
+    recorded = np.array([7.0, 3.0, 11.0, 5.0] * 50)
+    if kind == "csv":
+        (tmp_path / "delays.csv").write_text("delay\n" + "\n".join(map(str, recorded)) + "\n", "utf-8")
+    else:
+        pq.write_table(pa.table({"delay": recorded}), tmp_path / "delays.parquet")
+    law = f'{{ law = "replay", file = "delays.{kind}", column = "delay", unit = "ms", then = "{then}" }}'
+    found = delays_of(tmp_path, law)
+    assert len(found) > 2 * len(recorded)
+    places = np.arange(len(found))
+    expected = recorded[places % len(recorded) if then == "repeat" else np.minimum(places, len(recorded) - 1)]
+    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_a_replay_may_be_written_in_place_and_every_link_begins_at_its_first_value() -> None:
+    text = TEXT.replace("LAW", '{ law = "replay", values = ["10 ms", "20 ms"] }')
+    text = text.replace('"a", "b"]', '"a", "b", "c"]', 1).replace('["a", "b"]]', '["a", "b"], ["b", "c"]]')
+    text = text.replace('at = "b"', 'at = "c"').replace('rate = "20 /s"', 'interval = "1 s"')  # nothing overtakes
+    network = Scenario.parse(text).expand()
+    first, second = (link.propagation for link in network.topology.links if link.source < link.target)
+    assert first is second  # one recording for all, held once
+    # 10 + 10, then 20 + 20 ms: half of the events are within 30 ms, whatever the seed
+    result = simulate(network)
+    assert abs(2 * result.on_time - result.matched) <= 1
+    assert simulate(network).on_time == result.on_time
+
+
+def test_predictions_say_that_they_leave_out_the_order() -> None:
+    from tidings.prediction import from_network, predict
+
+    text = TEXT.replace("LAW", '{ law = "replay", values = ["10 ms", "20 ms", "60 ms", "20 ms"] }')
+    network = Scenario.parse(text).expand()
+    answer = predict(from_network(network))
+    left_out = {each.kind: each for each in answer.unmodelled}
+    assert "any order" in left_out["replay"].effect
+    assert left_out["replay"].links == ("a -> b", "b -> a")
+    drawn = Scenario.parse(TEXT.replace("LAW", '{ law = "discrete", values = ["10 ms", "20 ms", "60 ms", "20 ms"] }'))
+    assert answer.reliability[0] == pytest.approx(predict(from_network(drawn.expand())).reliability[0], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ('{ law = "replay", file = "delays.csv", unit = "ms" }', "law `replay` needs `column`"),
+        ('{ law = "replay", file = "delays.csv", column = "delay" }', "law `replay` needs `unit`"),
+        ('{ law = "replay", file = "delays.csv", column = "delay", unit = "ms", then = "end" }', 'write "repeat"'),
+        ('{ law = "replay", file = "delays.csv", column = "delay", unit = "ms", the = "last" }', "mean `then`"),
+        ('{ law = "replay", file = "holes.csv", column = "delay", unit = "ms" }', "holes.csv:3: delay is 'x'"),
+        ('{ law = "replay", values = ["1 ms"], unit = "ms" }', "no parameter `unit` beside `values`"),
+        ('{ law = "replay", values = ["-1 ms"] }', "negative"),
+        ('{ law = "replay", values = [] }', "at least 1"),
+        ('{ law = "uniform", low = { law = "replay", values = ["1 ms"] }, high = "9 ms" }', "cannot be replayed"),
+    ],
+)
+def test_replays_that_cannot_be(tmp_path: Path, law: str, message: str) -> None:
+    for name, lines in {"delays": "1\n2", "holes": "1\nx"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"delay\n{lines}\n", "utf-8")
+    with pytest.raises(ScenarioError, match=message):
+        Scenario.load(write(tmp_path, law))
+
+
+@pytest.mark.parametrize("line", ["interval", "lifetime"])
+def test_what_publishers_draw_is_not_replayed(line: str) -> None:
+    text = TEXT.replace("LAW", '"1 ms"').replace('rate = "20 /s"', f'{line} = {{ law = "replay", values = ["1 s"] }}')
+    with pytest.raises(ScenarioError, match='law = "recorded" to draw from recorded values in any order'):
+        Scenario.parse(text)

@@ -29,7 +29,12 @@ BROKERS = (
     'service = { law = "exponential", mean = "2 ms" }\nservice_per = "subscription"',
     'service = { law = "uniform", low = "0 ms", high = "20 ms" }\nprocessing = { law = "exponential", mean = "3 ms" }',
 )
-SLOWNESS = ('"0 ms/kB"', '"30 ms/kB"', '{ law = "normal", mean = "40 ms/kB", sd = "20 ms/kB" }')
+SLOWNESS = (
+    '"0 ms/kB"',
+    '"30 ms/kB"',
+    '{ law = "normal", mean = "40 ms/kB", sd = "20 ms/kB" }',
+    '{ law = "replay", values = ["10 ms/kB", "70 ms/kB", "20 ms/kB"] }',
+)
 ACCESS = TruncatedNormal(location=0.03, scale=0.01)
 
 

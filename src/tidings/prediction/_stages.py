@@ -24,6 +24,7 @@ from tidings.model.distributions import (
     Exponential,
     Hypoexponential,
     PhaseType,
+    Replay,
     ShiftedGamma,
     Uniform,
 )
@@ -143,6 +144,8 @@ def stage_of(law: DelayDistribution) -> Stage:
             return discrete_stage(points, chances)
         case Empirical(quantiles=quantiles):
             return _empirical(np.array(quantiles))
+        case Replay():
+            return _empirical(np.array(law.distribution.quantiles))
         case _:
             # Panels that end at the jumps give the atoms their own chances.
             edges = {float(law.cdf(value)) - end for value, chance in law.atoms() for end in (0.0, chance)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from tidings.model.distributions import DelayDistribution
+from tidings.model.distributions import DelayDistribution, Replay
 from tidings.model.scenario import Network
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ UnmodelledKind = Literal[
     "day",
     "churn",
     "access",
+    "replay",
     "policies",
     "fit",
     "dropping",
@@ -97,7 +98,12 @@ def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unm
         has_queue(link.slowness) for link in topology.links
     )
     intervals = {publisher.name: publisher.interval for publisher in network.publishers}
-    left_out = (*_policies(network), *(_publishers(intervals) if waits else ()), *_changing(network))
+    left_out = (
+        *_policies(network),
+        *(_publishers(intervals) if waits else ()),
+        *_changing(network),
+        *_replayed(network),
+    )
     if scheme is None or not network.has_failures:
         return (*left_out, *_failures(network))
     faults = network.policies.faults
@@ -346,6 +352,33 @@ def _untold(supposed: str, remedy: str) -> Unmodelled:
         effect=f"as if {supposed}, along shortest paths, and events were delivered as they come",
         remedy=remedy,
     )
+
+
+def _replayed(network: Network) -> list[Unmodelled]:
+    """Links and brokers that follow a recording: the model has its values, but not their order."""
+    topology = network.topology
+    links = [
+        f"{link.source} -> {link.target}"
+        for link in topology.links
+        if isinstance(link.slowness, Replay) or isinstance(link.propagation, Replay)
+    ]
+    brokers = [
+        broker.name
+        for broker in topology.brokers
+        if isinstance(broker.service, Replay) or isinstance(broker.processing, Replay)
+    ]
+    if not links and not brokers:
+        return []
+    return [
+        Unmodelled(
+            kind="replay",
+            what="recorded values that are replayed in their order",
+            effect="as if they came in any order",
+            remedy=SIMULATE,
+            links=tuple(links),
+            brokers=tuple(brokers),
+        )
+    ]
 
 
 def unmodelled_profiles(

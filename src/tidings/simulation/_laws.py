@@ -6,7 +6,8 @@ Theory of operation:
   component's draws depend on the seed, on what the component is and on how often it drew before; on nothing else.
 - All samplers are exact (no tables): inversion for the exponential, uniform and Weibull laws, Box-Muller for the
   normal ones (drawn again while negative), Marsaglia-Tsang for the gamma, sums of stages, a walk through the phases or
-  the values, straight lines between quantiles. The one error is that of the generator: probabilities come in steps of
+  the values, straight lines between quantiles. What is replayed is not drawn: its state is the place of the next
+  value. The one error is that of the generator: probabilities come in steps of
   2^-53.
 - Durations become whole nanoseconds by rounding, so times are exact and two events fall together only if they do.
 
@@ -30,6 +31,7 @@ from tidings.model.distributions import (
     Hypoexponential,
     LogNormal,
     PhaseType,
+    Replay,
     ShiftedGamma,
     TruncatedNormal,
     Uniform,
@@ -37,7 +39,9 @@ from tidings.model.distributions import (
 )
 from tidings.simulation._layout import LAW, NANOSECONDS, NEVER_NS, Array
 
-CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES, DISCRETE = range(11)
+CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES, DISCRETE, REPLAY = range(
+    12
+)
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -69,14 +73,18 @@ def encode(laws: Sequence[DelayDistribution | None], seed: int, part: int) -> La
     """These laws; `part` keeps the streams of different kinds of laws apart."""
     records = np.zeros(len(laws), LAW)
     rows: list[float] = []
+    recordings: dict[int, int] = {}  # many links may replay the same one: its values are held once
     states = np.random.SeedSequence([seed, part]).generate_state(max(len(laws), 1), np.uint64)
     for record, law, state in zip(records, laws, states, strict=False):
         kind, numbers, row = _parameters(law)
-        record["kind"], record["state"] = kind, state
+        record["kind"], record["state"] = kind, 0 if kind == REPLAY else state
         for name, number in zip("abcd", numbers, strict=False):
             record[name] = number
         record["first"], record["count"] = len(rows), len(row)
-        rows += row
+        if kind == REPLAY:
+            record["first"] = recordings.setdefault(id(law), len(rows))
+        if record["first"] == len(rows):
+            rows += row
     return Laws(records, np.array(rows, np.float64))
 
 
@@ -111,6 +119,8 @@ def _parameters(law: DelayDistribution | None) -> tuple[int, Sequence[float], li
         case Discrete():
             values, below = law.cumulated()
             return DISCRETE, (), [*below.tolist(), *values.tolist()]
+        case Replay():
+            return REPLAY, (1.0 if law.then == "repeat" else 0.0,), list(law.values)
         case Empirical():
             return QUANTILES, (), [float(value) for value in law.quantiles]
 
@@ -182,6 +192,17 @@ def _through_phases(laws: Laws, law: int) -> float:
 
 
 @borrowing_inner
+def _replayed(laws: Laws, law: int) -> float:
+    """The next recorded value; after the last one the first again, or the last for ever."""
+    place = int(laws.records[law].state)
+    following = place + 1
+    if following == laws.records[law].count:
+        following = 0 if laws.records[law].a > 0.0 else place
+    laws.records[law].state = np.uint64(following)
+    return float(laws.rows[laws.records[law].first + place])
+
+
+@borrowing_inner
 def _other(laws: Laws, law: int) -> float:
     """All kinds but the commonest two, so that `draw` stays short."""
     rows, record = laws.rows, laws.records[law]
@@ -211,6 +232,8 @@ def _other(laws: Laws, law: int) -> float:
         while chance >= rows[cell]:
             cell += 1
         return float(rows[cell + count // 2])
+    if record.kind == REPLAY:
+        return _replayed(laws, law)
     place = uniform(laws, law) * (count - 1)
     cell = first + int(place)
     return float(rows[cell] + (place - int(place)) * (rows[cell + 1] - rows[cell]))

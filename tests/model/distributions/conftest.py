@@ -12,6 +12,7 @@ from tidings.model.distributions import (
     Hypoexponential,
     LogNormal,
     PhaseType,
+    Replay,
     ShiftedGamma,
     TruncatedNormal,
     Uniform,
@@ -41,6 +42,7 @@ EXAMPLES: dict[str, DelayDistribution] = {
     "empirical-with-atom": Empirical(quantiles=(0.0, 1.0, 1.0, 1.0, 2.0, 5.0)),
     "discrete": Discrete(values=(0.5, 0.1, 2.0), weights=(1.0, 6.0, 3.0)),
     "discrete-even": Discrete(values=(3.0, 1.0, 8.0)),
+    "replay": Replay(values=(0.3, 0.1, 0.2, 0.1)),
     "weibull": Weibull(shape=1.7, scale=3600.0),
     "weibull-heavy": Weibull(shape=0.7, scale=10.0),
 }

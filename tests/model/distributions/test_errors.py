@@ -20,6 +20,7 @@ from tidings.model.distributions import (
     Hypoexponential,
     LogNormal,
     PhaseType,
+    Replay,
     ShiftedGamma,
     TruncatedNormal,
     Uniform,
@@ -29,6 +30,7 @@ from tidings.model.distributions import (
     ks_distance,
     tabulate,
 )
+from tidings.model.distributions._replay import REPLAYED_MAX
 
 NAN = float("nan")
 
@@ -74,6 +76,10 @@ BAD: list[tuple[Callable[[], object], list[str]]] = [
     (lambda: PhaseType.from_moments(mean=1.0, scv=-1.0), ["phase-type", "`scv`", "-1.0"]),
     (lambda: Empirical(quantiles=(1.0,)), ["empirical", "at least 2"]),
     (lambda: Discrete(values=()), ["discrete", "values"]),
+    (lambda: Replay(values=()), ["replay", "values"]),
+    (lambda: Replay(values=(1.0, -2.0)), ["replay", "-2.0"]),
+    (lambda: Replay(values=(0.0,) * (REPLAYED_MAX + 1)), ["replay", "at most 1,000,000", "record fewer"]),
+    (lambda: Replay(values=(1.0,), then="stop"), ["replay", "then", "repeat", "stop"]),  # type: ignore[arg-type]
     (lambda: Discrete(values=(1.0, -2.0)), ["discrete", "-2.0"]),
     (lambda: Discrete(values=(1.0, 2.0), weights=(1.0,)), ["discrete", "weights", "one for each value"]),
     (lambda: Discrete(values=(1.0,), weights=(0.0,)), ["discrete", "weights", "not all 0"]),

@@ -15,6 +15,7 @@ from tidings.model.distributions._errors import DistributionError
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
 from tidings.model.distributions._phase_type import Hypoexponential, PhaseType
+from tidings.model.distributions._replay import Replay
 from tidings.model.distributions._scaled import scaled
 from tidings.model.distributions._union import DelayDistribution, Distribution
 from tidings.model.distributions._zipf import Zipf
@@ -32,6 +33,7 @@ __all__ = [
     "Hypoexponential",
     "LogNormal",
     "PhaseType",
+    "Replay",
     "ShiftedGamma",
     "TruncatedNormal",
     "Uniform",

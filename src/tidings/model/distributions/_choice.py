@@ -13,6 +13,7 @@ from tidings.model.distributions._errors import DistributionError, FloatArray, S
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
 from tidings.model.distributions._phase_type import Hypoexponential, PhaseType
+from tidings.model.distributions._replay import Replay
 from tidings.model.distributions._union import DelayDistribution, Distribution
 
 # Empirical is not among them: it follows any samples, so it would always win and explain nothing.
@@ -86,6 +87,8 @@ def _parameters(distribution: DelayDistribution) -> int:
             return 2 * len(distribution.values)
         case Empirical():
             return len(distribution.quantiles)
+        case Replay():
+            return len(distribution.values)
 
 
 def fit_best(samples: Samples, laws: Sequence[type[DelayDistribution]] = DEFAULT_LAWS) -> Fitted:

@@ -6,6 +6,7 @@ from tidings.model.distributions._empirical import Empirical
 from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
 from tidings.model.distributions._phase_type import Hypoexponential, PhaseType
+from tidings.model.distributions._replay import Replay
 from tidings.model.distributions._zipf import Zipf
 
 # Laws of durations, intervals and sizes: what a link, a broker or a publisher is described with.
@@ -21,6 +22,7 @@ DelayDistribution = (
     | Empirical
     | Weibull
     | Discrete
+    | Replay
 )
 
 # Every law, that of content included.

@@ -18,7 +18,7 @@ import msgspec
 
 from tidings.errors import InputError, TidingsError
 from tidings.model.scenario._decoding import describe, refuse, suggestion
-from tidings.model.scenario._recorded import RECORDED, recorded_quantiles
+from tidings.model.scenario._recorded import RECORDED, REPLAY, recorded_quantiles, recorded_values
 from tidings.model.scenario._source import Place
 from tidings.model.units import Dimension, parse_quantity
 
@@ -51,17 +51,21 @@ class Quantity:
 
 
 class LawTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="law", tag_field="template"):
-    """A law with some parameters still to be drawn (`drawn`); `make` draws them and gives the distribution."""
+    """A law with some parameters still to be drawn (`drawn`); `make` draws them and gives the distribution. A recording
+    is `made` when it is read, and shared by all that replay it."""
 
     law: str
     fixed: dict[str, Any]
     drawn: dict[str, "LawTemplate"] = {}
+    made: Any = None
 
     def make(self, generator: "np.random.Generator", place: Place) -> "DelayDistribution":
         """The distribution, with the parameters in `drawn` drawn now; only plain numbers may follow Zipf's law."""
         return cast("DelayDistribution", self.make_plain(generator, place))
 
     def make_plain(self, generator: "np.random.Generator", place: Place) -> "Distribution":
+        if self.made is not None:
+            return cast("Distribution", self.made)
         drawn = {name: inner.draw(generator, 1, place / name)[0] for name, inner in self.drawn.items()}
         try:
             return _build(self.law, self.fixed | drawn)
@@ -77,13 +81,19 @@ class LawTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="law", tag_fiel
 
 
 class LawWritten:
-    """Marker of a field that is written as a law or a constant and held as a LawTemplate."""
+    """Marker of a field that is written as a law or a constant and held as a LawTemplate; `replays` if it may follow a
+    recording value by value."""
 
-    def __init__(self, dimension: Dimension | Literal["number"], *, above_zero: bool = False) -> None:
+    def __init__(
+        self, dimension: Dimension | Literal["number"], *, above_zero: bool = False, replays: bool = False
+    ) -> None:
         self.dimension = dimension
         self.above_zero = above_zero
+        self.replays = replays
 
     def prepare(self, raw: Any, place: Place) -> LawTemplate:
+        if isinstance(raw, dict) and raw.get("law") == REPLAY:
+            return _replay(raw, self.dimension, place, replays=self.replays)
         return _template(raw, self.dimension, place, above_zero=self.above_zero, nesting=0)
 
 
@@ -97,6 +107,8 @@ def _template(
         return LawTemplate(law="deterministic", fixed={"value": value})
     if nesting == _NESTING_MAX:
         place.fail(f"laws within laws go at most {_NESTING_MAX} deep")
+    if raw.get("law") == REPLAY:
+        place.fail("a parameter that is drawn once for each link or broker cannot be replayed; write another law")
     if raw.get("law") == RECORDED:
         return LawTemplate(law="empirical", fixed={"quantiles": recorded_quantiles(raw, dimension, place)})
     name, known = _law_named(raw, place, _laws(plain=dimension == "number"))
@@ -118,6 +130,32 @@ def _template(
     template = LawTemplate(law=name, fixed=fixed, drawn=drawn)
     _try_out(template, dimension, place)
     return template
+
+
+def _replay(
+    raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place, *, replays: bool
+) -> LawTemplate:
+    from tidings.model.distributions import Replay
+
+    if not replays:
+        place.fail(
+            "only the slowness and propagation of links and the service and processing of brokers are replayed; write "
+            f'law = "{RECORDED}" to draw from recorded values in any order'
+        )
+    then = raw.get("then", "repeat")
+    if then not in ("repeat", "last"):
+        (place / "then").fail(f'{then!r} is not possible: write "repeat" to begin again, or "last" to keep the last')
+    if "values" in raw and "file" not in raw:
+        for key in raw:
+            if key not in ("law", "values", "then"):
+                (place / key).fail(f"law `{REPLAY}` has no parameter `{key}` beside `values`")
+        values = _written_parameter("values", raw["values"], dimension, place / "values")
+    else:
+        values = recorded_values(raw, dimension, place)
+    try:
+        return LawTemplate(law=REPLAY, fixed={}, made=Replay(values=values, then=then))
+    except TidingsError as error:
+        place.fail(_without_remedy(error))
 
 
 def _law_named(raw: dict[str, Any], place: Place, laws: dict[str, dict[str, bool]]) -> tuple[str, dict[str, bool]]:

@@ -1,12 +1,14 @@
-"""Recorded values as a law: a column of a CSV or Parquet file, such as delays that somebody measured.
+"""Recorded values: a column of a CSV or Parquet file, such as delays that somebody measured.
 
     propagation = { law = "recorded", file = "delays.csv", column = "rtt_ms", unit = "ms" }
+    propagation = { law = "replay", file = "delays.csv", column = "rtt_ms", unit = "ms", then = "repeat" }
 
-The law is that of the values (`Empirical.from_samples`), in any order. The path is relative to the scenario file. Bad
-values are an error that names the row: a recording with holes is not a law.
+"recorded" draws from the values in any order (`Empirical.from_samples`), "replay" takes one after the other. The path
+is relative to the scenario file. Bad values are an error that names the row: a recording with holes says nothing.
 """
 
 import csv
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,38 +18,53 @@ from tidings.model.scenario._decoding import describe, suggestion
 from tidings.model.scenario._source import Place
 from tidings.model.units import Dimension, parse_quantity
 
-__all__ = ["RECORDED", "recorded_quantiles"]
+__all__ = ["RECORDED", "REPLAY", "recorded_quantiles", "recorded_values"]
 
 RECORDED: Final = "recorded"
-_KEYS: Final = ("law", "file", "column", "unit")
+REPLAY: Final = "replay"
+_KEYS: Final = {RECORDED: ("law", "file", "column", "unit"), REPLAY: ("law", "file", "column", "unit", "then")}
 _ROWS_MAX: Final = 50_000_000
-_EXAMPLE: Final = '{ law = "recorded", file = "delays.csv", column = "delay", unit = "ms" }'
+_EXAMPLE: Final = '{{ law = "{}", file = "delays.csv", column = "delay", unit = "ms" }}'
 
 
 def recorded_quantiles(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
     """The quantiles of a recorded column, in the base unit of the variable."""
+    return _recorded(raw, dimension, place, _quantiles)
+
+
+def recorded_values(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
+    """The values of a recorded column in their order, in the base unit of the variable."""
+    return _recorded(raw, dimension, place, _values)
+
+
+def _recorded(
+    raw: dict[str, Any],
+    dimension: Dimension | Literal["number"],
+    place: Place,
+    read: Callable[[Path, str], Sequence[float]],
+) -> list[float]:
+    law = raw["law"]
     for key in raw:
-        if key not in _KEYS:
+        if key not in _KEYS[law]:
             (place / key).fail(
-                f"law `recorded` has no parameter `{key}`; {suggestion(key, _KEYS, otherwise='it takes')}"
+                f"law `{law}` has no parameter `{key}`; {suggestion(key, _KEYS[law], otherwise='it takes')}"
             )
     for key in ("file", "column"):
         if key not in raw:
-            place.fail(f"law `recorded` needs `{key}`; write for example {_EXAMPLE}")
+            place.fail(f"law `{law}` needs `{key}`; write for example {_EXAMPLE.format(law)}")
         if not isinstance(raw[key], str):
             (place / key).fail(f"expected a string, got {describe(raw[key])}")
     factor = _factor(raw, dimension, place)
     path = place.source.directory / raw["file"]
     try:
-        stamp = path.stat()
-        quantiles = _quantiles(path, raw["column"], stamp.st_mtime_ns, stamp.st_size)
+        found = read(path, raw["column"])
     except OSError as error:
         (place / "file").fail(f"{path} cannot be read: {error.strerror or error}; paths are relative to the scenario")
     except _ColumnError as error:
         (place / "column").fail(str(error))
     except InputError as error:
         (place / "file").fail(str(error))
-    return [factor * value for value in quantiles]
+    return [factor * value for value in found]
 
 
 class _ColumnError(InputError):
@@ -61,21 +78,31 @@ def _factor(raw: dict[str, Any], dimension: Dimension | Literal["number"], place
             (place / "unit").fail("plain numbers have no unit; leave it out")
         return 1.0
     if "unit" not in raw:
-        place.fail(f"law `recorded` needs `unit`, that of the column; write for example {_EXAMPLE}")
+        law = raw["law"]
+        place.fail(f"law `{law}` needs `unit`, that of the column; write for example {_EXAMPLE.format(law)}")
     try:
         return parse_quantity(f"1 {raw['unit']}", dimension)
     except InputError as error:
         (place / "unit").fail(str(error))
 
 
+def _quantiles(path: Path, column: str) -> tuple[float, ...]:
+    stamp = path.stat()
+    return _quantiles_of(path, column, stamp.st_mtime_ns, stamp.st_size)
+
+
 @lru_cache(maxsize=64)
-def _quantiles(path: Path, column: str, modified_ns: int, size: int) -> tuple[float, ...]:  # noqa: ARG001 - of this file
+def _quantiles_of(path: Path, column: str, modified_ns: int, size: int) -> tuple[float, ...]:  # noqa: ARG001 - of this file
     from tidings.model.distributions import Empirical
 
+    return Empirical.from_samples(_values(path, column)).quantiles
+
+
+def _values(path: Path, column: str) -> list[float]:
     values = _read_parquet(path, column) if path.suffix.lower() == ".parquet" else _read_csv(path, column)
     if len(values) < 2:
         raise InputError(f"{path}: column {column!r} has {len(values)} values; a law needs two at least")
-    return Empirical.from_samples(values).quantiles
+    return values
 
 
 def _read_csv(path: Path, column: str) -> list[float]:
