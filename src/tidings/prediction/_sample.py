@@ -6,6 +6,7 @@ whom, and are cheaper to run than to describe: about EVENTS events say what a fo
 
 - It is a run of the very network and its trees, under a seed of its own, so that no simulation is a part of it; the
   same network gives the same answer. Its events are the kinds that the prediction has matched already, drawn evenly.
+- Of a filter that few events match, R is known better from what else came to its broker (`statistics.pooled_shares`).
 - How sure it is, is told: the intervals are those of a simulation (`statistics.shares_of_batches`).
 - Where bursts, constant intervals or failures leave it unsure, it is taken again, longer.
 - It lasts for EVENTS events, and for DEADLINES of the longest deadlines after a warm-up of WARMUP of them, since what
@@ -41,7 +42,7 @@ from tidings.prediction._predict import predict
 from tidings.prediction._prediction import Model, Prediction, Sample
 from tidings.prediction._unmodelled import UnmodelledKind, unmodelled, unmodelled_policies
 from tidings.simulation import Kinds, Options, simulate
-from tidings.statistics import BATCHES, ratio, reliability_intervals
+from tidings.statistics import BATCHES, ReliabilityInterval, pooled_shares, ratio, reliability_intervals
 
 __all__ = ["predict_measured", "predict_network", "sampled_or_lawful", "take_sample"]
 
@@ -143,14 +144,35 @@ def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, c
         for name in ("matched", "on_time")
     )
     intervals = [row.interval for row in results[0].subscribers.values()]
+    if runs > 1:
+        intervals = reliability_intervals(on_time, matched)
+    reliability, intervals = _pooled(ratio(on_time.sum(axis=0), matched.sum(axis=0)), intervals, matched, answer)
     busy = [[*result.brokers.values(), *result.links.values()] for result in results]
     return Sample(
         events=sum(result.published for result in results),
         duration_s=runs * counted_s,
-        reliability=sampled_or_lawful(ratio(on_time.sum(axis=0), matched.sum(axis=0)), answer.by_law),
-        intervals=tuple(intervals if runs == 1 else reliability_intervals(on_time, matched)),
+        reliability=sampled_or_lawful(reliability, answer.by_law),
+        intervals=tuple(intervals),
         utilisation=np.mean(busy, axis=0),
     )
+
+
+def _pooled(
+    share: FloatArray, intervals: list[ReliabilityInterval | None], matched: FloatArray, answer: Prediction
+) -> tuple[FloatArray, list[ReliabilityInterval | None]]:
+    """R of rare filters with the help of what else came to their brokers, by how far laws are off there."""
+    effective = np.array([0.0 if each is None else each.effective_events for each in intervals])
+    found = pooled_shares(share, matched.sum(axis=0), effective, answer.by_law, answer.knowledge.homes)
+    pooled = list(intervals)
+    for row in np.flatnonzero(found.is_pooled).tolist():
+        centre, half = float(found.share[row]), float(found.half_width[row])
+        pooled[row] = ReliabilityInterval(
+            low=max(0.0, centre - half),
+            high=min(1.0, centre + half),
+            effective_events=float(found.effective[row]),
+            is_rough=False,
+        )
+    return found.share, pooled
 
 
 def _kinds(network: Network, knowledge: Knowledge) -> list[Kinds] | None:

@@ -40,6 +40,7 @@ from tidings.statistics._intervals import (
     wilson_interval,
 )
 from tidings.statistics._moments import Line, Moments, line_from_sums, moments
+from tidings.statistics._pooling import PooledShares, pooled_shares
 from tidings.statistics._quantiles import PROBABILITIES, distance_from_quantiles
 from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_from_moments
 from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
@@ -60,6 +61,7 @@ __all__ = [
     "LogHistogram",
     "Moments",
     "Periods",
+    "PooledShares",
     "Rates",
     "ReliabilityInterval",
     "Shares",
@@ -75,6 +77,7 @@ __all__ = [
     "periods",
     "poisson_interval",
     "pooled_interval",
+    "pooled_shares",
     "ratio",
     "reliability_intervals",
     "scv_interval",
