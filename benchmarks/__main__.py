@@ -20,6 +20,7 @@ NAMES = (
     "place",
     "protocol",
     "subscriptions",
+    "status",
     "opening",
     "relocation",
     "live",
