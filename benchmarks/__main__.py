@@ -5,6 +5,7 @@ import sys
 
 NAMES = (
     "matching",
+    "matching_growth",
     "scheduling",
     "simulation",
     "strategies",
