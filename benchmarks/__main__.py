@@ -5,6 +5,7 @@ import sys
 
 NAMES = (
     "matching",
+    "matching_growth",
     "scheduling",
     "simulation",
     "strategies",
@@ -20,6 +21,7 @@ NAMES = (
     "place",
     "protocol",
     "subscriptions",
+    "status",
     "opening",
     "relocation",
     "live",

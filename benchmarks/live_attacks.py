@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.live_attacks_raw import KINDS
-from benchmarks.live_load import brokers, free_ports
+from benchmarks.live_load import brokers, free_ports, processor_s
 from tidings.live import Delivery, connect
 
 RATE = 200.0
@@ -40,7 +40,6 @@ REQUESTS = os.environ.get("BENCH_REQUESTS", "")
 SPANS = ("without", "control", "attacked")
 PAYLOAD = bytes(200)
 BUDGET_MB = 64.0 + 16.0 + 64.0
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Felt(NamedTuple):
@@ -127,9 +126,9 @@ class Victims:
     async def _span(self, pids: list[int]) -> list[tuple[float, float, float]]:
         self.delays_ms = [[], []]
         homes = pids[::-1]  # the first reader is at b
-        before_s = [_cpu_s(pid) for pid in homes]
+        before_s = [processor_s(pid) for pid in homes]
         await asyncio.sleep(SPAN_S)
-        shares = [(_cpu_s(pid) - cpu_s) / SPAN_S for pid, cpu_s in zip(homes, before_s, strict=True)]
+        shares = [(processor_s(pid) - cpu_s) / SPAN_S for pid, cpu_s in zip(homes, before_s, strict=True)]
         # Whoever got nothing at all has waited for the whole span.
         delays = [np.percentile(each or [SPAN_S * 1e3], [50, 99]) for each in self.delays_ms]
         return [(float(p50), float(p99), share) for (p50, p99), share in zip(delays, shares, strict=True)]
@@ -149,11 +148,6 @@ def _attack(kind: str, port: int) -> "subprocess.Popen[bytes]":
 def _anonymous_mb(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("RssAnon:"))
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def _row(rounds: list[dict[str, tuple[float, float, float]]]) -> str:

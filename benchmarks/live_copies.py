@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.live_load import brokers, free_ports
+from benchmarks.live_load import brokers, free_ports, processor_s
 from tidings.live import connect
 
 NAMES = ("a", "b", "c")
@@ -23,7 +23,6 @@ SIZES = (16, 64, 256)
 SECONDS = float(os.environ.get("TIDINGS_SECONDS", "4"))
 ALONE = 300
 PAYLOAD = bytes(900)
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Run(NamedTuple):
@@ -33,11 +32,6 @@ class Run(NamedTuple):
     cpu_us: float
     p50_ms: float
     p99_ms: float
-
-
-def _cpu_s(pids: list[int]) -> float:
-    fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
-    return sum(int(each[11]) + int(each[12]) for each in fields) * _TICK_S
 
 
 async def _measure(port: int, pids: list[int], in_flight: int) -> Run:
@@ -58,12 +52,12 @@ async def _measure(port: int, pids: list[int], in_flight: int) -> Run:
             began_s = time.perf_counter()
             await publisher.publish({"n": n}, payload=PAYLOAD)
             waits_s.append(time.perf_counter() - began_s)
-        sent, began_s, cpu_s = 0, time.perf_counter(), _cpu_s(pids)
+        sent, began_s, cpu_s = 0, time.perf_counter(), processor_s(*pids)
         while time.perf_counter() - began_s < SECONDS:
             await publisher.offer({"n": sent}, payload=PAYLOAD)
             sent += 1
         await publisher.flush()
-        took_s, cpu_s = time.perf_counter() - began_s, _cpu_s(pids) - cpu_s
+        took_s, cpu_s = time.perf_counter() - began_s, processor_s(*pids) - cpu_s
         while got < ALONE + sent:
             await asyncio.sleep(0.01)
     waits_s = sorted(waits_s[ALONE // 10 :])

@@ -8,7 +8,6 @@ accepts as many connections on the same event loop (uvloop) and keeps a `bytearr
 """
 
 import asyncio
-import os
 import resource
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import cast
 import msgspec
 import uvloop
 
-from benchmarks.live_load import brokers, free_ports
+from benchmarks.live_load import brokers, free_ports, processor_s
 from tidings.protocol import wire
 from tidings.protocol.node import Preamble, Splitter, joined
 
@@ -27,7 +26,6 @@ COUNTS = (1_000, 3_000, 10_000)
 TOGETHER = 200
 IDLE_S = 6.0
 _SPARE_FILES = 200
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _BARE = """
 import asyncio, sys, uvloop
 kept = []
@@ -92,9 +90,9 @@ async def _measure(pid: int, port: int, *, is_bare: bool) -> list[tuple[int, flo
             await asyncio.gather(*(_open(loop, one, port) for one in some))
             await asyncio.gather(*(one.is_done for one in some))
             there += len(some)
-        began_s, cpu_s = time.monotonic(), _cpu_s(pid)
+        began_s, cpu_s = time.monotonic(), processor_s(pid)
         await asyncio.sleep(IDLE_S)
-        share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began_s)
+        share = (processor_s(pid) - cpu_s) / (time.monotonic() - began_s)
         found.append((count, (_anonymous_kb(pid) - empty_kb) / count, share))
     return found
 
@@ -110,11 +108,6 @@ def _most() -> int:
 def _anonymous_kb(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1.024 for line in lines if line.startswith("RssAnon:"))
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def main() -> None:

@@ -14,15 +14,13 @@ and p99 delay, each also as a ratio to `none`; and how many events the other got
 
 import asyncio
 import contextlib
-import os
 import statistics
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.live_load import brokers, free_ports, shaped
+from benchmarks.live_load import brokers, free_ports, processor_s, shaped
 from tidings.live import Delivery, connect
 
 ROUNDS = 3
@@ -35,7 +33,6 @@ LIFETIME_S = 1.0
 LONG_S = 600.0
 PAYLOAD = bytes(200)
 CASES = ("none", "full", "expired")
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Run(NamedTuple):
@@ -72,22 +69,17 @@ async def _run(case: str, port: int, other_port: int, pid: int) -> Run:
         began_s, cpu_s = time.perf_counter(), 0.0
         while (passed_s := time.perf_counter() - began_s) < WARMUP_S + MEASURED_S:
             if passed_s >= WARMUP_S and not measured_from:
-                measured_from, cpu_s = n, _cpu_s(pid)
+                measured_from, cpu_s = n, processor_s(pid)
                 delays_s.clear()
             while n < RATE * passed_s:
                 sent_s[n] = time.perf_counter()
                 await source.offer({"n": n}, payload=PAYLOAD, lifetime_s=lifetime_s)
                 n += 1
             await asyncio.sleep(PERIOD_S)
-        cpu_us = (_cpu_s(pid) - cpu_s) / (n - measured_from) * 1e6
+        cpu_us = (processor_s(pid) - cpu_s) / (n - measured_from) * 1e6
         delays = np.array(delays_s) * 1e3
         assert len(delays) > 0.9 * (n - measured_from), f"the healthy reader got {len(delays)} of {n - measured_from}"
         return Run(cpu_us, float(np.median(delays)), float(np.percentile(delays, 99)), others)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def run(case: str) -> Run:

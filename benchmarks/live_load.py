@@ -7,6 +7,7 @@ process that the machine has kept waiting may catch up with what the link would 
 """
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -17,13 +18,20 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["Link", "broker_process", "brokers", "free_ports", "shaped"]
+__all__ = ["Link", "broker_process", "brokers", "free_ports", "processor_s", "shaped"]
 
 PIECE_BYTES = 512
 RECEIVE_BYTES = 2_048
 SEGMENT_BYTES = 1_400
 SPARE_S = 0.02
 _BROKER = "import sys; sys.argv[0] = 'tidings'; from tidings.cli import main; main()"
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+def processor_s(*pids: int) -> float:
+    """The processor time that these processes have taken so far."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(each[11]) + int(each[12]) for each in fields) * _TICK_S
 
 
 def free_ports(count: int) -> list[int]:

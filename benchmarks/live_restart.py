@@ -16,7 +16,6 @@ may use the machine.
 import asyncio
 import contextlib
 import datetime
-import os
 import resource
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.live_load import _BROKER, free_ports
+from benchmarks.live_load import _BROKER, free_ports, processor_s
 from tidings.live import connect
 
 SIZES = (10_000, 30_000, 100_000)
@@ -41,7 +40,6 @@ import lmdb, sys
 with lmdb.open(sys.argv[1], lock=False, readonly=True).begin() as transaction:
     print(sum(len(value) for _, value in transaction.cursor()))
 """
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Restart(NamedTuple):
@@ -141,7 +139,7 @@ async def _restart(directory: Path, port: int, stored: int, number: int) -> Rest
         await _listening(port)
         async with connect(f"127.0.0.1:{port}", name=f"first-{number}") as first:
             await first.publish({"reader": number, "number": -1}, payload=PAYLOAD)
-            acked_s, cpu_s = time.perf_counter() - began_s, _cpu_s(process.pid)
+            acked_s, cpu_s = time.perf_counter() - began_s, processor_s(process.pid)
         started = _started(directory / "log")
     assert started["held"] == stored, f"{stored} events were acknowledged, {started['held']} are there"
     started_s = datetime.datetime.fromisoformat(started["at"]).timestamp() - at_s
@@ -154,12 +152,6 @@ def _started(log: Path) -> dict[str, Any]:
     lines = [msgspec.json.decode(line) for line in log.read_bytes().splitlines()]
     found: dict[str, Any] = next(line for line in lines if line["event"] == "started")
     return found
-
-
-def _cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 if __name__ == "__main__":

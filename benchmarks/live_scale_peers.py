@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import live_lagging, live_subscribing
-from benchmarks.live_load import free_ports, shaped
+from benchmarks.live_load import free_ports, processor_s, shaped
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "10000,100000").split(","))
 AT_ONCE = 1_000
@@ -140,12 +140,12 @@ def subscriptions(peer: Protocol, size: int) -> tuple[float, float] | None:
         port, pid = found
         with _opened(peer, port, "many") as end:
             _settled(peer, end)
-            cpu_s, grown_bytes = live_subscribing._cpu_s(pid), live_subscribing._resident_bytes(pid)
+            cpu_s, grown_bytes = processor_s(pid), live_subscribing._resident_bytes(pid)
             for first in range(0, size, AT_ONCE):
                 end.sendall(peer.subscribe([f"s{n}" for n in range(first, first + AT_ONCE)]))
                 _settled(peer, end)
             grown_bytes = live_subscribing._resident_bytes(pid) - grown_bytes
-            return (live_subscribing._cpu_s(pid) - cpu_s) / size * 1e6, grown_bytes / size
+            return (processor_s(pid) - cpu_s) / size * 1e6, grown_bytes / size
 
 
 class _Reader(threading.Thread):
@@ -190,13 +190,13 @@ def lagging(peer: Protocol, *, is_lagging: bool) -> tuple[float, float] | None:
         began_s, n, measured_from, cpu_s = time.perf_counter(), 0, 0, 0.0
         while (passed_s := time.perf_counter() - began_s) < WARMUP_S + MEASURED_S:
             if passed_s >= WARMUP_S and not measured_from:
-                measured_from, cpu_s = n, live_subscribing._cpu_s(pid)
+                measured_from, cpu_s = n, processor_s(pid)
                 healthy.delays_ms.clear()
             while n < live_lagging.RATE * passed_s:
                 source.sendall(peer.publish(peer.everything, healthy.payload()))
                 n += 1
             time.sleep(live_lagging.PERIOD_S)
-        cpu_us = (live_subscribing._cpu_s(pid) - cpu_s) / (n - measured_from) * 1e6
+        cpu_us = (processor_s(pid) - cpu_s) / (n - measured_from) * 1e6
         return cpu_us, float(np.median(healthy.delays_ms))
 
 

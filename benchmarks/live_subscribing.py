@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.live_load import brokers, free_ports
+from benchmarks.live_load import brokers, free_ports, processor_s
 from tidings.live import connect, read_network
 from tidings.live.operations._asking import ask_network
 from tidings.model.filters import Filter
@@ -28,7 +28,6 @@ from tidings.model.filters import Filter
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "10000,30000,100000").split(","))
 PER_CLIENT = 10_000
 PARSED = 2_000
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -44,11 +43,6 @@ def parse_us() -> float:
     return (time.process_time() - began) / PARSED * 1e6
 
 
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
-
-
 def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
@@ -59,7 +53,7 @@ async def _subscribe(path: Path, port: int, size: int, pids: dict[str, int]) -> 
     while not all(broker["up"] and broker["ready"] and not broker["absent"] for broker in await ask_network(network)):
         await asyncio.sleep(0.1)
     await asyncio.sleep(3.0)  # what brokers load meanwhile is not the subscriptions'
-    before = {name: _cpu_s(pid) for name, pid in pids.items()}
+    before = {name: processor_s(pid) for name, pid in pids.items()}
     resident_bytes = _resident_bytes(pids["b"])
     began = time.perf_counter()
     for first in range(0, size, PER_CLIENT):
@@ -70,7 +64,7 @@ async def _subscribe(path: Path, port: int, size: int, pids: dict[str, int]) -> 
     ):
         await asyncio.sleep(0.05)
     took_s = time.perf_counter() - began
-    cpu_s = {name: _cpu_s(pid) - before[name] for name, pid in pids.items()}
+    cpu_s = {name: processor_s(pid) - before[name] for name, pid in pids.items()}
     return cpu_s, _resident_bytes(pids["b"]) - resident_bytes, took_s
 
 

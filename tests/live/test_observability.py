@@ -3,6 +3,7 @@
 import asyncio
 import random
 import urllib.request
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
@@ -11,8 +12,9 @@ from tests.live.conftest import Place, all_up, free_ports, run, running, until
 from tests.live.raw import Raw
 
 from tidings.live import DeniedError, connect
+from tidings.live.operations import _status
 from tidings.live.operations._asking import ask_network
-from tidings.live.operations._status import RANKED_MAX, SUBSCRIBERS_MAX, _shown
+from tidings.live.operations._status import RANKED_MAX, SUBSCRIBERS_MAX, _shown, snapshot
 from tidings.protocol import Broker, BrokerSettings, wire
 from tidings.protocol.node import Preamble
 
@@ -127,6 +129,45 @@ def test_a_status_is_bounded_and_made_as_often_as_it_costs(place: Place) -> None
             snapshots._until_s = float("inf")
             first = snapshots.encoded()
             assert all(snapshots.encoded() is first for _ in range(100))  # it is not made anew for each who asks
+
+    run(work())
+
+
+def test_a_status_of_very_many_clients_looks_at_those_that_take_much_and_its_sums_are_exact(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more clients than are looked at, those who take something are found all the same."""
+
+    class Counted(dict[str, Any]):
+        looked_at = 0
+
+        def values(self) -> Any:
+            Counted.looked_at += len(self)
+            return super().values()
+
+    async def work() -> None:
+        monkeypatch.setattr(_status, "CLIENTS_MAX", 3)
+        network = place.write(
+            "a", more='[limits]\nrate = "20 /s"\n[[budget]]\nidentity = "many"\nrate = "1000000 /s"\n'
+        )
+        async with running(network) as nodes, AsyncExitStack() as stack:
+            machine = nodes["a"].machine
+            names = ("many", "costly", "fast", "p", "i1", "i2", "i3")
+            clients = {name: await stack.enter_async_context(connect(place.address("a"), name=name)) for name in names}
+            await clients["many"].subscribe_many([f"n = {n}" for n in range(100)])
+            await clients["costly"].subscribe("a + b * c > d")
+            await clients["p"].advertise("TRUE")
+            for name in ("i1", "i2"):
+                await clients[name].subscribe("x = 1")
+            await asyncio.gather(*(clients["fast"].advertise(f"x = {n}", name=f"n{n}") for n in range(60)))
+            machine.clients = Counted(machine.clients)
+            found = snapshot(nodes["a"])
+            assert Counted.looked_at == 0
+            rows = {row["client"] for row in found["budgets"]["clients"]}
+            assert {"many", "costly", "fast"} <= rows
+            assert not {"i1", "i2", "i3"} & rows
+            assert found["clients"] == found["clients_connected"] == len(names)
+            assert found["subscriptions"] == 100 + 3
 
     run(work())
 

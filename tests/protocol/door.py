@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidings.protocol import Broker, BrokerSettings, Budget, wire
+from tidings.protocol import Broker, BrokerSettings, Budget, Purse, wire
 from tidings.protocol.node import Admission, ConnectionLimits, Node, Preamble, Read, Write, prefixed
 
 __all__ = ["NOW", "SECOND", "STEP_NS", "Door"]
@@ -57,6 +57,11 @@ class Door:
                 self.written[effect.connection] = self.written.get(effect.connection, b"") + b"".join(effect.parts)
             elif type(effect).__name__ == "Commit":
                 self.carry(self.node.committed(self.now_ns))
+
+    def purse(self, client: str) -> Purse:
+        found = self.node.purse_of(client)
+        assert found is not None
+        return found
 
     def subscriptions(self, client: str) -> int:
         return len(self.machine.gossip.local.of(client))

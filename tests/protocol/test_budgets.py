@@ -232,8 +232,8 @@ def test_long_filters_are_read_one_after_the_other_and_others_go_first() -> None
     assert seen == sorted(seen)
     assert door.subscriptions("fat") == 13
     assert door.reads[-1] == ("fat", True)
-    assert door.node.purses()["fat"].was_held_back > 5
-    assert door.node.purses()["lean"].was_held_back == 0
+    assert door.purse("fat").was_held_back > 5
+    assert door.purse("lean").was_held_back == 0
 
 
 def test_many_requests_of_one_client_are_looked_at_some_in_a_turn_and_others_go_in_between() -> None:
@@ -258,7 +258,7 @@ def test_many_requests_of_one_client_are_looked_at_some_in_a_turn_and_others_go_
         door.wait(STEP_NS / SECOND)
         assert door.subscriptions("many") - before <= first
     assert list(door.machine.gossip.local.of("many")) == [f"n{n}" for n in range(200)]
-    assert door.node.purses()["many"].was_held_back == 0
+    assert door.purse("many").was_held_back == 0
     assert door.reads[-1] == ("many", True)
 
 
@@ -271,8 +271,8 @@ def test_who_sends_more_bytes_than_it_may_is_held_back() -> None:
         door.say(name, frames)
     assert ("c", False) in door.reads
     door.wait(20.0)
-    assert door.node.purses()["c"].was_held_back > 0
-    assert door.node.purses()["rich-1"].was_held_back == 0
+    assert door.purse("c").was_held_back > 0
+    assert door.purse("rich-1").was_held_back == 0
     assert door.reads[-1] == ("c", True)
 
 

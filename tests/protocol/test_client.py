@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tidings.ordering import Policy
-from tidings.protocol import Client, ClientSettings, Confirmed, Failed, PeerError, RequestError
+from tidings.protocol import Client, ClientSettings, Confirmed, Failed, PeerError, RequestError, wire
 from tidings.protocol.client._requests import MOST_ENDED
 from tidings.protocol.wire import MAX_FILTER
 
@@ -59,6 +59,27 @@ def test_no_more_than_the_last_ends_of_subscriptions_are_kept(row: Any) -> None:
     row.add(row.broker("c", "b"))
     row.pass_time(15 * SECOND)
     assert row.machines["s"].sent["Unsubscribe"] == MOST_ENDED
+
+
+def test_a_broker_that_confirms_one_after_the_other_is_asked_nothing_twice_and_a_silent_one_is() -> None:
+    now_ns, many = 10**17, 60
+    client = Client(ClientSettings(name="s"))
+    client.start(now_ns)
+    client.connected("a", now_ns)
+    welcome = wire.Welcome(wire.VERSION, "a", "broker", 7, 256)
+    client.receive("a", wire.encode(welcome), now_ns)
+    client.subscribe_many([(f"n{number}", "x = 1") for number in range(many)], now_ns)
+    assert client.sent["Subscribe"] == many
+    for number in range(many - 1):  # it takes 9 s for them, and patience would have ended after .2 s
+        now_ns += SECOND * 3 // 20
+        client.wake(now_ns)
+        client.receive("a", wire.encode(wire.Done("subscribe", f"n{number}", number)), now_ns)
+    assert client.sent["Subscribe"] == many
+    for _ in range(10):
+        now_ns += SECOND
+        client.receive("a", wire.encode(wire.Ping(now_ns, 0, 0)), now_ns)
+        client.wake(now_ns)
+    assert client.sent["Subscribe"] > many + 2
 
 
 def test_a_wrong_filter_is_refused_before_it_is_sent() -> None:

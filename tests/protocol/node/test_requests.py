@@ -147,7 +147,7 @@ def test_who_waits_for_long_counts_as_there_and_the_operator_is_told_once_with_t
     door.say("flood", [subscribe(door, n) for n in range(1, 9_000)])
     door.wait(4.0)
     assert door.machine.clients["flood"].is_up
-    purse = door.node.purses()["flood"]
+    purse = door.purse("flood")
     assert purse.was_held_back >= 3
     assert purse.held_back_ns >= 3 * SECOND
     (said,) = [each for each in reports if each.event == "client held back"]

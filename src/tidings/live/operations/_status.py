@@ -38,6 +38,8 @@ COST_SHARE: Final = 0.05
 
 BUDGETS_MAX: Final = 20
 """So many clients are shown with what they take."""
+CLIENTS_MAX: Final = 1_000
+"""They are found among so many of each kind that may take much."""
 
 
 class Load:
@@ -98,7 +100,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
     machine.accounts.look()
     sent, counts = machine.carrier.dispatch.events_out, machine.counts
     dropped = sum(counts[reason] for reason in _DROPPED)
-    clients = machine.clients.values()
+    laden = [*machine.laden_clients(), *machine.neighbours.values()]
     return {
         "name": node.name,
         "epoch": machine.epoch,
@@ -108,11 +110,11 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         "utilisation": round(node.load.utilisation, 4),
         "neighbours": {name: _peer(peer) for name, peer in sorted(machine.neighbours.items())},
         "absent": sorted(machine.settings.neighbours - machine.neighbours.keys()),
-        "clients": len(clients),
-        "clients_connected": sum(peer.is_up for peer in clients),
-        "queued": sum(peer.outbox.queued for peer in [*clients, *machine.neighbours.values()]),
-        "under_way": sum(peer.outbox.under_way for peer in [*clients, *machine.neighbours.values()]),
-        "subscriptions": _subscriptions(machine),
+        "clients": len(machine.clients),
+        "clients_connected": len(machine.clients_up),
+        "queued": sum(peer.outbox.queued for peer in laden),
+        "under_way": sum(peer.outbox.under_way for peer in laden),
+        "subscriptions": len(machine.gossip.local),
         "subscriptions_elsewhere": len(machine.gossip.interests),
         "stored": len(machine.carrier.holdings),
         "parked": {
@@ -146,13 +148,13 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
 
 def _budgets(node: "BrokerNode") -> dict[str, Any]:
     """What all clients take together, and those that take the largest share of what they may."""
-    machine, purses = node.machine, node.driver.node.purses()
+    machine, purse_of = node.machine, node.driver.node.purse_of
     most = heapq.nlargest(
         BUDGETS_MAX,
-        machine.clients.values(),
-        key=lambda peer: (_share_taken(machine, peer), _held_back(purses.get(peer.name))),
+        _taking(node),
+        key=lambda peer: (_share_taken(machine, peer), _held_back(purse_of(peer.connection))),
     )
-    rows = [_budget(machine, peer, purses.get(peer.name)) for peer in most]
+    rows = [_budget(machine, peer, purse_of(peer.connection)) for peer in most]
     return {
         "stored_bytes": machine.carrier.holdings.size_bytes,
         "stored_bytes_most": machine.settings.max_stored_bytes,
@@ -162,6 +164,18 @@ def _budgets(node: "BrokerNode") -> dict[str, Any]:
         "refused": machine.refused["budget"],
         "clients": [row for row in rows if row["share"] or row["held_back"]],
     }
+
+
+def _taking(node: "BrokerNode") -> "list[Peer]":
+    """The clients that may take most: all if they are few, else some of those that something waits for, whose filters
+    cost much or are many, or who were held back."""
+    machine = node.machine
+    if len(machine.clients) <= CLIENTS_MAX:
+        return list(machine.clients.values())
+    laden = (peer.name for peer in machine.laden_clients())
+    kinds = (laden, machine.registry.dearest(), reversed(node.driver.node.held_back.values()))
+    names = dict.fromkeys(name for kind in kinds for name in islice(kind, CLIENTS_MAX))
+    return [machine.clients[name] for name in names if name in machine.clients]
 
 
 def _share_taken(machine: "Broker", peer: "Peer") -> float:
@@ -245,7 +259,7 @@ def _seconds(duration_ns: int) -> float:
 
 def _subscribers(machine: "Broker") -> dict[str, Any]:
     """The subscriptions here with their accounts, worst first."""
-    accounts, total = machine.accounts.balances(), _subscriptions(machine)
+    accounts, total = machine.accounts.balances(), len(machine.gossip.local)
     found = []
     for client, told in _shown(machine, total):
         account, peer = accounts.get(told), machine.clients[client]
@@ -273,10 +287,6 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
         ],
         "subscribers_left_off": max(total - SUBSCRIBERS_MAX, 0),
     }
-
-
-def _subscriptions(machine: "Broker") -> int:
-    return sum(len(machine.gossip.local.of(name)) for name in machine.clients)
 
 
 def _shown(machine: "Broker", total: int) -> Iterator[tuple[str, str]]:

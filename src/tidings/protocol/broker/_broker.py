@@ -561,6 +561,8 @@ class Broker(Doorway):
     def _lose(self, peer: Peer, step: PeerStep) -> None:
         was_up = peer.is_up
         peer.step(step)
+        if peer.kind == "client":
+            self.clients_up.discard(peer.name)
         if was_up and peer.kind == "broker":
             silent_s = (self._now_ns - peer.heard_ns) * 1e-9
             is_silent = step is PeerStep.SILENT
@@ -742,6 +744,8 @@ class Broker(Doorway):
         self.relocating.moves.forget(peer.name, self._now_ns)
         self.registry.forget(peer.name)
         del self.clients[peer.name]
+        self.clients_up.discard(peer.name)
+        self._laden.pop(peer.name, None)
         self._has_forgotten = True
         self.carrier.courses.forget()
         if peer.connection is not None:

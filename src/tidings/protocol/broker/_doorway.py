@@ -10,6 +10,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -41,6 +42,9 @@ class Doorway(Machine):
         self.epoch = 0
         self.neighbours: dict[str, Peer] = {}
         self.clients: dict[str, Peer] = {}
+        self.clients_up: set[str] = set()
+        """The clients that are there."""
+        self._laden: dict[str, Peer] = {}  # clients that something waits for, or is under way to; some were so before
         self.waits: dict[str, dict[int, int]] = {"broker": {}, "client": {}}
         """By kind of peer: how long events waited for one before they left, by size (`_histogram`)."""
         self._is_alive = False
@@ -167,6 +171,7 @@ class Doorway(Machine):
         peer.rights = self._rights.get(connection)
         peer.outbox.is_congested = connection in self._congested
         if peer.kind == "client":
+            self.clients_up.add(peer.name)
             peer.budget = self._budgets.get(connection, self.settings.budget)
             peer.outbox.max_queued_bytes = peer.budget.queued_bytes
         self._by_connection[connection] = peer
@@ -201,6 +206,12 @@ class Doorway(Machine):
         peer.key = key or b""
         self._on_bound(peer)
 
+    def laden_clients(self) -> list[Peer]:
+        """The clients that something waits for, or is under way to: finding them costs nothing for the others."""
+        for name in [name for name, peer in self._laden.items() if peer.outbox.is_empty]:
+            del self._laden[name]
+        return list(self._laden.values())
+
     def _up_neighbours(self) -> list[Peer]:
         return [peer for _, peer in sorted(self.neighbours.items()) if peer.is_up]
 
@@ -215,8 +226,9 @@ class Doorway(Machine):
             if len(self.clients) >= self.settings.max_clients:
                 raise PeerError("too-many", f"broker {self.name!r} serves {self.settings.max_clients} clients already")
             bounds = (self.settings.max_queued_client, self.settings.budget.queued_bytes)
-            self.clients[name] = self._peer(name, "client", *bounds)
-            self.clients[name].budget = self.settings.budget
+            peer = self.clients[name] = self._peer(name, "client", *bounds)
+            peer.budget = self.settings.budget
+            peer.outbox.on_load = partial(self._laden.setdefault, name, peer)
         return self.clients[name]
 
     def _peer(self, name: str, kind: str, max_queued: int, max_queued_bytes: int) -> Peer:

@@ -49,6 +49,8 @@ Verdict = Literal["old", "refreshed", "changed", "behind"]
 
 _ANSWERS: Final = 4_096
 """Of so many combinations of filters it is remembered whose they are."""
+_LARGE: Final = 100
+"""Clients with so many subscriptions are known apart."""
 _MOST_ADDED: Final = 4_096
 """So many filters at most are kept as they are, until an event comes."""
 _NONE: Final[Mapping[str, Entry]] = {}
@@ -447,6 +449,8 @@ class LocalInterests:
     def __init__(self) -> None:
         self.untold: dict[str, int] = {}  # clients of whom the others are told no more, and since when
         self._of: dict[str, dict[str, Entry]] = {}
+        self.large: dict[str, None] = {}
+        """The clients with very many subscriptions."""
         self._count = 0
         self.touched: dict[tuple[str, str], None] = {}
         """What the others may have to be told of, by client and name."""
@@ -485,7 +489,10 @@ class LocalInterests:
             return False
         parsed(entry.filter)
         self._matcher.put((client, entry.name), entry.filter)
-        self._of.setdefault(client, {})[entry.name] = entry
+        theirs = self._of.setdefault(client, {})
+        theirs[entry.name] = entry
+        if len(theirs) == _LARGE:
+            self.large[client] = None
         _recount(self.records, before, entry)
         self._count += before is None
         self.touched[client, entry.name] = None
@@ -498,6 +505,8 @@ class LocalInterests:
         if theirs is None or before is None:
             return False
         _recount(self.records, before, None)
+        if len(theirs) == _LARGE - 1:
+            self.large.pop(client, None)
         if not theirs:
             del self._of[client]
         self._matcher.drop((client, name))

@@ -4,7 +4,8 @@ With the first of them goes the key that the client's name is bound to: it is ke
 long as anything of the client is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -171,6 +172,10 @@ class Registry:
         costs = self._costs.get(client, {})
         many = len(self._gossip.local.of(client)) + len(self._advertised.get(client, {}))
         return _CHEAP_US * (many - len(costs)) + sum(costs.values())
+
+    def dearest(self) -> Iterator[str]:
+        """Clients whose filters cost more than most: those with costly ones, and those with many."""
+        return chain(reversed(self._costs), reversed(self._gossip.local.large))
 
     def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
         """Note what a filter costs, if that is worth noting."""

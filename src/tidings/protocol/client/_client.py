@@ -317,7 +317,7 @@ class Client(Machine):
             case wire.Ping():
                 self._on_ping(source, message)
             case wire.Done():
-                self._requests.on_done(source, message)
+                self._requests.on_done(source, message, self._now_ns)
             case wire.Error():
                 self._on_error(source, message)
             case wire.Move():

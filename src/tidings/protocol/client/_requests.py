@@ -1,8 +1,9 @@
 """What a client has asked of its home broker, and asks again until it is confirmed.
 
 Every sending has a number of its own, so a confirmation of an older request of the same name is known for what it is.
-A request is repeated after a round trip or so, then each time after twice as long. What was confirmed by an earlier
-life of the broker is asked of the next one too. That goes for what was taken back as well: a broker that has lost its
+A request is repeated after a round trip or so, then each time after twice as long; not while the broker confirms
+others: repeats would only add to what a busy broker has to do. What was confirmed by an earlier life of the broker is
+asked of the next one too. That goes for what was taken back as well: a broker that has lost its
 store learns from others what its clients want, and these may not have heard of the end of a subscription; so the last
 MOST_ENDED of them are kept. While a client moves there are two brokers to ask, each confirms for itself, and the
 application is told when its home broker has.
@@ -67,6 +68,7 @@ class Requests:
         self._open: dict[tuple[str, str], _Request] = {}
         self._ended: dict[tuple[str, str], None] = {}  # of these, what was taken back everywhere, the oldest first
         self._number = 0
+        self._answered_ns: dict[str, int] = {}  # by broker: when it last confirmed something
 
     def patience_ns(self, place: Peer, tries: int) -> int:
         """How long to wait for an answer to the request that has been sent so many times."""
@@ -98,8 +100,14 @@ class Requests:
         """Ask again for what has waited too long for its confirmation."""
         for place in self._places():
             waiting = [request for request in self._open.values() if place.name not in request.confirmed]
+            answered_ns = self._answered_ns.get(place.name, 0)
             for request in waiting:
-                if request.due_ns.get(place.name, 0) <= now_ns:
+                if request.due_ns.get(place.name, 0) > now_ns:
+                    continue
+                again_ns = answered_ns + self.patience_ns(place, request.tries.get(place.name, 1))
+                if again_ns > now_ns:
+                    request.due_ns[place.name] = again_ns
+                else:
                     self._ask(request, place, now_ns)
             later_ns = [at_ns for request in waiting if (at_ns := request.due_ns.get(place.name, 0)) > now_ns]
             if later_ns:
@@ -110,8 +118,9 @@ class Requests:
         # The last first: they are confirmed in order, and this is asked after each.
         return all(place.name in request.confirmed for request in reversed(self._open.values()))
 
-    def on_done(self, place: Peer, said: wire.Done) -> None:
+    def on_done(self, place: Peer, said: wire.Done, now_ns: int) -> None:
         """A broker has carried out a request."""
+        self._answered_ns[place.name] = now_ns
         request = self._open.get((said.kind, said.request))
         if request is not None and said.number >= request.first:
             request.confirmed.add(place.name)
@@ -124,6 +133,7 @@ class Requests:
             request.confirmed.discard(place.name)
             request.due_ns.pop(place.name, None)
             request.tries.pop(place.name, None)
+            self._answered_ns.pop(place.name, None)
             self._settle(request, places)
 
     def _settle(self, request: _Request, places: list[str]) -> None:

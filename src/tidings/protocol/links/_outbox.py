@@ -6,7 +6,7 @@
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidings.protocol._states import TransferState
@@ -60,6 +60,8 @@ class Outbox:
         self._leaving_for: list[bytes] = []
         self._leaving_bytes = 0  # their sizes together
         self._leaving_frame_bytes = 0  # what they take in a frame together
+        self.on_load: Callable[[], object] = _nobody
+        """Called when something is to leave: it waits, or is under way."""
         self.left_due_ns = 0
         """When the first of what leaves with this step has to be sent again, or counts no more."""
         self._retry_most_ns = retry_most_ns
@@ -112,6 +114,7 @@ class Outbox:
     def enqueue(self, parcels: Sequence[Parcel], now_ns: int) -> list[Parcel]:
         """Let events wait; what had to go because there are too many."""
         self.window.was_held_up = True
+        self.on_load()
         return self.queue.push(parcels, now_ns)
 
     def next(self, now_ns: int) -> tuple[Parcel | None, list[tuple[Parcel, Reason]]]:
@@ -141,6 +144,7 @@ class Outbox:
         parcel.number = self.window.next_number
         self.leave(targets, [event], parcel.held.size_bytes, len(event))
         self.window.add(parcel, now_ns)
+        self.on_load()
         if self.window.keeps:
             self._note_due(parcel.due_ns, 1)
 
@@ -162,6 +166,7 @@ class Outbox:
         facts = (window.next_number - size, size, size_bytes)
         lot = Lot(peer, together, *facts, sent_ns=now_ns, due_ns=now_ns + window.patience_ns(most_bytes))
         window.add_lot(lot)
+        self.on_load()
         self._note_due(lot.due_ns, size)
         return lot
 
@@ -212,6 +217,10 @@ class Outbox:
     def hasten(self, now_ns: int) -> None:
         """The peer is back: what is under way is sent again at once."""
         self.window.hasten(len(self.leaving), now_ns)
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 def batches(sizes_bytes: Sequence[int], frame_bytes: int) -> Iterator[tuple[int, int]]:

@@ -232,6 +232,8 @@ class Node:
         self._strangers = 0  # sessions that are not admitted yet
         self._came: list[tuple[_Session, list[bytes]]] = []  # since the last turn
         self._came_bytes = 0
+        self.held_back: dict[str, str] = {}
+        """By connection: the clients that are there and were not read from for a while."""
         self.readings = Readings()
         self.requests: Requests[_Session] = Requests(limits.requests_share)
         self._writers: list[_Session] = []  # who is sent something with this step
@@ -607,6 +609,7 @@ class Node:
 
     def _note_held_back(self, session: _Session, purse: Purse) -> None:
         purse.was_held_back += 1
+        self.held_back[session.name] = session.peer
         self.machine.counts["held back"] += 1
         if purse.was_held_back == 1:  # the operator is told once for each connection
             remedy = (
@@ -634,10 +637,10 @@ class Node:
             session.waiting = []
         self._effects.append(Read(session.name, True))
 
-    def purses(self) -> dict[str, Purse]:
-        """By name of a client that is there: what is left of its rates, and how often it was held back."""
-        there = [session for session in self._sessions.values() if session.is_admitted]
-        return {session.peer: session.purse for session in there if session.purse is not None}
+    def purse_of(self, connection: str | None) -> Purse | None:
+        """What is left of the rates of a client that is there, and how often it was held back."""
+        session = None if connection is None else self._sessions.get(connection)
+        return None if session is None else session.purse
 
     # -- strangers -------------------------------------------------------------------------------------------------
 
@@ -903,6 +906,7 @@ class Node:
         self._forget_stranger(session)
         self._agenda.cancel(("read", session.name))
         session.waiting = []
+        self.held_back.pop(session.name, None)
         self.readings.drop(session.name)
         if not self.readings:
             self._agenda.cancel(("slice",))
