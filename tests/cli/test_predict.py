@@ -217,3 +217,10 @@ def test_a_newcomer_with_a_string_in_double_quotes_is_warned(scenario, tmp_path)
     result = run(scenario, "--admit", str(newcomer))
     assert result.exit_code == 0
     assert 'warning: "one" is compared as an attribute' in result.stderr
+
+
+def test_every_reason_for_a_sample_has_words() -> None:
+    from tidings.cli._predict_tables import REASONS
+    from tidings.prediction._prediction import SAMPLED
+
+    assert set(REASONS) >= SAMPLED
