@@ -1,5 +1,6 @@
 """Recorded values as a law: CSV and Parquet, beside the file, with errors that name the place."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidings.errors import ScenarioError
-from tidings.model.distributions import Empirical
+from tidings.model.distributions import Empirical, Replay
 from tidings.model.scenario import Scenario
 from tidings.simulation import simulate
 
@@ -158,3 +159,56 @@ def test_what_publishers_draw_is_not_replayed(line: str) -> None:
     text = TEXT.replace("LAW", '"1 ms"').replace('rate = "20 /s"', f'{line} = {{ law = "replay", values = ["1 s"] }}')
     with pytest.raises(ScenarioError, match='law = "recorded" to draw from recorded values in any order'):
         Scenario.parse(text)
+
+
+PACKETS = '{ law = "replay", packets = "link.down.gz", per = "3 kB" }'
+
+
+def test_the_capacity_of_a_link_is_replayed(tmp_path: Path) -> None:
+    """Packets of 1.5 kB at these milliseconds: every second one ends a block of 3 kB."""
+    with gzip.open(tmp_path / "link.down.gz", "wt") as file:
+        file.write("0\n0\n3\n5\n6\n100\n102\n")
+    text = TEXT.replace("{ propagation = LAW }", f"{{ slowness = {PACKETS} }}")
+    (tmp_path / "scenario.toml").write_text(text, "utf-8")
+    found = Scenario.load(tmp_path / "scenario.toml").expand().topology.links[0].slowness
+    assert isinstance(found, Replay)
+    assert found.values == pytest.approx([0.001, 0.001, 0.032])
+
+
+@pytest.mark.parametrize(
+    ("lines", "law", "message"),
+    [
+        ("0\n5\n3\n9", PACKETS, r"link\.down\.gz:3: 3 comes after 5; sort the times"),
+        ("0\nx\n3\n9", PACKETS, r"link\.down\.gz:2: the time is 'x', not a number"),
+        ("0\n1", PACKETS, "write a smaller `per`"),
+        ("0\n1\n2", PACKETS.replace("3 kB", "3 ms"), r"slowness\.per"),
+        ("0\n1\n2", PACKETS.replace("link.", "none."), "relative to the scenario"),
+        ("0\n1\n2", PACKETS.replace("per =", "pr ="), "did you mean `per`"),
+    ],
+)
+def test_capacity_that_cannot_be(tmp_path: Path, lines: str, law: str, message: str) -> None:
+    with gzip.open(tmp_path / "link.down.gz", "wt") as file:
+        file.write(lines + "\n")
+    (tmp_path / "scenario.toml").write_text(TEXT.replace("{ propagation = LAW }", f"{{ slowness = {law} }}"), "utf-8")
+    with pytest.raises(ScenarioError, match=message):
+        Scenario.load(tmp_path / "scenario.toml")
+
+
+def test_packets_are_a_slowness() -> None:
+    with pytest.raises(ScenarioError, match="are a slowness; write them there"):
+        Scenario.parse(TEXT.replace("LAW", PACKETS))
+
+
+RECORDED_LINK = Path("/work/shared/data/lte_capacity/Verizon-LTE-short.down.gz")
+
+
+@pytest.mark.skipif(not RECORDED_LINK.exists(), reason="the recordings are not on this machine")
+def test_a_recorded_cellular_link() -> None:
+    law = f'{{ law = "replay", packets = "{RECORDED_LINK}", per = "15 kB" }}'
+    network = Scenario.parse(TEXT.replace("{ propagation = LAW }", f"{{ slowness = {law} }}")).expand()
+    with gzip.open(RECORDED_LINK, "rt") as file:
+        times_ms = [float(line) for line in file]
+    per_kb_s = (times_ms[-1] - times_ms[0]) / 1e3 / (1.5 * (len(times_ms) - 1))
+    assert network.topology.links[0].slowness.mean() == pytest.approx(per_kb_s, rel=0.02)  # the last block is left out
+    result = simulate(network)
+    assert result.matched == result.on_time + result.late + result.lost + result.in_flight > 0

@@ -11,15 +11,14 @@ Theory of operation:
 - A tree may leave out brokers that no path leads to (a mesh may run downstream only); asking for one is an error.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tidings.compiled import compiled
+from tidings.compiled import borrowing
 from tidings.errors import ConfigurationError, InputError
-from tidings.routing._arrays import FloatArray, IntArray, LongArray, frozen
+from tidings.routing._arrays import BoolArray, FloatArray, IntArray, LongArray, frozen
 from tidings.routing._overlay import NO_BROKER, NO_LINK, Overlay, Weight
 
 _UNREACHED = np.iinfo(np.int64).max
@@ -170,35 +169,59 @@ def whole_weights(weights: FloatArray) -> LongArray:
     return whole
 
 
-@compiled
 def shortest_parents(
     root: int, offsets: IntArray, heads: IntArray, weights: LongArray
 ) -> tuple[LongArray, LongArray, IntArray]:
-    """Dijkstra on (weight, hops): the labels of every broker, and the lowest-numbered parent that attains them."""
+    """The least (weight, hops) of every broker, and the lowest-numbered parent that attains them."""
     n = len(offsets) - 1
-    cost = np.full(n, _UNREACHED, np.int64)
-    hops = np.full(n, _UNREACHED, np.int64)
-    cost[root] = 0
-    hops[root] = 0
-    heap = [(np.int64(0), np.int64(0), np.int64(root))]
-    while len(heap) > 0:
-        so_far, steps, broker = heapq.heappop(heap)
-        if so_far != cost[broker] or steps != hops[broker]:
-            continue
+    cost, hops = np.full(n, _UNREACHED), np.full(n, _UNREACHED)
+    parent = np.full(n, NO_BROKER, np.int32)
+    cost[root] = hops[root] = 0
+    queue, is_queued = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    queue[0] = root
+    correct_labels(offsets, heads, weights, cost, hops, parent, queue, is_queued)
+    return cost, hops, parent
+
+
+@borrowing
+def correct_labels(
+    offsets: IntArray,
+    heads: IntArray,
+    weights: LongArray,
+    cost: LongArray,
+    hops: LongArray,
+    parent: IntArray,
+    queue: LongArray,
+    is_queued: BoolArray,
+) -> None:
+    """Improve labels until none is improved, brokers in the order in which they were; then find parents.
+
+    The queue is a ring that has each broker once at most, and the root at first. A heap would look at fewer brokers
+    twice, but takes the compiler more than twice as long.
+    """
+    n = len(cost)
+    taken, waiting = 0, 1
+    while waiting > 0:
+        broker = queue[taken]
+        taken = (taken + 1) % n
+        waiting -= 1
+        is_queued[broker] = False
+        so_far, steps = cost[broker], hops[broker]
         for slot in range(offsets[broker], offsets[broker + 1]):
-            head = np.int64(heads[slot])
+            head = heads[slot]
             longer = so_far + weights[slot]
             if longer < cost[head] or (longer == cost[head] and steps + 1 < hops[head]):
                 cost[head] = longer
                 hops[head] = steps + 1
-                heapq.heappush(heap, (longer, np.int64(steps + 1), head))
-    parent = np.full(n, -1, np.int32)
+                if not is_queued[head]:
+                    is_queued[head] = True
+                    queue[(taken + waiting) % n] = head
+                    waiting += 1
     for near in range(n):
         if cost[near] == _UNREACHED:
             continue
         for slot in range(offsets[near], offsets[near + 1]):
-            head = np.int64(heads[slot])
+            head = heads[slot]
             attains = cost[near] + weights[slot] == cost[head] and hops[near] + 1 == hops[head]
             if attains and parent[head] < 0:
                 parent[head] = near
-    return cost, hops, parent

@@ -18,7 +18,7 @@ import msgspec
 
 from tidings.errors import InputError, TidingsError
 from tidings.model.scenario._decoding import describe, refuse, suggestion
-from tidings.model.scenario._recorded import RECORDED, REPLAY, recorded_quantiles, recorded_values
+from tidings.model.scenario._recorded import RECORDED, REPLAY, capacity_values, recorded_quantiles, recorded_values
 from tidings.model.scenario._source import Place
 from tidings.model.units import Dimension, parse_quantity
 
@@ -150,6 +150,10 @@ def _replay(
             if key not in ("law", "values", "then"):
                 (place / key).fail(f"law `{REPLAY}` has no parameter `{key}` beside `values`")
         values = _written_parameter("values", raw["values"], dimension, place / "values")
+    elif "packets" in raw:
+        if dimension != "slowness":
+            (place / "packets").fail("packets that could cross a link are a slowness; write them there")
+        values = capacity_values(raw, place)
     else:
         values = recorded_values(raw, dimension, place)
     try:

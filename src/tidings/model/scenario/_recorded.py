@@ -3,26 +3,32 @@
     propagation = { law = "recorded", file = "delays.csv", column = "rtt_ms", unit = "ms" }
     propagation = { law = "replay", file = "delays.csv", column = "rtt_ms", unit = "ms", then = "repeat" }
 
+    slowness = { law = "replay", packets = "uplink.down.gz", per = "50 kB" }
+
 "recorded" draws from the values in any order (`Empirical.from_samples`), "replay" takes one after the other. The path
 is relative to the scenario file. Bad values are an error that names the row: a recording with holes says nothing.
 """
 
 import csv
+import gzip
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 from tidings.errors import InputError
 from tidings.model.scenario._decoding import describe, suggestion
 from tidings.model.scenario._source import Place
 from tidings.model.units import Dimension, parse_quantity
 
-__all__ = ["RECORDED", "REPLAY", "recorded_quantiles", "recorded_values"]
+__all__ = ["RECORDED", "REPLAY", "capacity_values", "recorded_quantiles", "recorded_values"]
 
 RECORDED: Final = "recorded"
 REPLAY: Final = "replay"
 _KEYS: Final = {RECORDED: ("law", "file", "column", "unit"), REPLAY: ("law", "file", "column", "unit", "then")}
+_CAPACITY_KEYS: Final = ("law", "packets", "per", "then")
+_PACKET_KB: Final = 1.5
 _ROWS_MAX: Final = 50_000_000
 _EXAMPLE: Final = '{{ law = "{}", file = "delays.csv", column = "delay", unit = "ms" }}'
 
@@ -35,6 +41,56 @@ def recorded_quantiles(raw: dict[str, Any], dimension: Dimension | Literal["numb
 def recorded_values(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
     """The values of a recorded column in their order, in the base unit of the variable."""
     return _recorded(raw, dimension, place, _values)
+
+
+def capacity_values(raw: dict[str, Any], place: Place) -> list[float]:
+    """The slowness of a link, in s/kB, from the times at which packets of 1,500 B could cross it (a mahimahi trace).
+
+    Each value is that of as many consecutive packets as `per` takes: what a link in constant use had.
+    """
+    for key in raw:
+        if key not in _CAPACITY_KEYS:
+            (place / key).fail(
+                f"a replay of `packets` has no parameter `{key}`; "
+                f"{suggestion(key, _CAPACITY_KEYS, otherwise='it takes')}"
+            )
+    if not isinstance(raw["packets"], str):
+        (place / "packets").fail(f"expected the name of a file, got {describe(raw['packets'])}")
+    try:
+        per_kb = parse_quantity(raw.get("per", "15 kB"), "size")
+    except InputError as error:
+        (place / "per").fail(str(error))
+    packets = max(1, round(per_kb / _PACKET_KB))
+    path = place.source.directory / raw["packets"]
+    try:
+        times_ms = _read_times(path)
+        if len(times_ms) <= packets:
+            raise InputError(f"{path}: {len(times_ms)} packets make no value of {per_kb:g} kB; write a smaller `per`")
+    except OSError as error:
+        (place / "packets").fail(f"{path} cannot be read: {error}; paths are relative to the scenario")
+    except InputError as error:
+        (place / "packets").fail(str(error))
+    edges_ms = times_ms[::packets]
+    return [(after - before) / 1_000.0 / (packets * _PACKET_KB) for before, after in pairwise(edges_ms)]
+
+
+def _read_times(path: Path) -> list[float]:
+    times_ms: list[float] = []
+    with _opened(path) as file:
+        for line, text in enumerate(file, 1):
+            value = _number(text.strip(), path, line, "the time")
+            if times_ms and value < times_ms[-1]:
+                raise InputError(f"{path}:{line}: {value:g} comes after {times_ms[-1]:g}; sort the times")
+            times_ms.append(value)
+            if len(times_ms) > _ROWS_MAX:
+                raise InputError(f"{path}: more than {_ROWS_MAX:,} rows; record fewer")
+    return times_ms
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def _recorded(
@@ -107,7 +163,7 @@ def _values(path: Path, column: str) -> list[float]:
 
 def _read_csv(path: Path, column: str) -> list[float]:
     values: list[float] = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with _opened(path) as file:
         reader = csv.DictReader(file)
         _require_column(path, column, reader.fieldnames or [])
         for row in reader:
