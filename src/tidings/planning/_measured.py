@@ -30,6 +30,7 @@ from tidings.model.scenario import (
     Subscriber,
 )
 from tidings.model.subscription import Subscription
+from tidings.model.tables import has_table
 from tidings.model.topology import Broker, Link, Topology
 from tidings.prediction import (
     Failing,
@@ -57,7 +58,7 @@ def network_of_profiles(
     """The network that a pipeline run has measured, with the policies that were in force."""
     tables = read_profiles(directory)
     failing = None
-    if (directory / "components").exists():
+    if has_table(directory, "components"):
         tables = tables | read_components(directory)
         if any(row["failures"] for row in tables["components"].to_pylist()):
             failing = failing_profiles(tables)
