@@ -184,4 +184,4 @@ def test_ctrl_c_ends_a_command_in_one_line(
         while living(process.pid):
             assert time.monotonic() < until_s
             time.sleep(0.1)
-    assert not (tmp_path / "out" / "current").exists()
+    assert not (tmp_path / "out" / "commits").exists()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tidings.cli._app import app
 from tidings.errors import InputError
 from tidings.model.scenario import Scenario
+from tidings.model.tables import table_place
 from tidings.simulation import Options, Result, simulate
 
 pytestmark = pytest.mark.spark
@@ -105,7 +106,7 @@ def comparable(result: Any) -> dict[str, Any]:
 
 
 def table(out: Path, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = ds.dataset(out / name, format="parquet").to_table().to_pylist()
+    rows: list[dict[str, Any]] = ds.dataset(table_place(out, name), format="parquet").to_table().to_pylist()
     return rows
 
 
@@ -127,7 +128,7 @@ def test_the_command_tells_its_stages_and_where_its_tables_are(
 ) -> None:
     assert said[1].stderr.startswith("looking for files\n")
     assert "starting Spark" in said[1].stderr
-    assert {Path(place).parent for place in scored[1].tables.values()} == {said[0]}
+    assert {name: str(table_place(said[0], name)) for name in scored[1].tables} == scored[1].tables
     assert all(Path(place).is_dir() for place in scored[1].tables.values())
 
 
@@ -350,7 +351,7 @@ def test_a_dirty_trace_is_counted_and_set_aside(
     assert error["kind"] == "TooManyBadRows"
     assert f"{10 + len(unreadable):,} of " in error["message"]
     assert f"more than 1 %: unreadable-file ({1 + len(unreadable):,})" in error["message"]
-    assert str(tmp_path / "out" / "quarantine") in error["message"]
+    assert str(table_place(tmp_path / "out", "quarantine")) in error["message"]
     # The tables are there even so; nothing is computed again to see them.
     allowed = command(place, tmp_path / "out", "--json", "--max-bad", "60%")
     assert allowed.exit_code == 0, allowed.stderr

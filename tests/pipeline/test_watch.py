@@ -30,6 +30,7 @@ pytest.importorskip("pyspark.sql")
 from tidings import pipeline
 from tidings.cli import _watch as command
 from tidings.cli._app import app
+from tidings.pipeline._storage import storage_of
 from tidings.pipeline.streaming import End, Report, Stage, Update, WatchOptions, WindowScore, WindowTotal, watch_trace
 from tidings.pipeline.streaming._discovery import missing
 from tidings.pipeline.streaming._windows import Record, Windows, settled_windows
@@ -152,12 +153,18 @@ def test_what_a_directory_lacks(tmp_path: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "record.json").write_text("{")
+    def windows(window_ns: int) -> Windows:
+        no_session: Any = None  # nothing is computed
+        return Windows(no_session, storage_of(str(tmp_path), None), str(tmp_path), window_ns=window_ns)
+
+    record = tmp_path / "records" / "000000001.json"
+    record.parent.mkdir()
+    record.write_text("{")
     with pytest.raises(InputError, match="--from-scratch"):
-        Windows(tmp_path, window_ns=10)
-    (tmp_path / "record.json").write_bytes(msgspec.json.encode(Record(window_ns=7, number=3, watermark_ns=1)))
-    assert Windows(tmp_path, window_ns=7).record.number == 3
-    assert Windows(tmp_path, window_ns=10).record.watermark_ns is None
+        windows(10)
+    record.write_bytes(msgspec.json.encode(Record(window_ns=7, number=3, watermark_ns=1)))
+    assert windows(7).record.number == 3
+    assert windows(10).record.watermark_ns is None
 
 
 @pytest.mark.full
@@ -238,11 +245,11 @@ def test_failures_between_all_steps_change_nothing(spark: Any, whole: Path, tmp_
     for step in BEFORE_THE_COMMIT:
         with pytest.raises(KilledError):
             watch(step)
-        assert not (tmp_path / "out" / "current").exists()
+        assert commits(tmp_path / "out") == set()
     for step in AFTER_THE_COMMIT:
         with pytest.raises(KilledError):
             watch(step)
-        assert (tmp_path / "out" / "current").exists()
+        assert commits(tmp_path / "out")
     writer.write(len(writer.pieces))
     for step in IN_A_LATER_RUN:
         with pytest.raises(KilledError):
@@ -409,7 +416,7 @@ def test_kill_9_at_random_moments_and_restart(whole: Path, tmp_path: Path, ended
         try:
             wait_for_moment(moments[life], out, process, tmp_path / f"{life}.jsonl")
             time.sleep(generator.uniform(0.0, 8.0 if moments[life] == "run" else 0.4))
-            killed_in_a_run += len(list((out / "runs").iterdir())) > (out / "current").exists()
+            killed_in_a_run += bool(begun(out) - committed(out))
         finally:
             # Sometimes Python alone, as a user would, and sometimes all, as a machine that goes down.
             process.kill() if life < 2 else end_group(process)
@@ -444,17 +451,26 @@ def write_slowly(writer: Writer, count: int, seed: int) -> None:
         writer.write(1)
 
 
+def commits(out: Path) -> set[str]:
+    return {path.name for path in (out / "commits").glob("[0-9]*.json")}
+
+
+def committed(out: Path) -> set[str]:
+    return {json.loads((out / "commits" / name).read_text())["run"] for name in commits(out)}
+
+
+def begun(out: Path) -> set[str]:
+    return {path.name for path in (out / "runs").glob("*")}
+
+
 def wait_for_moment(moment: str, out: Path, process: "subprocess.Popen[str]", lines: Path) -> None:
     """Until a run is under way, until one is committed, or until the first line is told."""
-    link = out / "current"
-    before = link.readlink() if link.is_symlink() else None
+    before, old = commits(out), begun(out)
     until_s = time.monotonic() + PROCESS_WAIT_S
     while time.monotonic() < until_s and process.poll() is None:
-        now = link.readlink() if link.is_symlink() else None
-        runs = {folder.name for folder in (out / "runs").iterdir()} if (out / "runs").exists() else set()
         is_there = {
-            "run": bool(runs - ({now.name} if now else set())),
-            "commit": now != before,
+            "run": bool(begun(out) - committed(out) - old),
+            "commit": commits(out) != before,
             "line": lines.stat().st_size > 0,
         }
         if is_there[moment]:

@@ -18,6 +18,7 @@ from tidings.faults import FaultGraph, Route, SchemePredictor
 from tidings.model.distributions import Exponential, LogNormal, Uniform, Weibull
 from tidings.model.failures import Failures
 from tidings.model.scenario import Scenario
+from tidings.model.tables import table_place
 from tidings.model.trace import TABLES
 from tidings.prediction import (
     Failing,
@@ -329,7 +330,7 @@ def test_from_real_outages_through_the_pipeline(spark, tmp_path):
     result = CliRunner().invoke(app, ["predict", *arguments])
     assert result.exit_code == 0, result.output
     row = json.loads(result.stdout)["subscribers"]["s"]["schemes"]
-    up = pq.read_table(tmp_path / "profiles" / "components").to_pylist()
+    up = pq.read_table(table_place(tmp_path / "profiles", "components")).to_pylist()
     available = math.prod(each["availability"] for each in up if each["kind"] == "broker")
     # A failure every five to six hours: without a table for five minutes each time, at three brokers.
     assert 0.95 * available < row["periodic"]["on_time_reliability"] < available

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._spark_options import ClockTolerance, Environment, MappingFile, Master, Remote, Verbose, require_spark
+from tidings.cli._spark_options import (
+    ClockTolerance,
+    Conf,
+    Environment,
+    MappingFile,
+    Master,
+    Remote,
+    Verbose,
+    parse_conf,
+    require_spark,
+)
 from tidings.cli._watch import errors_as_lines
 from tidings.errors import ConfigurationError
 
@@ -70,6 +80,7 @@ def replay(
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
+    conf: Conf = None,
     mapping: MappingFile = None,
     clock_tolerance: ClockTolerance = "0 s",
     verbose: Verbose = False,
@@ -92,7 +103,12 @@ def replay(
         )
         with ExitStack() as stack:
             session = open_session(
-                master=master, remote=remote, environment=environment, verbose=verbose, app_name="tidings order replay"
+                master=master,
+                remote=remote,
+                environment=environment,
+                verbose=verbose,
+                app_name="tidings order replay",
+                extra=parse_conf(conf),
             )
             result = replay_orders(
                 lambda: stack.enter_context(session),

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,16 +11,19 @@ from tidings.cli import _watch
 from tidings.cli._output import ROUGH, Json, interval_terms, print_json, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
+    Conf,
     Environment,
     FromScratch,
     MappingFile,
     Master,
     MaxBad,
+    Out,
     Remote,
     Topic,
     Verbose,
     Warmup,
     Window,
+    parse_conf,
     parse_share,
     require_spark,
 )
@@ -45,15 +47,16 @@ def run(
     traces: Annotated[
         list[str],
         typer.Argument(
-            metavar="TRACES...", help="Directories of a trace; several are read as one.", show_default=False
+            metavar="TRACES...",
+            help="Directories of a trace, as paths or addresses (hdfs://, s3a://); several are read as one.",
+            show_default=False,
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The directory for the tables; later runs continue from it.")
-    ],
+    out: Out,
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
+    conf: Conf = None,
     mapping: MappingFile = None,
     topic: Topic = None,
     window: Window = "60 s",
@@ -89,7 +92,12 @@ def run(
         with ExitStack() as stack:
             progress = stack.enter_context(_stages())
             session = open_session(
-                master=master, remote=remote, environment=environment, verbose=verbose, app_name="tidings pipeline"
+                master=master,
+                remote=remote,
+                environment=environment,
+                verbose=verbose,
+                app_name="tidings pipeline",
+                extra=parse_conf(conf),
             )
 
             def start():  # type: ignore[no-untyped-def]

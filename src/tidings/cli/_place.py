@@ -8,12 +8,14 @@ import typer
 from tidings.cli._output import Json, print_json, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
+    Conf,
     Environment,
     MappingFile,
     Master,
     Remote,
     Verbose,
     Warmup,
+    parse_conf,
     parse_share,
     require_spark,
 )
@@ -91,6 +93,7 @@ def place(
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
+    conf: Conf = None,
     mapping: MappingFile = None,
     warmup: Warmup = None,
     clock_tolerance: ClockTolerance = "0 s",
@@ -136,7 +139,12 @@ def place(
         )
         with ExitStack() as stack:
             session = open_session(
-                master=master, remote=remote, environment=environment, verbose=verbose, app_name="tidings place"
+                master=master,
+                remote=remote,
+                environment=environment,
+                verbose=verbose,
+                app_name="tidings place",
+                extra=parse_conf(conf),
             )
             placement = place_on_spark(
                 lambda: stack.enter_context(session),

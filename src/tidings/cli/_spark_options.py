@@ -9,16 +9,19 @@ from tidings.errors import ConfigurationError
 
 __all__ = [
     "ClockTolerance",
+    "Conf",
     "Environment",
     "FromScratch",
     "MappingFile",
     "Master",
     "MaxBad",
+    "Out",
     "Remote",
     "Topic",
     "Verbose",
     "Warmup",
     "Window",
+    "parse_conf",
     "parse_share",
     "require_spark",
 ]
@@ -28,6 +31,23 @@ Remote = Annotated[str | None, typer.Option("--remote", metavar="URL", help="A S
 Environment = Annotated[
     Path | None,
     typer.Option("--environment", metavar="FILE", help="An archive of a Python environment for the workers."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark's, as in spark-submit; may be given several times.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where the tables go: a path, or an address (hdfs://, s3a://); later runs continue from it.",
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log on standard error.")]
 MappingFile = Annotated[
@@ -62,6 +82,17 @@ def require_spark() -> None:
     from tidings.pipeline._session import require_pyspark
 
     require_pyspark()
+
+
+def parse_conf(settings: list[str] | None) -> dict[str, str]:
+    """Settings of Spark's as people write them: key=value."""
+    found = dict[str, str]()
+    for text in settings or ():
+        key, is_given, value = text.partition("=")
+        if not is_given or not key.strip().startswith("spark."):
+            raise ConfigurationError(f"--conf {text!r} is no setting of Spark's: write --conf spark.name=value")
+        found[key.strip()] = value.strip()
+    return found
 
 
 def parse_share(text: str) -> float:

@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +13,18 @@ import typer
 from tidings.cli._output import interval_terms, reporting
 from tidings.cli._spark_options import (
     ClockTolerance,
+    Conf,
     Environment,
     FromScratch,
     MappingFile,
     Master,
     MaxBad,
+    Out,
     Topic,
     Verbose,
     Warmup,
     Window,
+    parse_conf,
     parse_share,
     require_spark,
 )
@@ -48,9 +50,7 @@ def watch(
     trace: Annotated[
         str, typer.Argument(metavar="DIR", help="The directory of a trace; it need not exist yet.", show_default=False)
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The directory for the tables; a restart continues from it.")
-    ],
+    out: Out,
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look for new files.")] = "5 s",
     late: Annotated[
         str,
@@ -68,6 +68,7 @@ def watch(
     window: Window = "60 s",
     master: Master = None,
     environment: Environment = None,
+    conf: Conf = None,
     mapping: MappingFile = None,
     topic: Topic = None,
     warmup: Warmup = None,
@@ -112,7 +113,11 @@ def watch(
             stop = threading.Event()
             stack.enter_context(_signals(stop))
             session = open_session(
-                master=master, environment=environment, verbose=verbose, app_name="tidings pipeline watch"
+                master=master,
+                environment=environment,
+                verbose=verbose,
+                app_name="tidings pipeline watch",
+                extra=parse_conf(conf),
             )
             watch_trace(lambda: stack.enter_context(session), trace, out, how, what, listener=listener, stop=stop)
 

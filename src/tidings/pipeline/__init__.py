@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidings.pipeline._job import PipelineOptions, run_pipeline
     from tidings.pipeline._result import PipelineResult, SubscriberScore, TooManyBadRows
     from tidings.pipeline._session import open_session
+    from tidings.pipeline._store import table_paths
 
 __all__ = [
     "PipelineOptions",
@@ -19,6 +20,7 @@ __all__ = [
     "TooManyBadRows",
     "open_session",
     "run_pipeline",
+    "table_paths",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -30,5 +32,6 @@ __getattr__, __dir__ = lazily(
         "TooManyBadRows": "_result",
         "open_session": "_session",
         "run_pipeline": "_job",
+        "table_paths": "_store",
     },
 )

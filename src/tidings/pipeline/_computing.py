@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from tidings.pipeline._storage import read_path
 from tidings.pipeline._store import Run
 from tidings.pipeline.gathering import unpack
 from tidings.pipeline.interest import Shipped
@@ -33,14 +34,13 @@ from tidings.pipeline.profiles import (
     spans_of,
     transmissions_of,
 )
-from tidings.pipeline.rows import DOUBTED, FAULTS, QUARANTINED, ROWS, Audience, Counting, arrow_schema, join_rows
+from tidings.pipeline.rows import FAULTS, QUARANTINED, ROWS, Audience, Counting, arrow_schema, join_rows
 
 __all__ = [
     "FAULTY",
     "PARTIALS",
     "PASSING",
     "RECEIVED",
-    "SUSPECT",
     "UNITS",
     "as_partials",
     "of_kind",
@@ -52,8 +52,7 @@ UNITS: Final = "units"
 """The name of the partials by unit in a run's folder."""
 RECEIVED: Final = "receptions"
 FAULTY: Final = "faults"
-SUSPECT: Final = "doubted"
-PASSING: Final = (RECEIVED, FAULTY, SUSPECT)
+PASSING: Final = (RECEIVED, FAULTY)
 """Kinds that a run needs on the way and does not keep."""
 
 _UNIT: Final = "publisher string, chunk bigint, "
@@ -67,7 +66,6 @@ _KINDS: Final[dict[str, str]] = {
     "rows": ROWS,
     RECEIVED: _UNIT + RECEPTIONS,
     FAULTY: FAULTS,
-    SUSPECT: DOUBTED,
 }
 
 
@@ -113,7 +111,6 @@ def _computed(table: pa.Table, asked: Computing) -> Iterator[pa.RecordBatch]:
         "rows": joined.rows,
         RECEIVED: receptions_of(joined.hops),
         FAULTY: joined.faults,
-        SUSPECT: joined.doubted,
     }
     for kind, partials in tables.items():
         for batch in partials.combine_chunks().to_batches():
@@ -159,5 +156,5 @@ def of_kind(kind: str, partials: DataFrame) -> DataFrame:
 
 def read_partials(spark: SparkSession, run: Run, kind: str | None = None) -> DataFrame:
     """The partials by unit of a run: PARTIALS, or those of one kind in columns of their own."""
-    partials = spark.read.schema(PARTIALS).parquet(f"file:{run.partials(UNITS)}")
+    partials = spark.read.schema(PARTIALS).parquet(read_path(run.partials(UNITS)))
     return partials if kind is None else of_kind(kind, partials)

@@ -12,14 +12,9 @@ from urllib.parse import unquote
 
 from tidings.errors import InputError
 
-__all__ = ["DamagedFileError", "naming_damaged_files"]
+__all__ = ["naming_damaged_files"]
 
 _READING: Final = re.compile(r"FAILED_READ_FILE[^\n]*?reading file (?:file:/*(?=/))?(\S+?)\.?\s+SQLSTATE")
-_READ_BY_WORKER: Final = re.compile(r"DamagedFileError: (.+)")
-
-
-class DamagedFileError(Exception):
-    """What a worker says that cannot read a file: its path."""
 
 
 @contextmanager
@@ -30,11 +25,10 @@ def naming_damaged_files() -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        found, by_worker = _READING.search(str(error)), _READ_BY_WORKER.search(str(error))
-        if found is None and by_worker is None:
+        found = _READING.search(str(error))
+        if found is None:
             raise
-        path = unquote(found[1]) if found is not None else by_worker[1] if by_worker is not None else ""
         raise InputError(
-            f"{path}: its footer can be read, but its data is damaged; bring a whole copy, or put a _ in "
+            f"{unquote(found[1])}: its footer can be read, but its data is damaged; bring a whole copy, or put a _ in "
             "front of its name to leave it out"
         ) from error

@@ -5,12 +5,12 @@ and compute the partials of every measure, in one pass; put them beside those of
 What the driver holds grows with subscriptions and brokers, not with rows; what a worker holds is one partition.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from math import ceil
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,6 @@ from tidings.pipeline._computing import (
     FAULTY,
     PASSING,
     RECEIVED,
-    SUSPECT,
     UNITS,
     as_partials,
     of_kind,
@@ -33,9 +32,10 @@ from tidings.pipeline._computing import (
 from tidings.pipeline._damage import naming_damaged_files
 from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
 from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
-from tidings.pipeline._places import local_path
 from tidings.pipeline._result import MAX_BAD, PipelineResult, check_bad, make_result
+from tidings.pipeline._session import once
 from tidings.pipeline._setting import SMALL, Setting, read_setting
+from tidings.pipeline._storage import read_path, write_path
 from tidings.pipeline._store import Run, Store, open_store
 from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
 from tidings.pipeline.ingest import Mapping as FileMapping
@@ -103,21 +103,22 @@ class PipelineOptions:
 
 def run_pipeline(
     session: SparkSession | Callable[[], SparkSession],
-    traces: Sequence[str | Path],
-    out: str | Path,
+    traces: Sequence[str | PathLike[str]],
+    out: str | PathLike[str],
     options: PipelineOptions | None = None,
     *,
     progress: Progress | None = None,
 ) -> PipelineResult:
     """Count what is new in these trace directories, and leave tables and the result in `out`.
 
-    `session` may be a function: it is called only if there is something to compute. TooManyBadRows is raised when the
-    tables have been written, and has the result.
+    Traces and `out` are paths on this machine, or addresses in any file system that Spark can name. `session` may be a
+    function: it is called only if there is something to compute, or an address to look at. TooManyBadRows is raised
+    when the tables have been written, and has the result.
     """
     chosen = PipelineOptions() if options is None else options
     report: Progress = _silence if progress is None else progress
-    with open_store(local_path(out)) as store:
-        result = _run(session, traces, store, chosen, report)
+    start = once(session)
+    result = _run(start, traces, open_store(out, start), chosen, report)
     check_bad(result, chosen.max_bad)
     return result
 
@@ -127,8 +128,8 @@ def _silence(_stage: str) -> None:
 
 
 def _run(
-    session: SparkSession | Callable[[], SparkSession],
-    traces: Sequence[str | Path],
+    session: Callable[[], SparkSession],
+    traces: Sequence[str | PathLike[str]],
     store: Store,
     options: PipelineOptions,
     report: Progress,
@@ -136,7 +137,7 @@ def _run(
     report("looking for files")
     mapping = None if options.mapping is None else load_mapping(options.mapping)
     last = None if options.from_scratch else store.last()
-    files = find_files(traces, mapping=mapping, known=() if last is None else last[1].files)
+    files = find_files(traces, session=session, mapping=mapping, known=() if last is None else last[1].files)
     terms = _terms_text(options, mapping, files)
     before = None if last is None else last[1]
     is_whole = mapping is not None and mapping.numbers_events
@@ -144,7 +145,7 @@ def _run(
         planned = plan_run(before, files, options=terms, setting=before.setting, is_whole=is_whole)
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
-    spark = session() if callable(session) else session  # one of Connect is of another class
+    spark = session()
     with _settings(spark, SETTINGS), naming_damaged_files():
         run = store.begin()
         report("reading subscriptions and topology")
@@ -153,8 +154,8 @@ def _run(
         require_attributes(files, setting.interests.attributes | ({options.topic} if options.topic else set()))
         planned = plan_run(before, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
         previous = last[0] if last is not None and planned.reason is None else None
-        job = _Job(spark, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
-        return job.go(store, files, terms)
+        job = _Job(spark, store, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
+        return job.go(files, terms)
 
 
 class _Job:
@@ -163,6 +164,7 @@ class _Job:
     def __init__(
         self,
         spark: SparkSession,
+        store: Store,
         run: Run,
         previous: Run | None,
         setting: Setting,
@@ -173,9 +175,10 @@ class _Job:
         report: Progress,
     ) -> None:
         self._spark, self._run, self._previous, self._setting, self._plan = spark, run, previous, setting, plan
+        self._store = store
         self._options, self._mapping, self._warmup_ns, self._report = options, mapping, warmup_ns, report
 
-    def go(self, store: Store, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
+    def go(self, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
         source = self._source(touched)
         source.check_topic()
@@ -187,8 +190,8 @@ class _Job:
         places = self._write_tables()
         self._report("summing up")
         result = make_result(
-            places,
-            shown={name: store.table(name) for name in places},
+            {name: self._spark.read.parquet(read_path(place)) for name, place in places.items()},
+            places=places,
             files=len(files),
             unread_files=sum(file.fault is not None and file.rows is None for file in files),
             new_files=len(self._plan.new),
@@ -201,7 +204,7 @@ class _Job:
             setting=self._setting.fingerprint,
             result=msgspec.to_builtins(result),
         )
-        store.commit(self._run, manifest, places)
+        self._store.commit(self._run, manifest, places)
         return result
 
     def _write_units(self, source: Source) -> None:
@@ -228,39 +231,29 @@ class _Job:
             kept = kept.join(fn.broadcast(source.touched.units), [*UNIT], "left_anti")
             partials = partials.unionAll(kept.select(*partials.columns))
         self._append(partials)
-        if self._place(FAULTY).exists():
+        if self._store.storage.exists(self._place(FAULTY)):
             faults = read_partials(self._spark, self._run, FAULTY)
             self._append(as_partials("quarantine", source.found_again(faults)))
-        if self._place(SUSPECT).exists():
-            self._append_bad(source, read_partials(self._spark, self._run, SUSPECT))
-
-    def _append_bad(self, source: Source, doubted: DataFrame) -> None:
-        """Those rows that workers doubted, with the reasons. A good row among them would be lost, so none may be."""
-        found = self._laid_down("bad", source.found_bad(doubted))
-        expected, counted = doubted.count(), found.count()
-        if counted != expected:
-            raise RuntimeError(f"{expected} rows are suspect and {counted} are bad: the two checks disagree")
-        self._append(as_partials("quarantine", found))
 
     def _append(self, partials: DataFrame) -> None:
-        place = _local(self._run.partials(UNITS))
+        place = write_path(self._run.partials(UNITS))
         partials.hint("rebalance", "kind").write.mode("append").partitionBy("kind").parquet(place)
 
-    def _place(self, kind: str) -> Path:
-        return Path(self._run.partials(UNITS)) / f"kind={kind}"
+    def _place(self, kind: str) -> str:
+        return f"{self._run.partials(UNITS)}/kind={kind}"
 
     def _write_arrivals(self, touched: Touched | None) -> None:
         """The partials by slice of time: those of touched slices, and the last run's of others."""
         received = read_partials(self._spark, self._run, RECEIVED)
         partials = arrivals_in_slices(received, partitions=self._partitions())
         if touched is not None and self._previous is not None:
-            before = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(_local(self._previous.partials(ARRIVALS)))
+            before = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(read_path(self._previous.partials(ARRIVALS)))
             partials = partials.join(fn.broadcast(touched.slices), "slice", "left_semi")
             before = before.join(fn.broadcast(touched.slices), "slice", "left_anti")
             partials = before.select(*partials.columns).unionByName(partials)
-        partials.write.parquet(_local(self._run.partials(ARRIVALS)))
+        partials.write.parquet(write_path(self._run.partials(ARRIVALS)))
         for kind in PASSING:
-            shutil.rmtree(self._place(kind), ignore_errors=True)
+            self._store.storage.delete(self._place(kind))
 
     def _write_tables(self) -> dict[str, str]:
         """All tables, by name. They are small, so most of what one costs is waiting: some are written at a time."""
@@ -269,7 +262,7 @@ class _Job:
 
         def merged(measure: Measure) -> list[tuple[str, DataFrame]]:
             if measure.name == ARRIVALS:
-                partials = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(_local(self._run.partials(ARRIVALS)))
+                partials = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(read_path(self._run.partials(ARRIVALS)))
             else:
                 partials = of_kind(measure.name, units)
             if measure.prepare is not None:
@@ -278,13 +271,13 @@ class _Job:
 
         with _settings(self._spark, INTERPRETED), _threads(self._spark) as pool:
             tables = [each for some in pool.map(merged, MEASURES) for each in some]
-            list(pool.map(lambda each: each[1].write.parquet(_local(places[each[0]])), tables))
+            list(pool.map(lambda each: each[1].write.parquet(write_path(places[each[0]])), tables))
         return places
 
     def _laid_down(self, name: str, frame: DataFrame) -> DataFrame:
-        place = _local(self._run.scratch(name))
-        frame.write.parquet(place)
-        return self._spark.read.schema(frame.schema).parquet(place)
+        place = self._run.scratch(name)
+        frame.write.parquet(write_path(place))
+        return self._spark.read.schema(frame.schema).parquet(read_path(place))
 
     def _touched(self) -> Touched | None:
         """None on a first run, or one that begins anew: then everything is."""
@@ -305,7 +298,6 @@ class _Job:
             topic=self._options.topic,
             clock_tolerance_ns=self._options.clock_tolerance_ns,
             touched=touched,
-            units=self._run.scratch("units"),
         )
 
     def _partitions(self) -> int:
@@ -333,10 +325,6 @@ def _terms_text(options: PipelineOptions, mapping: FileMapping | None, files: Se
         "clock_tolerance_ns": str(options.clock_tolerance_ns),
         "mapping": "" if mapping is None else mapping.digest,
     }
-
-
-def _local(path: str) -> str:
-    return f"file:{path}"
 
 
 @contextmanager

@@ -9,10 +9,8 @@ Rules:
 - A counted file that is gone is an error: the answer could neither be kept nor be computed again.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +20,7 @@ from tidings.pipeline.ingest import TraceFile
 
 __all__ = ["FORMAT", "Manifest", "Plan", "plan_run"]
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of the partials and the manifest; partials of another one are not used."""
 
 
@@ -36,22 +34,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     result: dict[str, Any]
 
     @classmethod
-    def read(cls, path: Path) -> "Manifest":
+    def decode(cls, data: bytes, path: str) -> "Manifest":
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError) as error:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
             raise InputError(
                 f"{path}: the record of the last run cannot be read ({error}); run again with --from-scratch"
             ) from None
-
-    def write(self, path: Path) -> None:
-        """Under another name first, and on the disk before it gets its own."""
-        temporary = path.with_name(f".{path.name}")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(self))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
 
 
 @dataclass(frozen=True, kw_only=True)

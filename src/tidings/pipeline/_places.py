@@ -1,8 +1,8 @@
 """Where results go: paths on this machine, and addresses of file systems that Spark can write to.
 
-A run, a watch, a plan and a page are written by this process, so their places are paths; an address (``s3a://...``)
-would become a folder of that name here. Tables that Spark writes by itself may go to any address that it is set up for.
-Both are found out before anything is computed.
+A plan and a page are written by this process, so their places are paths; an address (``s3a://...``) would become a
+folder of that name here. Tables that Spark writes by itself may go to any address that it is set up for. Both are found
+out before anything is computed. Runs and watches go through a storage (_storage.py).
 """
 
 import re

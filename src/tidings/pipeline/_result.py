@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings.errors import TidingsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["MAX_BAD", "PipelineResult", "SubscriberScore", "TooManyBadRows", "check_bad", "count_bad", "make_result"]
 
@@ -76,22 +78,22 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_result(
-    places: Mapping[str, str],
+    tables: "Mapping[str, DataFrame]",
     *,
-    shown: dict[str, Path],
+    places: dict[str, str],
     files: int,
     unread_files: int,
     new_files: int,
     recomputed: str | None,
 ) -> PipelineResult:
-    """The document of the tables in these places; the driver holds one row per subscription."""
+    """The document of these tables, which are in these places; the driver holds one row per subscription."""
     names = SubscriberScore.__struct_fields__
-    scores = ds.dataset(places["subscriber_scores"], format="parquet").to_table(["subscription", *names])
+    scores = tables["subscriber_scores"].select("subscription", *names).toArrow()
     rows: list[dict[str, Any]] = scores.sort_by("subscription").to_pylist()
     subscribers = {row["subscription"]: SubscriberScore(**{name: row[name] for name in names}) for row in rows}
     totals = {name: sum(getattr(score, name) for score in subscribers.values()) for name in names[:4]}
-    counted = ds.dataset(places["rows"], format="parquet").to_table().to_pylist()
-    bad, by_reason = count_bad(ds.dataset(places["quarantine"], format="parquet"))
+    counted = tables["rows"].collect()
+    bad, by_reason = _bad_rows(tables["quarantine"])
     return PipelineResult(
         subscribers=subscribers,
         **totals,
@@ -104,8 +106,17 @@ def make_result(
         unread_files=unread_files,
         new_files=new_files,
         recomputed=recomputed,
-        tables={name: str(path) for name, path in shown.items()},
+        tables=dict(places),
     )
+
+
+def _bad_rows(quarantine: "DataFrame") -> tuple[int, dict[str, int]]:
+    """How many rows are bad, and how many for each reason: the same sets of reasons come again and again."""
+    bad, by_reason = 0, Counter[str]()
+    for row in quarantine.groupBy("reasons").agg({"rows": "sum"}).collect():
+        bad += row["sum(rows)"]
+        by_reason.update(dict.fromkeys(row["reasons"], row["sum(rows)"]))
+    return bad, by_reason
 
 
 def count_bad(quarantine: ds.Dataset) -> tuple[int, Counter[str]]:

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -52,7 +52,7 @@ from tidings.pipeline._shipping import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cause_in_jvm", "open_session", "require_pyspark"]
+__all__ = ["cause_in_jvm", "once", "open_session", "require_pyspark"]
 
 _THROWN: Final = re.compile(r": [\w.$]+(Exception|Error): ")
 
@@ -122,6 +122,18 @@ def open_session(
                 _stop(session)
                 raise
             _stop(session)
+
+
+def once(session: "SparkSession | Callable[[], SparkSession]") -> "Callable[[], SparkSession]":
+    """The session, begun when it is first asked for. No class is asked for: one of Connect is of another."""
+    begun: list[SparkSession] = []
+
+    def start() -> "SparkSession":
+        if not begun:
+            begun.append(session() if callable(session) else session)
+        return begun[0]
+
+    return start
 
 
 def require_pyspark() -> None:

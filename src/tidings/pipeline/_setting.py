@@ -8,17 +8,16 @@ files that say the same again change nothing.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
 from tidings.pipeline._facts import WITHOUT_EVENT
+from tidings.pipeline._storage import read_path, write_path
 from tidings.pipeline._store import Run
 from tidings.pipeline.gathering import quarantine_columns
 from tidings.pipeline.ingest import (
@@ -139,8 +138,6 @@ def _held(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 def _laid_down(spark: SparkSession, place: str, table: pa.Table) -> DataFrame:
     """As a file of the run, so that no plan has to carry the rows."""
-    Path(place).mkdir(parents=True)
-    pq.write_table(table, f"{place}/part-0.parquet")
-    columns, fault = spark_columns(table.schema)
-    assert columns is not None, fault
-    return spark.read.schema(columns).parquet(f"file:{place}")
+    rows = _held(spark, table).coalesce(1)
+    rows.write.parquet(write_path(place))
+    return spark.read.schema(rows.schema).parquet(read_path(place))

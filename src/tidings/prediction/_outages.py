@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from tidings.errors import InputError
 from tidings.model.distributions import DelayDistribution, Exponential, LogNormal, Weibull
 from tidings.model.failures import Failures
+from tidings.model.tables import table_place
 from tidings.model.trace import TABLES
 from tidings.prediction._failing import Failing
 from tidings.prediction._profiles import brokers_of_topology
@@ -78,13 +79,7 @@ def _ns(time_s: float) -> int:
 
 def read_components(directory: Path) -> dict[str, pa.Table]:
     """The tables `components` and `transitions` of a pipeline run's directory; an InputError if one is missing."""
-    places = {"components": directory / "components", "transitions": directory / "current" / "setting" / "transitions"}
-    for name, place in places.items():
-        if not place.exists():
-            raise InputError(
-                f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
-            )
-    return {name: pq.read_table(place) for name, place in places.items()}
+    return {name: pq.read_table(table_place(directory, name)) for name in ("components", "transitions")}
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,7 @@ from tidings.model.distributions import (
     ks_limit,
     scaled,
 )
+from tidings.model.tables import has_table, table_place
 from tidings.prediction._knowledge import (
     NO_CONTENT,
     BrokerKnowledge,
@@ -86,14 +87,9 @@ def read_profiles(directory: Path) -> dict[str, pa.Table]:
     """The tables of a pipeline run's directory, `components` too if it is there; an InputError says what is missing."""
     tables = {}
     for name in (*PROFILE_TABLES, *SETTING_TABLES):
-        place = directory / name if name in PROFILE_TABLES else directory / "current" / "setting" / name
-        if not place.exists():
-            raise InputError(
-                f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
-            )
-        tables[name] = pq.read_table(place)
-    if (directory / "components").exists():
-        tables["components"] = pq.read_table(directory / "components")
+        tables[name] = pq.read_table(table_place(directory, name))
+    if has_table(directory, "components"):
+        tables["components"] = pq.read_table(table_place(directory, "components"))
     return tables
 
 

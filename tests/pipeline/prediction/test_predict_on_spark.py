@@ -186,7 +186,7 @@ def test_from_profiles(spark: SparkSession, tmp_path: Path, released: list[Spark
 
 
 def test_what_is_refused(spark: SparkSession, network: Network, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no table 'publishers'"):
+    with pytest.raises(InputError, match="no pipeline run is complete here; `tidings pipeline run"):
         predict_on_spark(spark, tmp_path)
     with pytest.raises(InputError, match="alpha needs a scenario"):
         predict_on_spark(spark, tmp_path, alpha=2.0)

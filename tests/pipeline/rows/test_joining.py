@@ -53,9 +53,7 @@ BROKEN = st.fixed_dictionaries(
         "of": st.sampled_from([0, 1, 2]),
         "publisher": st.none() | PUBLISHERS,
         "sequence": st.none() | SEQUENCES,
-        "bad": st.sampled_from([[["missing-id"], "{}"], [None, None]]).map(
-            lambda found: {"file": "f", "reasons": found[0], "row": found[1]}
-        ),
+        "bad": st.just({"file": "f", "reasons": ["missing-id"], "row": "{}"}),
     }
 )
 ALL = st.lists(PUBLICATIONS | HOPS | DELIVERIES | BROKEN, max_size=25)
@@ -161,9 +159,7 @@ def test_facts_and_faults_are_those_of_plain_python(rows: list[Row]) -> None:
     assert len(found.hops.chunk) <= good_hops - bad_hops
     assert early or len(found.hops.chunk) == good_hops - bad_hops
     assert sum(found.rows["rows"].to_pylist()) == len(rows)
-    bad = [row["bad"]["reasons"] for row in rows if "bad" in row]
-    assert found.quarantined.num_rows == sum(reasons is not None for reasons in bad)
-    assert found.doubted.num_rows == sum(reasons is None for reasons in bad)
+    assert found.quarantined.num_rows == sum("bad" in row for row in rows)
 
 
 @settings(max_examples=50, deadline=None)
@@ -175,7 +171,7 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], generator: Any) -> N
     generator.shuffle(shuffled)
 
     def shown(found: JoinedRows) -> list[str]:
-        tables = (found.faults, found.quarantined, found.doubted, found.rows)
+        tables = (found.faults, found.quarantined, found.rows)
         return [
             *(repr(sorted(map(repr, table.to_pylist()))) for table in tables),
             repr(sorted(map(repr, fates(found)))),

@@ -1,5 +1,6 @@
 """The figures of a run: those of the pipeline, of the prediction, and sentences where something is missing."""
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from tests.report.conftest import STAR
 
 from tidings.errors import InputError
 from tidings.model.scenario import Scenario
+from tidings.model.tables import table_place
 from tidings.report import Report, read_report
 from tidings.report.figures import SHOWN_MAX
 
@@ -23,13 +25,13 @@ def report(quick: Path) -> Report:
 
 
 def test_the_headline_adds_up(quick: Path, report: Report) -> None:
-    scores = pq.read_table(quick / "subscriber_scores").to_pylist()
+    scores = pq.read_table(table_place(quick, "subscriber_scores")).to_pylist()
     head = report.headline
     assert head.subscriptions == len(scores) == 117
     assert head.matched == sum(row["matched"] for row in scores) == head.on_time + head.late + head.lost
     worst = min(scores, key=lambda row: (row["on_time_reliability"], row["subscription"]))
     assert (head.worst, head.worst_reliability) == (worst["subscription"], worst["on_time_reliability"])
-    assert head.events == sum(pq.read_table(quick / "publishers")["events"].to_pylist())
+    assert head.events == sum(pq.read_table(table_place(quick, "publishers"))["events"].to_pylist())
     assert head.bad == 0
     assert sum(report.measured_bins) == head.heard == 117
     assert sum(window.matched for window in report.windows) == head.matched
@@ -120,14 +122,16 @@ def test_a_scenario_of_another_network_is_refused(quick: Path, star: Path) -> No
 
 
 def test_bad_rows_are_counted_by_reason(quick: Path, tmp_path: Path) -> None:
-    copied = copy_of(quick, tmp_path / "run")
-    (copied / "quarantine").unlink()
-    (copied / "quarantine").mkdir()
+    copied = tmp_path / "run"
+    shutil.copytree(quick, copied)
+    quarantine = table_place(copied, "quarantine")
+    shutil.rmtree(quarantine)
+    quarantine.mkdir()
     rows = [
         {"table": "hops", "file": "f", "reasons": reasons, "row": "{}", "rows": count}
         for reasons, count in ((["a"], 1), (["a", "b"], 1), (["unreadable-file"], 50))
     ]
-    pq.write_table(pa.Table.from_pylist(rows), copied / "quarantine" / "part.parquet")
+    pq.write_table(pa.Table.from_pylist(rows), quarantine / "part.parquet")
     head = read_report(copied).headline
     assert (head.bad, head.quarantined) == (52, {"unreadable-file": 50, "a": 2, "b": 1})
 
@@ -141,11 +145,3 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_run_gives_the_same_report(quick: Path, report: Report) -> None:
     assert msgspec.json.encode(read_report(quick)) == msgspec.json.encode(report)
-
-
-def copy_of(run: Path, place: Path) -> Path:
-    """Links to the tables of a run, to be replaced one by one."""
-    place.mkdir()
-    for table in run.iterdir():
-        (place / table.name).symlink_to(table.resolve(), target_is_directory=table.is_dir())
-    return place

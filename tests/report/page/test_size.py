@@ -4,10 +4,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tidings.model.tables import Commit, table_place
 from tidings.report import read_report, write_report
 from tidings.report.figures import SHOWN_MAX
 
@@ -24,24 +26,24 @@ def many(run: Path, place: Path) -> Path:
         return name if copy == 0 else f"{name}~{copy}"
 
     tables: dict[str, Any] = {}
-    for table in ("subscriber_scores", "pairs", "current/setting/subscriptions"):
-        rows = pq.read_table(run / table).to_pylist()
+    for table in ("subscriber_scores", "pairs", "subscriptions"):
+        rows = pq.read_table(table_place(run, table)).to_pylist()
         tables[table] = [
             row | {"subscription": named(row["subscription"], copy)} for copy in range(COPIES) for row in rows
         ]
     tables["content"] = [
         row | {"subscriptions": [named(name, copy) for copy in range(COPIES) for name in row["subscriptions"]]}
-        for row in pq.read_table(run / "content").to_pylist()
+        for row in pq.read_table(table_place(run, "content")).to_pylist()
     ]
     for name, rows in tables.items():
         (place / name).mkdir(parents=True)
-        schema = pq.read_schema(next((run / name).glob("*.parquet")))
+        schema = pq.read_schema(next(table_place(run, name).glob("*.parquet")))
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), place / name / "part.parquet")
-    for name in ("topology", "transitions"):
-        (place / "current" / "setting" / name).symlink_to((run / "current" / "setting" / name).resolve())
-    for each in run.iterdir():
-        if not (place / each.name).exists():
-            (place / each.name).symlink_to(each.resolve())
+    commit = max((run / "commits").iterdir())
+    places = msgspec.json.decode(commit.read_bytes(), type=Commit).tables
+    places = {name: name if name in tables else str(run / path) for name, path in places.items()}
+    (place / "commits").mkdir()
+    (place / "commits" / commit.name).write_bytes(msgspec.json.encode(Commit(run="", tables=places)))
     return place
 
 

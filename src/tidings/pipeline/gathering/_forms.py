@@ -19,7 +19,6 @@ from tidings.pipeline.rows import KEPT_IN
 
 __all__ = [
     "UNIT",
-    "bad_rows",
     "found_again",
     "in_one_form",
     "quarantine_columns",
@@ -56,14 +55,13 @@ def _one() -> Column:
     return fn.lit(1).cast("bigint").alias("rows")
 
 
-def bad_rows(table: str, checked: DataFrame) -> DataFrame:
-    """The checked rows of a table that are bad in themselves, as rows of the quarantine (QUARANTINED)."""
-    return checked.where(fn.size("reasons") > 0).select(*unit_columns(), *quarantine_columns(table))
-
-
 def with_faults(table: str, checked: DataFrame) -> DataFrame:
-    """Checked rows as GATHERED: publications have `matches` and `topic`, deliveries the `number` of a subscription."""
-    return in_one_form(table, checked, _bad(table))
+    """Checked rows as those columns of GATHERED that the table has, but for `of`.
+
+    Publications have `matches` and `topic`, deliveries the `number` of a subscription.
+    """
+    own = [_value(column).cast(_KINDS[name]).alias(name) for name, column in KEPT_IN[table].items()]
+    return checked.select("publisher", "sequence", *own, _bad(table))
 
 
 def in_one_form(table: str, rows: DataFrame, *others: Column) -> DataFrame:

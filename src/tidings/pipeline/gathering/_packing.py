@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidings.pipeline._facts import CHUNK_EVENTS
-from tidings.pipeline.rows import GATHERED_SCHEMA, names_of, truncated_quotient, values_of
+from tidings.pipeline.rows import GATHERED_SCHEMA, KEPT_IN, names_of, truncated_quotient, values_of
 
 __all__ = ["PACKED", "brought_together", "pack", "pack_rows", "unpack"]
 
@@ -28,13 +28,16 @@ _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(use_threads=False, compression="lz4")
 
 
-def pack_rows(rows: DataFrame, *, partitions: int) -> DataFrame:
-    """Rows (GATHERED) that Spark has, as PACKED."""
+def pack_rows(table: str, rows: DataFrame, *, partitions: int) -> DataFrame:
+    """The rows of a table (those columns of GATHERED that it has, but for `of`), as PACKED."""
+    of = [*KEPT_IN].index(table)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                yield pack(batch, partitions)
+                numbers = pa.array(np.full(batch.num_rows, of, np.int32))
+                columns = [numbers, *(_with_numbers(column) for column in batch.columns)]
+                yield pack(pa.RecordBatch.from_arrays(columns, names=["of", *batch.schema.names]), partitions)
 
     return rows.mapInArrow(run, PACKED)
 
@@ -42,6 +45,11 @@ def pack_rows(rows: DataFrame, *, partitions: int) -> DataFrame:
 def brought_together(packed: DataFrame, *, partitions: int) -> DataFrame:
     """Packed rows (PACKED), each in the partition that it is for."""
     return packed.repartitionById(partitions, "part")
+
+
+def _with_numbers(column: pa.Array) -> pa.Array:
+    """Names as a dictionary: few are in many rows, and from here on they are moved about as numbers."""
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def pack(batch: pa.RecordBatch, partitions: int) -> pa.RecordBatch:

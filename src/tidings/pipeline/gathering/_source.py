@@ -9,12 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.errors import InputError
-from tidings.pipeline.gathering._direct import Judging, fitting, read_directly
-from tidings.pipeline.gathering._forms import bad_rows, found_again, with_faults
+from tidings.pipeline.gathering._forms import found_again, with_faults
 from tidings.pipeline.gathering._packing import brought_together, pack_rows
 from tidings.pipeline.gathering._touching import LARGE, Touched, restricted
 from tidings.pipeline.ingest import Mapping, TraceFile, check_rows, read_table
-from tidings.pipeline.interest import Matcher, ship, with_matches
+from tidings.pipeline.interest import with_matches
 
 if TYPE_CHECKING:
     from tidings.pipeline._setting import Setting
@@ -26,7 +25,7 @@ TOPIC: Final = "topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The rows of these files; if `touched` is given, only those of touched units, which `units` is the place of.
+    """The rows of these files; if `touched` is given, only those of touched units.
 
     `topic` is the attribute that topics are told by; if it is None, `topic` where events have it.
     """
@@ -38,38 +37,18 @@ class Source:
     topic: str | None
     clock_tolerance_ns: int
     touched: Touched | None
-    units: str
 
     def gathered(self, *, partitions: int) -> DataFrame:
         """All rows as PACKED, those of a unit in one partition."""
-        direct: list[TraceFile] = []
-        packed: list[DataFrame] = []
-        for table in LARGE:
-            own = [file for file in self.files if file.table == table]
-            fit = fitting(own, topic=self.topic or TOPIC) if self.mapping is None else []
-            direct += fit
-            others = [file for file in own if file not in fit]
-            if self.mapping is not None or any(file.fault is None for file in others):
-                # With a mapping all files: events that are known by their ids are numbered over the publications.
-                rows = self._matched(table, self._checked(table, others if self.mapping is None else self.files))
-                packed.append(pack_rows(with_faults(table, rows), partitions=partitions))
-        if direct or not packed:
-            packed.append(read_directly(self.spark, direct, self._judging(), partitions=partitions))
+        packed = [
+            pack_rows(table, with_faults(table, self._matched(table, self._checked(table))), partitions=partitions)
+            for table in LARGE
+        ]
         return brought_together(reduce(DataFrame.unionAll, packed), partitions=partitions)
 
     def found_again(self, faults: DataFrame) -> DataFrame:
         """The rows that these FAULTS are of, as rows of the quarantine (QUARANTINED)."""
-        return found_again(faults, {table: self._matched(table, self._checked(table, self.files)) for table in LARGE})
-
-    def found_bad(self, doubted: DataFrame) -> DataFrame:
-        """The suspect rows (DOUBTED) as rows of the quarantine (QUARANTINED), by reading their files again."""
-        places = {tuple(row) for row in doubted.select("table", "file").distinct().toLocalIterator()}
-        found = []
-        for table in LARGE:
-            files = [file for file in self.files if (table, file.path) in places]
-            if files:
-                found.append(bad_rows(table, self._checked(table, files)))
-        return reduce(DataFrame.unionAll, found)
+        return found_again(faults, {table: self._matched(table, self._checked(table)) for table in LARGE})
 
     def check_topic(self) -> None:
         """An InputError if topics are to be told by an attribute that no event has."""
@@ -79,14 +58,14 @@ class Source:
             raise InputError(f"--topic {self.topic}: no event has such an attribute; there are: {shown}")
 
     def _attributes(self) -> list[str]:
-        kind = self._raw("publications", self.files).schema["attributes"].dataType
+        kind = self._raw("publications").schema["attributes"].dataType
         return list(getattr(kind, "names", ()))
 
-    def _raw(self, table: str, files: Sequence[TraceFile]) -> DataFrame:
-        return read_table(self.spark, table, files, mapping=self.mapping)
+    def _raw(self, table: str) -> DataFrame:
+        return read_table(self.spark, table, self.files, mapping=self.mapping)
 
-    def _checked(self, table: str, files: Sequence[TraceFile]) -> DataFrame:
-        rows = self._raw(table, files)
+    def _checked(self, table: str) -> DataFrame:
+        rows = self._raw(table)
         return check_rows(
             table,
             rows if self.touched is None else restricted(rows, self.touched),
@@ -103,17 +82,3 @@ class Source:
         has_topic = wanted in getattr(checked.schema["attributes"].dataType, "names", ())
         topic = fn.col("attributes").getField(wanted).cast("string") if has_topic else fn.lit(None).cast("string")
         return with_matches(checked.withColumn("topic", topic), self.setting.interests)
-
-    def _judging(self) -> Judging:
-        setting, touched = self.setting, self.touched
-        return Judging(
-            brokers=setting.broker_names,
-            audience=ship(self.spark, setting.audience),
-            matcher=ship(self.spark, Matcher(setting.interests)),
-            attributes=setting.interests.attributes,
-            topic=self.topic or TOPIC,
-            clock_tolerance_ns=self.clock_tolerance_ns,
-            units=None if touched is None else self.units,
-            least_sequence=0 if touched is None else touched.least_sequence,
-            greatest_sequence=-1 if touched is None else touched.greatest_sequence,
-        )

@@ -22,9 +22,16 @@ from tidings.pipeline.ingest._checks import (
     split,
     unreadable_files,
 )
-from tidings.pipeline.ingest._files import NEEDED, TraceFile, find_files, require_attributes, require_readable
+from tidings.pipeline.ingest._converting import shown_path
+from tidings.pipeline.ingest._files import (
+    NEEDED,
+    TraceFile,
+    find_files,
+    require_attributes,
+    require_readable,
+    warmup_of,
+)
 from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-from tidings.pipeline.ingest._paths import shown_path
 from tidings.pipeline.ingest._reading import by_kind, read_table
 from tidings.pipeline.ingest._reasons import (
     BAD_FILTER,
@@ -44,7 +51,6 @@ from tidings.pipeline.ingest._reasons import (
     UNREADABLE_FILE,
     WRONG_TYPE,
 )
-from tidings.pipeline.ingest._warmup import warmup_of
 
 __all__ = [
     "BAD_FILTER",

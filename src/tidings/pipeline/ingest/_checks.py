@@ -23,8 +23,8 @@ from tidings.errors import FilterError
 from tidings.model.filters import Filter
 from tidings.model.trace import TABLES
 from tidings.pipeline.ingest._columns import TYPES
+from tidings.pipeline.ingest._converting import shown_path
 from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._paths import shown_path
 from tidings.pipeline.ingest._reasons import (
     BAD_FILTER,
     BAD_VALUE,

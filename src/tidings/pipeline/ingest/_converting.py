@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-__all__ = ["as_kind", "converted"]
+__all__ = ["as_kind", "converted", "shown_path"]
 
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _NARROW: Final = ("float", "double")
@@ -43,6 +43,11 @@ def as_kind(value: Column, found: str) -> tuple[str, Column]:
     if found.startswith(("struct", "array", "map")):
         return "string", f.to_json(value)
     return "string", f.base64(value) if found == "binary" else value.cast("string")
+
+
+def shown_path(file: Column) -> Column:
+    """The file that a row came from, as people write it: Spark reports a percent-encoded address."""
+    return f.url_decode(f.replace(f.regexp_replace(file, "^file:/+", "/"), f.lit("+"), f.lit("%2B")))
 
 
 def _whole(value: Column, found: str) -> tuple[Column, Column | None]:

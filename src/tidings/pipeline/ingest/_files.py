@@ -4,38 +4,41 @@ Rules:
 
 - Several directories are one trace. Each has a folder per table (model/trace.py), with files at any depth; names that
   begin with ``_`` or ``.`` are half-written or not data, and are never read.
-- A Parquet footer is read once per file, on a pool of threads, and not at all for a file that is known already (same
-  path, size and time of change). It gives the columns, the number of rows and the range of times and numbers.
+- A Parquet footer is read once per file, and not at all for a file that is known already (same path, size and time of
+  change). It gives the columns, the number of rows and the range of sequence numbers.
 - A file that cannot be read is not an error but a file with a `fault`; it ends in the quarantine, with as many rows as
   its footer says, and is looked into again by the next run. A file of a version of the contract that we do not know is
   an InputError: all of it would be misread, not one row.
 - Columns that the contract does not have are not read, whatever their types.
-- Places are local paths, or addresses (``s3://...``, ``hdfs://...``) that PyArrow can list.
+- Places are paths on this machine, or addresses in any file system that Spark can name (_storage.py).
 """
 
 import csv
 import difflib
 import fnmatch
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, VERSION
+from tidings.pipeline._storage import Listed, Storage, is_local, place_of, storage_of
 from tidings.pipeline.ingest._columns import contract_columns
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["NEEDED", "TraceFile", "find_files", "require_attributes", "require_readable"]
+__all__ = ["NEEDED", "TraceFile", "find_files", "require_attributes", "require_readable", "warmup_of"]
 
-FOOTER_THREADS: Final = 16
+FOOTER_BYTES: Final = 1 << 16
+"""Of the end of a file: most footers are in it; a longer one is read again, whole."""
 HEADER_BYTES_MAX: Final = 1 << 20
 NEEDED: Final = ("publications", "subscriptions")
 """Tables without which nothing can be said; the others may be absent, which is as good as empty."""
@@ -47,9 +50,9 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a trace. `columns` is what it holds of the contract (Parquet: as Spark DDL; CSV: its whole header);
     None where unknown.
 
-    The ranges of `sequence` and `received_ns` come from Parquet statistics and are None where the file has none.
-    `sample` is the share of events that the writer kept. `left_out` are attributes that cannot be read, by name, with
-    their types. `fault` says why the file cannot be read.
+    The range of `sequence` comes from Parquet statistics and is None where the file has none. `sample` is the share of
+    events that the writer kept, `warmup_ns` the time before which events do not count. `left_out` are attributes that
+    cannot be read, by name, with their types. `fault` says why the file cannot be read.
     """
 
     table: str
@@ -61,9 +64,8 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = None
     least_sequence: int | None = None
     greatest_sequence: int | None = None
-    least_received_ns: int | None = None
-    greatest_received_ns: int | None = None
     sample: float = 1.0
+    warmup_ns: int = 0
     left_out: dict[str, str] = {}
     fault: str | None = None
 
@@ -73,44 +75,37 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.rows is None else self.rows
 
 
-class _Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as its directory shows it: `below` is its path from the trace directory on, with slashes."""
-
-    path: str
-    below: str
-    size_bytes: int
-    modified_ns: int
-
-
 def find_files(
-    traces: Sequence[str | Path],
+    traces: Sequence[str | PathLike[str]],
     *,
+    session: "SparkSession | Callable[[], SparkSession] | None" = None,
     mapping: "Mapping | None" = None,
     known: Iterable[TraceFile] = (),
     needed: Iterable[str] = NEEDED,
 ) -> list[TraceFile]:
     """The complete files of a trace, by table and path; an InputError names what is missing and the remedy.
 
-    A file that `known` has, unchanged and without a fault, is taken from there. A table in `needed` without files is
+    A `session` is needed for places that are not on this machine; one that is a function is called only then. A file
+    that `known` has, unchanged and without a fault, is taken from there. A table in `needed` without files is
     an error, unless the mapping gives it.
     """
     if not traces:
         raise InputError("no trace given: name the directory of a trace, such as `tidings simulate --out` writes")
     before = {(file.table, file.path, file.size_bytes, file.modified_ns): file for file in known}
     files: dict[tuple[str, str], TraceFile] = {}
-    new: dict[tuple[str, str], tuple[pafs.FileSystem, str, TraceFile]] = {}
+    new: dict[tuple[str, str], tuple[Storage, TraceFile]] = {}
     for trace in traces:
-        filesystem, root, address = _open(str(trace))
-        listed = _list(filesystem, root, address)
-        for file in _assign(str(trace), listed, mapping):
+        place = place_of(trace)
+        _require_folder(fspath(trace), place)
+        storage = storage_of(place, session)
+        for file in _assign(fspath(trace), storage.list(place), mapping):
             key = (file.table, file.path)
             seen = before.get((*key, file.size_bytes, file.modified_ns))
             if seen is not None and seen.fault is None:
                 files[key] = seen
             else:
-                new[key] = filesystem, root + file.path.removeprefix(address), file
-    with ThreadPoolExecutor(FOOTER_THREADS) as pool:
-        files.update(zip(new, pool.map(lambda found: _look_into(*found, mapping=mapping), new.values()), strict=True))
+                new[key] = storage, file
+    files.update(_look_into(new, mapping))
     _require(needed, traces, files.values(), mapping)
     return [files[key] for key in sorted(files)]
 
@@ -137,44 +132,27 @@ def require_attributes(files: Iterable[TraceFile], names: Iterable[str]) -> None
                 )
 
 
-def _list(filesystem: pafs.FileSystem, root: str, address: str) -> list[_Listed]:
-    """What lies in a directory at any depth, without names that are not data."""
-    entries = filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=False))
-    listed = []
-    for entry in entries:
-        below = entry.path[len(root) :].strip("/")
-        if entry.type != pafs.FileType.File or any(part.startswith(("_", ".")) for part in below.split("/")):
-            continue
-        modified_ns = entry.mtime_ns if entry.mtime_ns is not None else 0
-        listed.append(
-            _Listed(path=f"{address}/{below}", below=below, size_bytes=entry.size, modified_ns=int(modified_ns))
-        )
-    return listed
+def warmup_of(files: Iterable[TraceFile]) -> int:
+    """The warm-up in nanoseconds that the subscriptions' files tell; an InputError if two of them differ."""
+    said: dict[int, str] = {}
+    for file in files:
+        if file.table == "subscriptions" and file.format == "parquet" and file.fault is None:
+            said.setdefault(file.warmup_ns, file.path)
+    if len(said) > 1:
+        places = " and ".join(f"{ns / 1e9:g} s in {path}" for ns, path in sorted(said.items())[:2])
+        raise InputError(f"the traces have different warm-ups: {places}; say which to leave out with --warmup")
+    return next(iter(said), 0)
 
 
-def _open(trace: str) -> tuple[pafs.FileSystem, str, str]:
-    """The file system of a place, the place in it, and the address that begins the paths of its files."""
-    if "://" not in trace:
-        path = Path(trace).absolute()
-        if not path.exists():
-            raise InputError(f"{trace}: there is no such directory; give the directory of a trace")
-        if not path.is_dir():
-            raise InputError(f"{trace} is a file; give the directory that holds the folders of a trace's tables")
-        return pafs.LocalFileSystem(), path.as_posix(), path.as_posix()
-    scheme, _, rest = trace.partition("://")
-    # Hadoop's names for the same stores; PyArrow knows the plain ones.
-    plain = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
-    try:
-        filesystem, root = pafs.FileSystem.from_uri(f"{plain}://{rest}")
-        found = filesystem.get_file_info(root)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{trace}: cannot be listed: {error}; copy or mount the trace and give its path") from None
-    if found.type != pafs.FileType.Directory:
+def _require_folder(trace: str, place: str) -> None:
+    """Of a path on this machine; what an address holds is seen when it is listed."""
+    if is_local(place) and not Path(place).exists():
         raise InputError(f"{trace}: there is no such directory; give the directory of a trace")
-    return filesystem, root.rstrip("/"), trace.rstrip("/")
+    if is_local(place) and not Path(place).is_dir():
+        raise InputError(f"{trace} is a file; give the directory that holds the folders of a trace's tables")
 
 
-def _assign(trace: str, listed: list[_Listed], mapping: "Mapping | None") -> list[TraceFile]:
+def _assign(trace: str, listed: list[Listed], mapping: "Mapping | None") -> list[TraceFile]:
     """Each file with its table: by the mapping's patterns first, or else by the folder it is in."""
     patterns = mapping.patterns if mapping else {}
     taken: set[str] = set()
@@ -197,11 +175,11 @@ def _assign(trace: str, listed: list[_Listed], mapping: "Mapping | None") -> lis
     return files
 
 
-def _file(table: str, file: _Listed, form: Format) -> TraceFile:
+def _file(table: str, file: Listed, form: Format) -> TraceFile:
     return TraceFile(table=table, path=file.path, size_bytes=file.size_bytes, modified_ns=file.modified_ns, format=form)
 
 
-def _refuse(trace: str, file: _Listed, listed: list[_Listed]) -> None:
+def _refuse(trace: str, file: Listed, listed: list[Listed]) -> None:
     """Say why a file is not part of a trace; a stray file beside the folders (a note, a scenario) is no matter."""
     folder, slash, rest = file.below.partition("/")
     if not slash:
@@ -225,10 +203,10 @@ def _refuse(trace: str, file: _Listed, listed: list[_Listed]) -> None:
 
 
 def _require(
-    needed: Iterable[str], traces: Sequence[str | Path], files: Iterable[TraceFile], mapping: "Mapping | None"
+    needed: Iterable[str], traces: Sequence[str | PathLike[str]], files: Iterable[TraceFile], mapping: "Mapping | None"
 ) -> None:
     present = {file.table for file in files} | (mapping.given_tables if mapping else set())
-    where = ", ".join(str(trace) for trace in traces)
+    where = ", ".join(fspath(trace) for trace in traces)
     if not present:
         hint = f"none fits {mapping.source}" if mapping else f"a trace has a folder per table: {', '.join(TABLES)}"
         raise InputError(f"{where}: no files of a trace here; {hint}")
@@ -242,22 +220,64 @@ def _require(
             raise InputError(f"{where}: no files of table {table!r}, without which nothing can be said; {remedy}")
 
 
-def _look_into(filesystem: pafs.FileSystem, place: str, file: TraceFile, *, mapping: "Mapping | None") -> TraceFile:
-    """The file with what its footer or header says, or with the fault that keeps it from being read."""
+Key = tuple[str, str]
+
+
+def _look_into(new: dict[Key, tuple[Storage, TraceFile]], mapping: "Mapping | None") -> dict[Key, TraceFile]:
+    """The files with what their footers or headers say, or with the fault that keeps them from being read."""
+    spans = {
+        key: (max(0, file.size_bytes - FOOTER_BYTES), file.size_bytes)
+        if file.format == "parquet"
+        else (0, min(file.size_bytes, HEADER_BYTES_MAX))
+        for key, (_, file) in new.items()
+        if file.format != "json-lines"
+    }
+    found = _pieces(new, spans)
+    longer = {
+        key: (max(0, end - length), end)
+        for key, (start, end) in spans.items()
+        if new[key][1].format == "parquet" and (length := _footer_length(found[key])) > end - start
+    }
+    found |= _pieces(new, longer)
+    return {key: _described(file, found.get(key), mapping) for key, (_, file) in new.items()}
+
+
+def _pieces(
+    new: dict[Key, tuple[Storage, TraceFile]], spans: dict[Key, tuple[int, int]]
+) -> dict[Key, bytes | Exception]:
+    """Of each file these bytes; all files of one place are read together."""
+    found: dict[Key, bytes | Exception] = {}
+    for storage in {id(new[key][0]): new[key][0] for key in spans}.values():
+        mine = [key for key in spans if new[key][0] is storage]
+        pieces = storage.pieces({key[1]: spans[key] for key in mine})
+        found |= {key: pieces[key[1]] for key in mine}
+    return found
+
+
+def _footer_length(end: bytes | Exception) -> int:
+    """With its length and the mark at the end; 0 if this is the end of no Parquet file."""
+    is_parquet = isinstance(end, bytes) and len(end) >= 8 and end[-4:] == b"PAR1"
+    return 8 + int.from_bytes(end[-8:-4], "little") if is_parquet and isinstance(end, bytes) else 0
+
+
+def _described(file: TraceFile, piece: bytes | Exception | None, mapping: "Mapping | None") -> TraceFile:
+    if isinstance(piece, Exception):  # each file system has its own
+        return msgspec.structs.replace(file, fault=(str(piece) or type(piece).__name__).splitlines()[0])
+    if piece is None:
+        return file
     try:
         if file.format == "csv":
             assert mapping is not None
-            return _with_header(filesystem, place, file, mapping)
-        return _with_footer(filesystem, place, file) if file.format == "parquet" else file
+            return _with_header(piece, file, mapping)
+        return _with_footer(piece, file)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return msgspec.structs.replace(file, fault=str(error).splitlines()[0])
 
 
-def _with_header(filesystem: pafs.FileSystem, place: str, file: TraceFile, mapping: "Mapping") -> TraceFile:
+def _with_header(piece: bytes, file: TraceFile, mapping: "Mapping") -> TraceFile:
     """The names in a CSV file's first line; a column that the mapping names and the file lacks is an InputError."""
     plan = mapping.tables[file.table]
-    with filesystem.open_input_stream(place) as stream:
-        line = stream.read(HEADER_BYTES_MAX).decode("utf-8-sig", errors="replace").partition("\n")[0].rstrip("\r")
+    line = _plain(piece, file.path).decode("utf-8-sig", errors="replace").partition("\n")[0].rstrip("\r")
     header = next(csv.reader([line], delimiter=plan.delimiter), [])
     if not header:
         return msgspec.structs.replace(file, fault="empty: there is no header line")
@@ -270,8 +290,19 @@ def _with_header(filesystem: pafs.FileSystem, place: str, file: TraceFile, mappi
     return msgspec.structs.replace(file, columns=tuple(header))
 
 
-def _with_footer(filesystem: pafs.FileSystem, place: str, file: TraceFile) -> TraceFile:
-    metadata = pq.read_metadata(place, filesystem=filesystem)
+def _plain(piece: bytes, path: str) -> bytes:
+    """The beginning of a file that may be compressed, as its name tells (``.gz``, ``.bz2``, ``.zst``)."""
+    try:
+        codec = pa.Codec.detect(path)
+    except (TypeError, ValueError):  # PyArrow's words for: not compressed
+        return piece
+    with pa.CompressedInputStream(pa.BufferReader(piece), codec.name) as stream:
+        return bytes(stream.read(HEADER_BYTES_MAX // 16))  # much less than what went in, which may be cut off
+
+
+def _with_footer(end: bytes, file: TraceFile) -> TraceFile:
+    # The footer stands for the file: places in it are not looked at here.
+    metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + end if len(end) < file.size_bytes else end))
     schema = metadata.schema.to_arrow_schema()
     notes = schema.metadata or {}
     version = notes.get(b"tidings.trace", VERSION.encode()).decode()
@@ -281,7 +312,6 @@ def _with_footer(filesystem: pafs.FileSystem, place: str, file: TraceFile) -> Tr
             "read it with the Tidings that wrote it, or upgrade"
         )
     least, greatest = _range(metadata, "sequence")
-    least_received, greatest_received = _range(metadata, "received_ns")
     columns, fault, left_out = contract_columns(file.table, schema)
     return msgspec.structs.replace(
         file,
@@ -291,9 +321,8 @@ def _with_footer(filesystem: pafs.FileSystem, place: str, file: TraceFile) -> Tr
         rows=metadata.num_rows,
         least_sequence=least,
         greatest_sequence=greatest,
-        least_received_ns=least_received,
-        greatest_received_ns=greatest_received,
         sample=float(notes.get(b"tidings.sample", b"1")),
+        warmup_ns=int(notes.get(b"tidings.warmup_ns", b"0")),
     )
 
 

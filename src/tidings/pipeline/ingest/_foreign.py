@@ -15,11 +15,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from tidings.pipeline._storage import read_path
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES
 from tidings.pipeline.ingest._converting import converted
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._mapping import DIGITS, EVENT, FALLBACKS, FROM_THE_BEGINNING_NS, Mapping, Time
-from tidings.pipeline.ingest._paths import spark_path
 from tidings.pipeline.ingest._reasons import JSON_OPTIONS, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
 
 __all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
@@ -81,7 +81,7 @@ def _read_alike(
 ) -> DataFrame:
     """Files with the same columns, brought to the contract's; `_event` is the event's id, if there is one."""
     plan = mapping.tables[table]
-    paths = [spark_path(file.path) for file in files]
+    paths = [read_path(file.path) for file in files]
     if plan.format == "csv":
         lines, texts, raw = _csv(spark, paths, header, plan.delimiter)
     else:

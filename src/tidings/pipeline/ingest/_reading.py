@@ -21,11 +21,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from tidings.model.trace import TABLES
+from tidings.pipeline._storage import read_path
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, quoted
 from tidings.pipeline.ingest._converting import as_kind, converted
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._foreign import given_rows, read_foreign
-from tidings.pipeline.ingest._paths import spark_path
 from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _taken_apart(positions: pa.Array, columns: dict[str, pa.Array]) -> list[tupl
 
 
 def _read_parquet(spark: SparkSession, table: str, columns: str, files: Sequence[TraceFile]) -> tuple[DataFrame, Kinds]:
-    rows = spark.read.schema(columns).parquet(*(spark_path(file.path) for file in files))
+    rows = spark.read.schema(columns).parquet(*(read_path(file.path) for file in files))
     schema = rows.schema
     found = {field.name: field.dataType.simpleString() for field in schema}
     values: list[Column] = []

@@ -21,6 +21,7 @@ from pyspark.sql import functions as fn
 from tidings.errors import ConfigurationError, InputError
 from tidings.ordering import FALSE_MATCHES, Policy
 from tidings.pipeline._places import require_writable, spark_place
+from tidings.pipeline._session import once
 from tidings.pipeline.ingest import (
     NEGATIVE_DELAY,
     REASONS,
@@ -99,10 +100,11 @@ def replay_orders(
     place = None if out is None else _place(out)
     report("looking for files")
     mapping = None if chosen.mapping is None else load_mapping(chosen.mapping)
-    files = find_files(traces, mapping=mapping, needed=NEEDED)
+    start = once(session)
+    files = find_files(traces, session=start, mapping=mapping, needed=NEEDED)
     require_readable(files, (*NEEDED, "topology"))
     _refuse_samples(files)
-    spark = session() if callable(session) else session  # one of Connect is of another class
+    spark = start()
     if place is not None:
         require_writable(spark, place)
     replay = _Replay(spark, files, mapping, tuple(policies), chosen, report)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.pipeline._damage import naming_damaged_files
+from tidings.pipeline._session import once
 from tidings.pipeline.ingest import (
     Mapping,
     TraceFile,
@@ -108,10 +109,11 @@ def place_on_spark(
     report: Progress = (lambda _stage: None) if progress is None else progress
     report("looking for files")
     mapping = None if chosen.mapping is None else load_mapping(chosen.mapping)
-    files = find_files(traces, mapping=mapping, needed=NEEDED)
+    start = once(session)
+    files = find_files(traces, session=start, mapping=mapping, needed=NEEDED)
     require_readable(files, NEEDED)
     warmup_ns = warmup_of(files) if chosen.warmup_ns is None else chosen.warmup_ns
-    spark = session() if callable(session) else session  # one of Connect is of another class
+    spark = start()
     with naming_damaged_files():
         report("reading subscriptions and topology")
         tables = read_network(spark, files, mapping)

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from tidings.errors import InputError
 from tidings.model.distributions import DelayDistribution, Deterministic, Empirical
+from tidings.pipeline._storage import read_path
+from tidings.pipeline._store import table_paths
 from tidings.prediction import PROFILE_TABLES
 from tidings.prediction._knowledge import SHARE_QUANTUM, Knowledge
 from tidings.prediction._profiles import SETTING_TABLES, brokers_of_topology, lifetime_law, outline_of_profiles
@@ -31,7 +33,10 @@ class MeasuredContent:
     def __init__(self, spark: "SparkSession", directory: str | PathLike[str]) -> None:
         from pyspark.sql import functions as fn
 
-        self._tables = {name: _read(spark, str(directory), name) for name in (*PROFILE_TABLES, *SETTING_TABLES)}
+        places = table_paths(directory, spark)
+        self._tables = {
+            name: spark.read.parquet(read_path(places[name])) for name in (*PROFILE_TABLES, *SETTING_TABLES)
+        }
         self._small = {name: table.toArrow() for name, table in self._tables.items() if name not in _GROWING}
         names = self._small["publishers"].column("publisher").to_pylist()
         self.content_of = list(range(len(names)))
@@ -120,18 +125,6 @@ def _exact_share() -> "Column":
 
     quanta = fn.rint(fn.col("events") / fn.col("total") / SHARE_QUANTUM)
     return fn.greatest(quanta, fn.lit(1.0)) * SHARE_QUANTUM
-
-
-def _read(spark: "SparkSession", directory: str, name: str) -> "DataFrame":
-    from pyspark.errors import AnalysisException
-
-    place = f"{directory}/{name}" if name in PROFILE_TABLES else f"{directory}/current/setting/{name}"
-    try:
-        return spark.read.parquet(place)
-    except AnalysisException:
-        raise InputError(
-            f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
-        ) from None
 
 
 def _law_of_group(group: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from tidings.pipeline.rows._columns import (
     values_of,
 )
 from tidings.pipeline.rows._facts import Audience, EventRows, FateRows, HopRows, audience_of
-from tidings.pipeline.rows._gathered import BAD, DOUBTED, FAULTS, GATHERED, GATHERED_SCHEMA, KEPT_IN
+from tidings.pipeline.rows._gathered import BAD, FAULTS, GATHERED, GATHERED_SCHEMA, KEPT_IN
 from tidings.pipeline.rows._groups import (
     LONGEST,
     LOW_BITS,
@@ -35,7 +35,6 @@ from tidings.pipeline.rows._sketches import SKETCH_K, sketches
 __all__ = [
     "BAD",
     "BATCHES_MOST",
-    "DOUBTED",
     "FAULTS",
     "GATHERED",
     "GATHERED_SCHEMA",

@@ -18,7 +18,6 @@ from tidings.pipeline.rows._groups import packed, truncated_quotient
 __all__ = [
     "BAD",
     "DELIVERIES",
-    "DOUBTED",
     "FAULTS",
     "GATHERED",
     "GATHERED_SCHEMA",
@@ -63,8 +62,7 @@ _OWN: Final = (
 GATHERED: Final = (
     f"of int, publisher string, sequence bigint, {_OWN}, bad struct<file: string, reasons: array<string>, row: string>"
 )
-"""A row of one of the TABLES (`of`); `bad` is its place in the quarantine, NULL for a row that is good in itself. Where
-it has no reasons, the row is suspect: they are yet to be found."""
+"""A row of one of the TABLES (`of`); `bad` is its place in the quarantine, NULL for a row that is good in itself."""
 BAD: Final = pa.struct([("file", pa.string()), ("reasons", pa.list_(pa.string())), ("row", pa.string())])
 GATHERED_SCHEMA: Final = pa.schema(
     [
@@ -78,8 +76,6 @@ GATHERED_SCHEMA: Final = pa.schema(
     ]
 )
 """The same as Arrow has it; names may be dictionaries as well."""
-DOUBTED: Final = "publisher string, chunk bigint, table string, file string"
-"""A row that is suspect, and the file that it is in."""
 FAULTS: Final = f"publisher string, chunk bigint, table string, sequence bigint, reason string, turn bigint, {_OWN}"
 """A row found bad here."""
 

@@ -25,7 +25,6 @@ from tidings.pipeline.rows._columns import Values, table_of
 from tidings.pipeline.rows._facts import TIMES, Audience, EventRows, FateRows, HopRows
 from tidings.pipeline.rows._gathered import (
     DELIVERIES,
-    DOUBTED,
     HOPS,
     NUMBERS,
     PUBLICATIONS,
@@ -58,13 +57,12 @@ class Counting:
 
 
 class JoinedRows(NamedTuple):
-    """The facts of a partition, and its rows that are bad (QUARANTINED, DOUBTED; FAULTS) or counted (ROWS)."""
+    """The facts of a partition, and its rows that are bad (QUARANTINED, FAULTS) or counted (ROWS)."""
 
     events: EventRows
     fates: FateRows
     hops: HopRows
     quarantined: pa.Table
-    doubted: pa.Table
     faults: pa.Table
     rows: pa.Table
 
@@ -95,7 +93,6 @@ def join_rows(table: pa.Table, audience: Audience, counting: Counting) -> Joined
         hops=_hops(rows, events, is_counted, counting, faults),
         events=_event_rows(rows, events, np.flatnonzero(is_counted)),
         quarantined=_quarantined(rows),
-        doubted=_doubted(rows),
         faults=faults.table(),
         rows=_counts(rows),
     )
@@ -330,26 +327,16 @@ def _event_rows(rows: GatheredRows, events: _Events, counted: Array) -> EventRow
 
 def _quarantined(rows: GatheredRows) -> pa.Table:
     """The rows that were bad when they were read."""
-    return table_of(_bad(rows, has_reasons=True), QUARANTINED)
-
-
-def _doubted(rows: GatheredRows) -> pa.Table:
-    """The rows that were suspect when they were read."""
-    return table_of(_bad(rows, has_reasons=False), DOUBTED)
-
-
-def _bad(rows: GatheredRows, *, has_reasons: bool) -> dict[str, Any]:
     mine = np.flatnonzero(rows.is_bad)
     bad = one_array(rows.table["bad"].take(pa.array(mine, pa.int64())))
-    chosen = np.flatnonzero(np.asarray(bad.field("reasons").is_valid()) == has_reasons)
-    mine, bad = mine[chosen], bad.take(pa.array(chosen, pa.int64()))
-    return {
+    columns = {
         "publisher": rows.publisher.at(mine),
         "chunk": rows.chunk[mine],
         "table": [TABLES[kind] for kind in rows.of[mine].tolist()],
         **{name: bad.field(name) for name in ("file", "reasons", "row")},
         "rows": np.ones(len(mine), np.int64),
     }
+    return table_of(columns, QUARANTINED)
 
 
 def _counts(rows: GatheredRows) -> pa.Table:

@@ -6,16 +6,16 @@ comes again with the same files. Names that begin with ``_`` or ``.`` are half-w
 """
 
 import fnmatch
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
+from tidings.pipeline._storage import place_of, read_path, storage_of
 from tidings.pipeline.ingest import Mapping
+from tidings.pipeline.ingest._converting import shown_path
 from tidings.pipeline.ingest._files import NEEDED
-from tidings.pipeline.ingest._paths import shown_path, spark_path
 
 __all__ = ["missing", "new_files"]
 
@@ -31,23 +31,20 @@ def new_files(spark: SparkSession, trace: str) -> DataFrame:
         .schema(_FILE)
         .option("recursiveFileLookup", "true")
         .option("maxFileAge", _NEVER_TOO_OLD)
-        .load(spark_path(trace if "://" in trace else str(Path(trace).absolute())))
+        .load(read_path(place_of(trace)))
     )
     return found.select(shown_path(fn.col("path")).alias("file"))
 
 
 def missing(trace: str, mapping: Mapping | None) -> str | None:
-    """What a local directory lacks before anything can be said about it; None if nothing, or if it is not local."""
-    if "://" in trace:
-        return None
-    directory = Path(trace)
-    if not directory.is_dir():
+    """What a directory of this machine lacks before anything can be said about it; None if nothing."""
+    place = place_of(trace)
+    storage = storage_of(place, None)
+    if not storage.exists(place):
         return f"{trace}: there is no such directory yet"
     present = set() if mapping is None else set(mapping.given_tables)
-    for path in directory.rglob("*"):
-        below = path.relative_to(directory)
-        if not any(part.startswith(("_", ".")) for part in below.parts) and path.is_file():
-            present |= _tables_of(below.as_posix(), mapping)
+    for file in storage.list(place):
+        present |= _tables_of(file.below, mapping)
     lacking = [table for table in NEEDED if table not in present]
     return f"{trace}: no files of {' and '.join(lacking)} yet" if lacking else None
 

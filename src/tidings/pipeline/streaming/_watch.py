@@ -14,12 +14,11 @@ A restart first makes a run of its own, without the stream: files or options may
 """
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os import PathLike, fspath
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,12 +27,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.pipeline._job import PipelineOptions, run_pipeline
-from tidings.pipeline._places import local_path
 from tidings.pipeline._result import PipelineResult, check_bad
+from tidings.pipeline._session import once
+from tidings.pipeline._storage import is_local, place_of, write_path
 from tidings.pipeline._store import Store, open_store
 from tidings.pipeline.ingest import Mapping, find_files, load_mapping, read_table
 from tidings.pipeline.streaming._discovery import missing, new_files
-from tidings.pipeline.streaming._driver import sole_driver
 from tidings.pipeline.streaming._reports import End, Report, Stage, Update
 from tidings.pipeline.streaming._windows import Windows
 
@@ -71,8 +70,8 @@ class WatchOptions:
 
 def watch_trace(
     session: SparkSession | Callable[[], SparkSession],
-    trace: str | Path,
-    out: str | Path,
+    trace: str | PathLike[str],
+    out: str | PathLike[str],
     options: WatchOptions | None = None,
     pipeline: PipelineOptions | None = None,
     *,
@@ -81,22 +80,22 @@ def watch_trace(
 ) -> PipelineResult | None:
     """Keep the answer in `out` that of `run_pipeline` over a directory that grows, and tell the listener.
 
-    `session` may be a function: it is called when there is a trace. `stop` ends the watch after the current batch.
-    The result is the last one; None if there was nothing before it ended. Rows may be bad only until others come, so
-    too many of them are an error (TooManyBadRows) when the watch ends by itself, not before.
+    `session` may be a function: it is called when there is a trace, or where that or `out` is not on this machine.
+    `stop` ends the watch after the current batch. The result is the last one; None if there was nothing before it
+    ended. Rows may be bad only until others come, so too many of them are an error (TooManyBadRows) when the watch
+    ends by itself, not before.
     """
     chosen = WatchOptions() if options is None else options
     stopped = threading.Event() if stop is None else stop
     asked = PipelineOptions() if pipeline is None else pipeline
     mapping = None if asked.mapping is None else load_mapping(asked.mapping)
-    place = local_path(out)
-    with open_store(place / FOLDER):  # for the lock: one watch at a time
-        if not _wait_for_trace(str(trace), mapping, chosen, listener, stopped):
-            listener(End(reason="stopped", batches=0, result=None))
-            return None
-        spark = session if isinstance(session, SparkSession) else session()
-        with sole_driver(spark, place / FOLDER / ".driver"):
-            return _Watcher(spark, str(trace), place, chosen, asked, mapping, listener, stopped).go()
+    start = once(session)
+    watched = fspath(trace)
+    if is_local(place_of(watched)) and not _wait_for_trace(watched, mapping, chosen, listener, stopped):
+        listener(End(reason="stopped", batches=0, result=None))
+        return None
+    store = open_store(out, start)
+    return _Watcher(start(), watched, store, chosen, asked, mapping, listener, stopped).go()
 
 
 def _wait_for_trace(
@@ -127,22 +126,21 @@ class _Watcher:
         self,
         spark: SparkSession,
         trace: str,
-        out: Path,
+        store: Store,
         options: WatchOptions,
         pipeline: PipelineOptions,
         mapping: Mapping | None,
         listener: Listener,
         stopped: threading.Event,
     ) -> None:
-        self._spark, self._trace, self._out, self._options, self._pipeline = spark, trace, out, options, pipeline
+        self._spark, self._trace, self._store, self._options, self._pipeline = spark, trace, store, options, pipeline
         self._mapping, self._listener, self._stopped = mapping, listener, stopped
-        self._folder = out / FOLDER
+        folder = f"{store.out}/{FOLDER}"
+        self._checkpoint = f"{folder}/checkpoint"
         if pipeline.from_scratch:
-            for name in ("checkpoint", "windows"):
-                shutil.rmtree(self._folder / name, ignore_errors=True)
-            (self._folder / "record.json").unlink(missing_ok=True)
-        self._windows = Windows(self._folder, window_ns=pipeline.window_ns)
-        last = None if pipeline.from_scratch else Store(out).last()
+            store.storage.delete(folder)
+        self._windows = Windows(spark, store.storage, folder, window_ns=pipeline.window_ns)
+        last = None if pipeline.from_scratch else store.last()
         self._rows = 0 if last is None else sum(last[1].result["rows"].values())
         self._result: PipelineResult | None = None
         self._batches = 0
@@ -152,7 +150,7 @@ class _Watcher:
 
     def go(self) -> PipelineResult | None:
         self._tell_windows()
-        if (self._folder / "checkpoint").exists():
+        if self._store.storage.exists(self._checkpoint):
             self._listener(Stage(text="going on where the last watch ended"))
             self._bring_up_to_date(None, self._windows.record.greatest_departure_ns)
         query = self._start()
@@ -188,7 +186,7 @@ class _Watcher:
 
     def _start(self) -> StreamingQuery:
         writer = new_files(self._spark, self._trace).writeStream.foreachBatch(self.count)
-        writer = writer.option("checkpointLocation", f"file:{(self._folder / 'checkpoint').absolute()}")
+        writer = writer.option("checkpointLocation", write_path(self._checkpoint))
         if self._options.is_once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(self._options.every_s * 1000)} milliseconds").start()
@@ -213,9 +211,9 @@ class _Watcher:
         """Nothing is under way, nothing has come for this long, and the directory has nothing that is not counted."""
         if self._busy.locked() or time.monotonic() - self._active_s < for_s or not _has_looked(query):
             return False
-        last = Store(self._out).last()
+        last = self._store.last()
         known = () if last is None else last[1].files
-        if find_files([self._trace], mapping=self._mapping, known=known) == [*known]:
+        if find_files([self._trace], session=self._spark, mapping=self._mapping, known=known) == [*known]:
             return True
         self._active_s = time.monotonic()
         return False
@@ -224,13 +222,13 @@ class _Watcher:
         """Count what is new, and report what has become final."""
         began_s = time.monotonic()
         asked = replace(self._pipeline, max_bad=1.0)
-        result = run_pipeline(self._spark, [self._trace], self._out, asked, progress=self._tell)
+        result = run_pipeline(self._spark, [self._trace], self._store.out, asked, progress=self._tell)
         self._pipeline = replace(self._pipeline, from_scratch=False)
         self._tell("looking at windows")
         seen = departure_ns if files is None else self._greatest_departure_ns(files)
-        last = Store(self._out).last()
+        last = self._store.last()
         assert last is not None, "a run has just been completed"
-        self._windows.settle(self._spark, last[0], self._windows.record.advanced(seen, self._options.late_ns))
+        self._windows.settle(last[0], self._windows.record.advanced(seen, self._options.late_ns))
         self._tell_windows()
         rows = sum(result.rows.values())
         update = Update(
@@ -251,7 +249,7 @@ class _Watcher:
 
     def _greatest_departure_ns(self, paths: list[str]) -> int | None:
         """Of the events in those of these files that have been counted; None if there are none."""
-        last = Store(self._out).last()
+        last = self._store.last()
         wanted = {_normal(path) for path in paths}
         files = [file for file in (last[1].files if last else ()) if _normal(file.path) in wanted]
         if not any(file.table == "publications" and file.fault is None for file in files):
@@ -273,4 +271,4 @@ def _has_looked(query: StreamingQuery) -> bool:
 
 def _normal(path: str) -> str:
     """The path as Spark reports it, without the `..` that a user may have written."""
-    return path if "://" in path else os.path.normpath(path)
+    return os.path.normpath(path) if is_local(path) else path

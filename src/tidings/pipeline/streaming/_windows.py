@@ -7,33 +7,30 @@ Rules:
 - The watermark decides what is *reported*, not what is *counted*: a row that comes after its window was final counts
   like any other, and the window's score is reported again as its next revision. So nothing is ever dropped, and the
   sum of the last reports is the batch answer.
-- The record names a table of all windows, in which the news are marked, and is replaced at once or not at all: first
-  the table is recorded, then its news are told, then it is recorded that they are. A kill in between makes the next
-  start tell the same news again before it counts anything, so a report may come twice but never in two versions.
+- The record names a table of all windows, in which the news are marked, and is followed by the next one at once or
+  not at all (`Log`): first the table is recorded, then its news are told, then it is recorded that they are. A
+  kill in between makes the next start tell the same news again before it counts anything, so a report may come twice
+  but never in two versions.
 - The table grows with windows and the subscriptions that matched in them, as the partials do; Spark brings it up to
-  date, and what is read of it here is one batch of rows at a time, or the latest windows.
+  date and reads it, and what comes here is one partition of the news at a time, or the latest windows.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.errors import InputError
 from tidings.pipeline._computing import read_partials
+from tidings.pipeline._storage import Log, Storage, read_path, write_path
 from tidings.pipeline._store import Run
 from tidings.pipeline.streaming._reports import WindowScore, WindowTotal
 
 __all__ = ["Record", "Windows", "settled_windows"]
 
 WINDOWS_SHOWN: Final = 6
-ROWS_AT_A_TIME: Final = 8_192
 
 _KEYS: Final = ("window_ns", "subscription")
 _COUNTS: Final = ("matched", "on_time", "late", "duplicates")
@@ -103,33 +100,36 @@ def _is_over(window_ns: int, watermark_ns: int | None) -> Column:
 class Windows:
     """The record in a folder, and the steps from one to the next: `settle`, tell what is `untold`, `told`."""
 
-    def __init__(self, folder: Path, *, window_ns: int) -> None:
-        self._folder, self._window_ns = folder.absolute(), window_ns
-        self.record = self._read()
+    def __init__(self, spark: SparkSession, storage: Storage, folder: str, *, window_ns: int) -> None:
+        self._spark, self._storage, self._folder, self._window_ns = spark, storage, folder, window_ns
+        self._log = Log(storage, f"{folder}/records")
+        self._number, self.record = self._read()
 
-    def settle(self, spark: SparkSession, run: Run, record: Record) -> None:
+    def settle(self, run: Run, record: Record) -> None:
         """Write the table of this run and of this record's watermark, and record it, unless nothing has changed."""
         assert self.record.is_told, "what is untold would be lost"
-        changes = {"run": run.folder.name, "number": self.record.number + 1, "is_told": False}
+        changes = {"run": run.name, "number": self.record.number + 1, "is_told": False}
         following = msgspec.structs.replace(record, **changes)
         if (following.run, following.watermark_ns) == (self.record.run, self.record.watermark_ns):
             return
-        for folder in (self._folder / "windows").glob("*"):
-            if folder != self._table(self.record):
-                shutil.rmtree(folder, ignore_errors=True)
-        before = self._table(self.record)
+        kept = self._table(self.record)
+        for file in self._storage.list(f"{self._folder}/windows"):
+            if not file.path.startswith(kept):
+                self._storage.delete(f"{self._folder}/windows/{file.below.partition('/')[0]}")
         settled_windows(
-            read_partials(spark, run, "pairs"),
-            spark.read.parquet(f"file:{before}") if before.exists() else None,
+            read_partials(self._spark, run, "pairs"),
+            self._rows() if self._storage.exists(kept) else None,
             window_ns=self._window_ns,
             was_ns=self.record.watermark_ns,
             is_ns=record.watermark_ns,
-        ).hint("rebalance").sortWithinPartitions(*_KEYS).write.parquet(f"file:{self._table(following)}")
+        ).hint("rebalance").sortWithinPartitions(*_KEYS).write.mode("overwrite").parquet(
+            write_path(self._table(following))
+        )
         self._commit(following)
 
     def untold(self) -> Iterator[WindowScore]:
         """The scores that are new in the table of the record and have not been told, as far as is known."""
-        return iter(()) if self.record.is_told else self._scores(ds.field("is_news"))
+        return iter(()) if self.record.is_told else self._scores("is_news")
 
     def told(self) -> None:
         if not self.record.is_told:
@@ -137,64 +137,52 @@ class Windows:
 
     def open(self) -> Iterator[WindowScore]:
         """The scores so far of windows that are not final."""
-        return self._scores(~ds.field("is_final"))
+        return self._scores("NOT is_final")
 
     def latest(self) -> tuple[WindowTotal, ...]:
         """The latest windows over all subscriptions, in order of time."""
         greatest_ns = self.record.greatest_departure_ns
-        if greatest_ns is None or not self._table(self.record).exists():
+        if greatest_ns is None or not self._storage.exists(self._table(self.record)):
             return ()
         first_ns = (greatest_ns // self._window_ns + 1 - WINDOWS_SHOWN) * self._window_ns
-        chosen = self._dataset().to_table(
-            columns=["window_ns", "is_final", "matched", "on_time", "late"], filter=ds.field("window_ns") >= first_ns
-        )
-        sums = [(name, "sum") for name in ("matched", "on_time", "late")]
-        totals = chosen.group_by(["window_ns", "is_final"]).aggregate(sums).sort_by("window_ns").to_pylist()
-        return tuple(_total(row) for row in totals)
+        sums = [fn.sum(name).alias(name) for name in ("matched", "on_time", "late")]
+        latest = self._rows().where(fn.col("window_ns") >= first_ns).groupBy("window_ns", "is_final").agg(*sums)
+        return tuple(_total(row) for row in sorted(latest.collect()))
 
     def _commit(self, record: Record) -> None:
-        """Make this the record: under another name first, and on the disk before it gets its own."""
-        temporary = self._path.with_name(f".{self._path.name}")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self._path)
-        self.record = record
+        """Make this the record, unless somebody else has made one."""
+        if not self._log.append(self._number + 1, msgspec.json.encode(record)):
+            raise InputError(f"{self._folder}: another watch is at work here; end one of them, and start again")
+        self._number, self.record = self._number + 1, record
 
-    @property
-    def _path(self) -> Path:
-        return self._folder / "record.json"
-
-    def _read(self) -> Record:
+    def _read(self) -> tuple[int, Record]:
         """The record there is; none, or one of windows of another length, is as good as nothing reported."""
-        if not self._path.exists():
-            return Record(window_ns=self._window_ns)
+        records = self._log.records()
+        if not records:
+            return 0, Record(window_ns=self._window_ns)
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=Record)
-        except (OSError, msgspec.MsgspecError) as error:
+            found = msgspec.json.decode(records[0][1], type=Record)
+        except msgspec.MsgspecError as error:
             raise InputError(
-                f"{self._path}: cannot be read ({error}); begin anew with --from-scratch, which reports every window "
-                "again"
+                f"{self._folder}/records: cannot be read ({error}); begin anew with --from-scratch, which reports "
+                "every window again"
             ) from None
         if found.window_ns != self._window_ns:
-            return Record(window_ns=self._window_ns, greatest_departure_ns=found.greatest_departure_ns)
-        return found
+            found = Record(window_ns=self._window_ns, greatest_departure_ns=found.greatest_departure_ns)
+        return records[0][0], found
 
-    def _table(self, record: Record) -> Path:
-        return self._folder / "windows" / f"{record.number:06}"
+    def _table(self, record: Record) -> str:
+        return f"{self._folder}/windows/{record.number:06}"
 
-    def _dataset(self) -> Any:
-        return ds.dataset(self._table(self.record), format="parquet")
+    def _rows(self) -> DataFrame:
+        return self._spark.read.parquet(read_path(self._table(self.record)))
 
-    def _scores(self, chosen: Any) -> Iterator[WindowScore]:
-        if not self._table(self.record).exists():
-            return
-        for batch in self._dataset().to_batches(filter=chosen, batch_size=ROWS_AT_A_TIME):
-            for row in batch.to_pylist():
+    def _scores(self, chosen: str) -> Iterator[WindowScore]:
+        if self._storage.exists(self._table(self.record)):
+            for row in self._rows().where(chosen).toLocalIterator():
                 yield self._score(row)
 
-    def _score(self, row: dict[str, Any]) -> WindowScore:
+    def _score(self, row: Any) -> WindowScore:
         return WindowScore(
             window_ns=row["window_ns"],
             window_end_ns=row["window_ns"] + self._window_ns,
@@ -211,8 +199,8 @@ class Windows:
         )
 
 
-def _total(row: dict[str, Any]) -> WindowTotal:
-    matched, on_time, late = (row[f"{name}_sum"] for name in ("matched", "on_time", "late"))
+def _total(row: Any) -> WindowTotal:
+    matched, on_time, late = (row[name] for name in ("matched", "on_time", "late"))
     return WindowTotal(
         window_ns=row["window_ns"],
         matched=matched,

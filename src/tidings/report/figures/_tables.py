@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidings.errors import InputError
+from tidings.model.tables import table_place
 from tidings.pipeline._result import count_bad
 
 __all__ = ["CONTENT_ROWS_MAX", "Tables", "read_tables"]
@@ -79,7 +80,7 @@ def read_tables(directory: Path) -> Tables:
         what = "is a file, not a directory" if directory.exists() else "there is no such directory"
         raise InputError(f"{directory}: {what}; `tidings pipeline run TRACE --out DIR` makes one")
     whole = {name: _read(directory, name) for name in _WHOLE}
-    whole |= {name: _read(directory, name, folder="current/setting") for name in _SETTING}
+    whole |= {name: _read(directory, name) for name in _SETTING}
     content = _dataset(directory, "content")
     rows = content.count_rows()
     bad, by_reason = count_bad(_dataset(directory, "quarantine", ("reasons", "rows")))
@@ -94,13 +95,8 @@ def read_tables(directory: Path) -> Tables:
     )
 
 
-def _dataset(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> ds.Dataset:
-    place = directory / folder / name
-    if not place.exists():
-        raise InputError(
-            f"{directory}: there is no table {name!r} at {place}; `tidings pipeline run TRACE --out DIR` makes it"
-        )
-    found = ds.dataset(place, format="parquet")
+def _dataset(directory: Path, name: str, columns: tuple[str, ...] | None = None) -> ds.Dataset:
+    found = ds.dataset(table_place(directory, name), format="parquet")
     missing = [column for column in columns or () if column not in found.schema.names]
     if missing:
         raise InputError(
@@ -110,7 +106,7 @@ def _dataset(directory: Path, name: str, columns: tuple[str, ...] | None = None,
     return found
 
 
-def _read(directory: Path, name: str, columns: tuple[str, ...] | None = None, folder: str = ".") -> pa.Table:
-    found = _dataset(directory, name, columns, folder)
+def _read(directory: Path, name: str, columns: tuple[str, ...] | None = None) -> pa.Table:
+    found = _dataset(directory, name, columns)
     wanted = [column for column in found.schema.names if not column.endswith("_sketch")]
     return found.to_table(list(columns) if columns else wanted)
