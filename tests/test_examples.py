@@ -130,6 +130,7 @@ def test_the_client_gets_what_it_asked_for(brokers: list[str]) -> None:
 def test_logs_of_another_system(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the guide shows is what the command prints."""
     from tidings.cli._app import app
+    from tidings.pipeline import table_paths
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "100")
@@ -140,7 +141,7 @@ def test_logs_of_another_system(spark: "SparkSession", tmp_path: Path, monkeypat
     assert result.exit_code == 0, result.stderr
     printed = [line.rstrip() for line in result.stdout.splitlines()]
     assert [line for line in shown.splitlines() if line.rstrip() not in printed] == []
-    bad = spark.read.parquet(str(tmp_path / "scores" / "quarantine")).select("table", "reasons").collect()
+    bad = spark.read.parquet(table_paths(tmp_path / "scores")["quarantine"]).select("table", "reasons").collect()
     assert [(row["table"], list(row["reasons"])) for row in bad] == [("deliveries", ["unknown-publication"])]
 
 

@@ -7,6 +7,7 @@ import typer
 
 from tidings.cli._output import print_json, progress_bar
 from tidings.cli._predict_tables import Row, facts, least_reliable
+from tidings.cli._spark_options import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +46,7 @@ def run(
     json: bool,
 ) -> None:
     """Predict, write the table, and show what is small."""
+    require_spark()
     from tidings.pipeline import open_session
     from tidings.pipeline.prediction import predict_on_spark
 
