@@ -2,7 +2,8 @@
 
 Many subscriptions say the same about other values: ``symbol = 'A' AND price > 17``, ``symbol = 'B' AND price > 9``.
 Their *shape* is the text without its literals. When a shape comes for the second time, it is parsed with marks in the
-place of literals, and the tree is kept as a function of them. What comes after that takes a small part of the time.
+place of literals (twice, with other marks), and the tree is kept as a function of them. What comes after that takes a
+small part of the time.
 
 The grammar stays the only judge. A shape has a function only if every mark is found in the tree as the value that an
 attribute is compared with: there nothing depends on which number, or which string, it is. Everything else (lists,
@@ -33,7 +34,7 @@ Shape = tuple[str, ...]
 _LITERAL: Final = re.compile(
     r"""('(?:[^']|'')*+'|"(?:[^"]|"")*+"|(?<![\w$.])[0-9]{1,15}(?:\.[0-9]{1,15})?(?![\w$.]))"""
 )
-_MARK: Final = 400_000_000_000_000
+_MARKS: Final = (400_000_000_000_000, 700_000_000_000_000)
 _NOWHERE: Final = -1
 """A place that is always left."""
 
@@ -79,18 +80,31 @@ class Shapes:
             self._once.add(shape)
             return
         self._once.discard(shape)
+        # A number of the shape itself may look like a mark, but not like two.
+        one, other = (self._function(shape, mark) for mark in _MARKS)
+        is_sure = one is not None and other is not None and repr(one(_others(shape))) == repr(other(_others(shape)))
+        self._known[shape] = one if is_sure else None
+
+    def _function(self, shape: Shape, first_mark: int) -> Make | None:
+        """The tree of a shape as a function of its literals; None if somewhere it matters which literal it is."""
         marked, marks = list(shape), dict[Literal, int]()
         for place in range(1, len(shape), 2):
             if shape[place][0] != '"':
-                mark = f"{_MARK + place}.5" if shape[place] == "." else str(_MARK + place)
+                mark = f"{first_mark + place}.5" if shape[place] == "." else str(first_mark + place)
                 marked[place] = f"'{mark}'" if shape[place] == "'" else mark
                 marks[_literal(marked[place])] = len(marks)
         left = set(marks.values())
         try:
             make = _function(self._read("".join(marked)), marks, left)
         except (MalformedError, UnexpectedInput):
-            left.add(_NOWHERE)  # somewhere it does matter which literal it is
-        self._known[shape] = None if left else make
+            return None
+        return None if left else make
+
+
+def _others(shape: Shape) -> list[Literal]:
+    """Literals for this shape that are all different."""
+    kinds = [kind for kind in shape[1::2] if kind[0] != '"']
+    return [str(number) if kind == "'" else number for number, kind in enumerate(kinds, 1)]
 
 
 def _literal(written: str) -> Literal:
