@@ -1,6 +1,7 @@
 """Recorded values as a law: CSV and Parquet, beside the file, with errors that name the place."""
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -199,10 +200,11 @@ def test_packets_are_a_slowness() -> None:
         Scenario.parse(TEXT.replace("LAW", PACKETS))
 
 
-RECORDED_LINK = Path("/work/shared/data/lte_capacity/Verizon-LTE-short.down.gz")
+DATA = Path(os.environ.get("TIDINGS_DATA", Path(__file__).parents[3] / "shared" / "data"))
+RECORDED_LINK = DATA / "lte_capacity" / "Verizon-LTE-short.down.gz"
 
 
-@pytest.mark.skipif(not RECORDED_LINK.exists(), reason="the recordings are not on this machine")
+@pytest.mark.skipif(not RECORDED_LINK.exists(), reason=f"{RECORDED_LINK} is absent; set TIDINGS_DATA to the directory")
 def test_a_recorded_cellular_link() -> None:
     law = f'{{ law = "replay", packets = "{RECORDED_LINK}", per = "15 kB" }}'
     network = Scenario.parse(TEXT.replace("{ propagation = LAW }", f"{{ slowness = {law} }}")).expand()
