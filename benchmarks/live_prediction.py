@@ -10,11 +10,13 @@ the R that the pipeline counted.
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -32,6 +34,16 @@ KINDS = 10
 LINKS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b2", "b5"), ("b3", "b6"), ("b3", "b7"))
 PUBLISHERS = ("b4", "b6")
 SEED = 11
+MEAN_ERROR_OF_HALF_WIDTH = math.sqrt(2.0 / math.pi) / 1.96
+"""The mean absolute error of a normal estimate, in halves of its 95 % interval."""
+
+
+class Measured(NamedTuple):
+    """What the trace counted for a subscription, with half of its 95 % interval."""
+
+    matched: int
+    reliability: float
+    half_width: float
 
 
 def main() -> None:
@@ -39,22 +51,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidings-") as directory:
         _run(Path(directory))
         measured, predicted, by_formulas = _compare(Path(directory))
-    print(f"{'subscription':16}{'matched':>9}{'measured R':>12}{'predicted R':>13}{'difference':>12}{'formulas':>10}")
-    differences, weights = [], []
-    for name, (matched, reliability) in sorted(measured.items()):
-        differences.append(predicted[name] - reliability)
-        weights.append(matched)
+    print(
+        f"{'subscription':16}{'matched':>9}{'measured R':>12}{'+-':>7}{'predicted R':>13}"
+        f"{'difference':>12}{'formulas':>10}"
+    )
+    for name, score in sorted(measured.items()):
         print(
-            f"{name:16}{matched:>9,}{reliability:>12.3f}{predicted[name]:>13.3f}{differences[-1]:>+12.3f}"
-            f"{by_formulas[name] - reliability:>+10.3f}"
+            f"{name:16}{score.matched:>9,}{score.reliability:>12.3f}{score.half_width:>7.3f}{predicted[name]:>13.3f}"
+            f"{predicted[name] - score.reliability:>+12.3f}{by_formulas[name] - score.reliability:>+10.3f}"
         )
-    total = sum(weights)
-    overall = sum(weight * reliability for weight, reliability in measured.values()) / total
-    answer = sum(weight * predicted[name] for name, (weight, _) in measured.items()) / total
-    print(f"{'all':16}{total:>9,}{overall:>12.3f}{answer:>13.3f}{answer - overall:>+12.3f}")
-    mean = sum(map(abs, differences)) / len(differences)
-    formulas = sum(abs(by_formulas[name] - reliability) for name, (_, reliability) in measured.items()) / len(measured)
+    total = sum(score.matched for score in measured.values())
+    overall = sum(score.matched * score.reliability for score in measured.values()) / total
+    answer = sum(score.matched * predicted[name] for name, score in measured.items()) / total
+    print(f"{'all':16}{total:>9,}{overall:>12.3f}{'':7}{answer:>13.3f}{answer - overall:>+12.3f}")
+    mean = _mean_difference(predicted, measured)
+    formulas = _mean_difference(by_formulas, measured)
+    noise = sum(score.half_width for score in measured.values()) / len(measured) * MEAN_ERROR_OF_HALF_WIDTH
     print(f"mean difference of a subscription {mean:.3f}; by formulas, which know no strategy, {formulas:.3f}")
+    print(
+        f"a prediction without any error would differ by {noise:.3f}: so far is what {SECONDS:g} s show from the truth"
+    )
+
+
+def _mean_difference(answers: dict[str, float], measured: dict[str, Measured]) -> float:
+    return sum(abs(answers[name] - score.reliability) for name, score in measured.items()) / len(measured)
 
 
 def _run(directory: Path) -> None:
@@ -103,9 +123,8 @@ async def _publish(client: Tidings, seed: int) -> None:
         await client.offer({"kind": dice.randrange(KINDS)}, payload=payload, lifetime_s=lifetime_s)
 
 
-def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, float], dict[str, float]]:
-    """By subscription: how many events matched it with the share on time, the share that is predicted, and that by
-    formulas."""
+def _compare(directory: Path) -> tuple[dict[str, Measured], dict[str, float], dict[str, float]]:
+    """By subscription: what was measured, the share that is predicted, and that by formulas."""
     from tidings.pipeline import PipelineOptions, open_session, run_pipeline
     from tidings.prediction import Prediction, from_profiles, predict, predict_measured, read_profiles
 
@@ -114,7 +133,11 @@ def _compare(directory: Path) -> tuple[dict[str, tuple[int, float]], dict[str, f
     if result.bad:
         print(f"{result.bad:,} rows of the trace are bad: {result.quarantined}")
     measured = {
-        name: (score.matched, score.on_time_reliability)
+        name: Measured(
+            matched=score.matched,
+            reliability=score.on_time_reliability,
+            half_width=((score.reliability_high or 1.0) - (score.reliability_low or 0.0)) / 2.0,
+        )
         for name, score in result.subscribers.items()
         if score.on_time_reliability is not None
     }

@@ -23,6 +23,9 @@ from tidings.live.operations._logs import Log
 
 RUN = [sys.executable, "-c", "from tidings.cli import main; main()"]
 QUICK = 'ping = "100 ms"\nsilence = "600 ms"\nrefresh = "500 ms"\ndrain = "1 s"\n'
+PATIENCE_S = 300.0
+"""How long a test waits for what it expects: this ends a test that hangs; how long things take is not asserted."""
+LONGEST_TEST_S = 1_800.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -130,11 +133,9 @@ def is_joined(node: BrokerNode, nodes: dict[str, BrokerNode]) -> bool:
     return all(other in node.machine.neighbours and node.machine.neighbours[other].is_up for other in wanted)
 
 
-async def until(
-    holds: Callable[[], bool], tasks: dict[str, "asyncio.Task[None]"] | None = None, *, within_s: float = 60.0
-) -> None:
+async def until(holds: Callable[[], bool], tasks: dict[str, "asyncio.Task[None]"] | None = None) -> None:
     """Wait until something holds."""
-    end_s = time.monotonic() + within_s
+    end_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end_s, "it never came true"
         for task in (tasks or {}).values():
@@ -143,9 +144,9 @@ async def until(
         await asyncio.sleep(0.01)
 
 
-async def all_up(network: Network, *, within_s: float = 60.0) -> list[dict[str, Any]]:
+async def all_up(network: Network) -> list[dict[str, Any]]:
     """Wait until every broker process answers, is ready and hears its neighbours."""
-    end_s = time.monotonic() + within_s
+    end_s = time.monotonic() + PATIENCE_S
     while True:
         found = await ask_network(network)
         if all(
@@ -160,12 +161,12 @@ async def all_up(network: Network, *, within_s: float = 60.0) -> list[dict[str, 
         await asyncio.sleep(0.05)
 
 
-def run(work: Coroutine[Any, Any, None], *, within_s: float = 40.0) -> None:
+def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a test on the event loop that brokers use, with a bound on its time."""
     import uvloop
 
     async def bounded() -> None:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(LONGEST_TEST_S):
             await work
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.conftest import PATIENCE_S, Place, all_up, free_ports, run, running, until
 
 from tidings.live import Delivery, Network, Tidings, connect, read_network
 from tidings.live.operations._asking import ask_network
@@ -21,9 +21,9 @@ PAUSE_S = 2.5
 Account = dict[str, Any]
 
 
-async def accounts_when(network: Network, settled: Any, *, within_s: float = 60.0) -> dict[str, Account]:
+async def accounts_when(network: Network, settled: Any) -> dict[str, Account]:
     """The accounts of all subscriptions, as soon as this holds of them."""
-    end_s = time.monotonic() + within_s
+    end_s = time.monotonic() + PATIENCE_S
     while True:
         found = subscribers_of(await ask_network(network))
         if settled(found):
@@ -55,7 +55,7 @@ async def calm_pause_and_away(place: Place, network: Network) -> tuple[dict[str,
     processes = {name: place.start("broker", str(network.path), "--name", name) for name in network.brokers}
     await all_up(network)
     # Where no kernel is compiled yet, the first queue waits for it: events would expire before they are accepted.
-    await until(lambda: sum(line["event"] == "warm" for line in place.logs()) == len(processes), within_s=150.0)
+    await until(lambda: sum(line["event"] == "warm" for line in place.logs()) == len(processes))
     accepted: list[int] = []
     async with connect(place.address("a"), name="p") as p, connect(place.address("c"), name="s") as s:
         await s.subscribe("n >= 0", name="strict", max_delay_s=0.3, callback=got["strict"].append)
@@ -101,7 +101,7 @@ def test_status_says_what_the_applications_saw(place: Place) -> None:
         network = place.write("a", "b", "c")
         compare(*await calm_pause_and_away(place, network))
 
-    run(work(), within_s=300.0)
+    run(work())
 
 
 @pytest.mark.spark
@@ -115,7 +115,7 @@ def test_the_pipeline_finds_the_same_in_the_traces(place: Place, spark: Any, tmp
         compare(accounts, got)
         found.update(accounts)
 
-    run(work(), within_s=300.0)
+    run(work())
     scores = pipeline.run_pipeline(spark, [place.directory / "trace"], tmp_path / "out").subscribers
     for name, account in found.items():
         score = scores[name]
@@ -157,4 +157,4 @@ def test_what_an_overloaded_link_drops_is_in_the_account_of_the_subscriber_behin
             assert account["dropped_by"]["a"] > 0
             assert account["lost"] == 0
 
-    run(work(), within_s=120.0)
+    run(work())

@@ -65,7 +65,7 @@ def test_filters_of_a_template() -> None:
 def test_a_bench_against_brokers_on_the_command_line(place: Place) -> None:
     network = place.write("a", "b")
     place.start("up", str(network.path))
-    run(_up(network), within_s=60.0)
+    run(_up(network))
     run_for = ("--duration", "2 s", "--warmup", "500 ms", "--json")
     at = (place.address("a"), "--subscribe-at", place.address("b"))
 

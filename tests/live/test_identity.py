@@ -78,7 +78,7 @@ def test_without_tokens_a_name_belongs_to_who_came_first(place: Place) -> None:
         assert all("'victim'" in line["why"] for line in log_of(place, "denied"))
         assert len(log_of(place, "denied")) >= 30
 
-    run(work(), within_s=120.0)
+    run(work())
 
 
 async def until_refused(address: str, name: str) -> None:
@@ -114,7 +114,7 @@ def test_an_epoch_of_somebody_without_a_key_does_not_lock_out_the_owner(place: P
         while await refusal(place.address("a"), Preamble("client", "victim")):  # whoever leaves, leaves its name
             await asyncio.sleep(0.05)
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 def test_a_durable_client_keeps_its_secret_where_its_user_keeps_state(place: Place, state: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_keys_of_clients_outlive_their_broker(place: Place) -> None:
         async with connect(place.address("a"), name="victim", durable=True, secret="of its own") as victim:
             await victim.subscribe("n >= 0", name="all")
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 def start(place: Place, network: Network, name: str) -> "subprocess.Popen[bytes]":
@@ -192,7 +192,7 @@ def test_nobody_comes_as_a_broker(place: Place, has_token: bool) -> None:
         await all_up(network)
         assert {line["code"] for line in log_of(place, "denied")} == {"token"}
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 @pytest.mark.parametrize("answers", ["yes", "challenge", "echo"])
@@ -215,7 +215,8 @@ def test_who_listens_in_a_dead_neighbours_place_learns_nothing_and_is_no_neighbo
             start(place, network, "b1")
             frames = 1 if answers == "yes" else 2
             await until(lambda: len(fake.frames) >= 2 * frames)  # and it tries again
-            status = await ask_network(network)
+            while not (status := await ask_network(network))[0]["up"]:
+                await asyncio.sleep(0.05)  # it may ask its neighbour before it answers us
             assert status[0]["absent"] == ["b2"]  # it did not take it for its neighbour
             assert not status[1]["up"]
             with pytest.raises((DeniedError, ConnectionLostError)):
@@ -228,7 +229,7 @@ def test_who_listens_in_a_dead_neighbours_place_learns_nothing_and_is_no_neighbo
         (away, *_) = log_of(place, "neighbour away")
         assert "may be anybody" in away["why"] or "not ask" in away["why"]
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 CLIENT_TOKEN = "of all the clients"
@@ -272,7 +273,7 @@ def test_a_token_that_is_taken_away_ends_its_connections(place: Place) -> None:
         assert (line["peer"], line["kind"]) == ("one", "client")
         assert len([line for line in log_of(place, "connected") if line["peer"] == "two"]) == 1
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 def test_a_rule_that_is_taken_away_ends_what_it_allowed(place: Place) -> None:
@@ -297,7 +298,7 @@ def test_a_rule_that_is_taken_away_ends_what_it_allowed(place: Place) -> None:
             (status,) = await ask_network(network)
             assert [each["subscription"] for each in status["subscribers"]] == ["one/narrow"]
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 def test_a_certificate_that_is_revoked_ends_its_connections(place: Place) -> None:
@@ -333,7 +334,7 @@ def test_a_certificate_that_is_revoked_ends_its_connections(place: Place) -> Non
         await asyncio.sleep(0.5)  # a dial that was given up is closed by the event loop
         assert {line["peer"] for line in log_of(place, "revoked")} == {"one"}
 
-    run(work(), within_s=60.0)
+    run(work())
 
 
 def revoke(folder: Path, *names: str) -> None:

@@ -58,14 +58,14 @@ async def tried(place: Place, filters: list[list[str]], event: dict[str, Any]) -
 
 def test_long_subscriptions_do_not_cut_the_links_of_their_broker(place: Place) -> None:
     filters = [f"topic = '{number:03}{'-' * 13_000}'" for number in range(95)]
-    run(tried(place, [filters], {"topic": f"007{'-' * 13_000}"}), within_s=120.0)
+    run(tried(place, [filters], {"topic": f"007{'-' * 13_000}"}))
 
 
 @pytest.mark.full
 def test_very_many_subscriptions_do_not_cut_the_links_of_their_broker(place: Place) -> None:
     filters = [f"symbol = 'S{number}' AND price > {number % 97} AND volume < {number * 3}" for number in range(13_500)]
     event = {"symbol": "S9000", "price": 99, "volume": 1}
-    run(tried(place, [filters[:6_750], filters[6_750:]], event), within_s=300.0)
+    run(tried(place, [filters[:6_750], filters[6_750:]], event))
 
 
 def test_a_filter_that_is_too_long_is_refused_at_once(place: Place) -> None:

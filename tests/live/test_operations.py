@@ -249,7 +249,7 @@ def test_status_shows_who_lacks_something(place: Place) -> None:
         assert output.startswith("down: 1 of 2 brokers, 1 of 1 links; 1 subscription, 1 affected\nb is down: ")
         assert re.search(r"^desk/all +b +broker down +- +- +not known$", output, re.MULTILINE)
 
-    run(work(), within_s=90.0)
+    run(work())
 
 
 def test_status_shows_who_is_late_and_who_dropped_what(place: Place) -> None:
@@ -275,7 +275,7 @@ def test_status_shows_who_is_late_and_who_dropped_what(place: Place) -> None:
         )
         assert "p/quick" not in output
 
-    run(work(), within_s=90.0)
+    run(work())
 
 
 async def printed_status(network: Network) -> tuple[int | None, str]:
@@ -371,7 +371,7 @@ def test_publish_and_subscribe_on_the_command_line(place: Place) -> None:
             assert wrong.returncode == 2
             assert "line 2: an event must be a JSON object of attributes" in wrong.stderr
 
-    run(work(), within_s=90.0)
+    run(work())
 
 
 def test_check_reads_the_file_and_certificates(place: Place) -> None:

@@ -60,4 +60,4 @@ def test_a_slow_reader_that_wants_order_gets_it(place: Place) -> None:
         assert len(kept) >= len(freely) - EVENTS // 100
         assert ordered._machine.counts["out of order"] == 0
 
-    run(work(), within_s=120.0)
+    run(work())

@@ -52,7 +52,7 @@ def test_a_publisher_moves_to_where_its_subscribers_are(place: Place, relocation
         numbers = [each.attributes["n"] for each in got if each.attributes["n"]]
         assert sorted(numbers) == list(range(1, len(accepted) + 1))
 
-    run(work(), within_s=150.0)
+    run(work())
 
 
 def test_a_publisher_moves_to_where_its_events_are_on_time(place: Place) -> None:
@@ -90,7 +90,7 @@ def test_a_publisher_moves_to_where_its_events_are_on_time(place: Place) -> None
         numbers = [each.attributes["n"] for each in got if each.attributes["n"]]
         assert sorted(numbers) == list(range(1, n + 1))
 
-    run(work(), within_s=150.0)
+    run(work())
 
 
 def test_it_needs_a_scheme_that_keeps_events(place: Place) -> None:
@@ -153,7 +153,7 @@ def test_status_and_metrics_show_moves_under_way_and_done(place: Place) -> None:
             assert last["took_s"] >= 0.0
             assert last["ago_s"] <= first["ago_s"]
 
-    run(work(), within_s=120.0)
+    run(work())
 
 
 async def moves_of(network: Network, name: str) -> dict[str, Any]:
@@ -227,9 +227,9 @@ async def moves_under_load(place: Place, moves: int, seed: int) -> None:
 
 
 def test_moves_under_load_while_brokers_are_killed_lose_nothing_and_do_not_hang(place: Place) -> None:
-    run(moves_under_load(place, 5, 3), within_s=180.0)
+    run(moves_under_load(place, 5, 3))
 
 
 @pytest.mark.full
 def test_forty_moves_under_load_while_brokers_are_killed(place: Place) -> None:
-    run(moves_under_load(place, 40, 5), within_s=900.0)
+    run(moves_under_load(place, 40, 5))

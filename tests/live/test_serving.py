@@ -75,7 +75,7 @@ def test_a_neighbour_that_falls_silent_is_in_the_log(place: Place) -> None:
         os.kill(paused.pid, signal.SIGCONT)
         await until(lambda: len(said("neighbour heard")) > heard)
 
-    run(work(), within_s=120.0)
+    run(work())
 
 
 def test_a_line_says_when_whatever_its_facts_are() -> None:

@@ -419,7 +419,7 @@ def test_a_broker_whose_store_was_full_goes_on_when_its_events_have_expired_and_
         assert events.count("store full") <= 3
         assert events.count("store has room again") <= events.count("store full")
 
-    run(work(), within_s=120.0)
+    run(work())
 
 
 @pytest.fixture
@@ -503,7 +503,7 @@ def test_a_broker_that_was_killed_has_all_its_events_and_serves_before_it_has_lo
         assert events.index("serving") < events.index("warm")
         assert [line["held"] for line in place.logs() if line["event"] == "started"] == [5_000, 5_000]
 
-    run(work(), within_s=120.0)
+    run(work())
 
 
 def test_a_broker_starts_without_its_damaged_records_and_says_which_and_delivers_the_rest(place: Place) -> None:
@@ -546,7 +546,7 @@ def test_a_broker_starts_without_its_damaged_records_and_says_which_and_delivers
         async with connect(place.address("a"), name="q", connect_s=30.0):
             assert (await ask_network(network))[0]["store"]["damaged"] == 0
 
-    run(work(), within_s=40.0)
+    run(work())
 
 
 def test_a_store_of_a_later_format_is_refused_with_the_remedy(place: Place) -> None:
