@@ -29,20 +29,26 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import (
     ConfigurationError,
+    ConnectionLostError,
+    DeniedError,
     EventError,
     FilterError,
     FilterWarning,
     InputError,
+    RequestError,
     ScenarioError,
     TidingsError,
 )
 
 __all__ = [
     "ConfigurationError",
+    "ConnectionLostError",
+    "DeniedError",
     "EventError",
     "FilterError",
     "FilterWarning",
     "InputError",
+    "RequestError",
     "ScenarioError",
     "TidingsError",
     "__version__",

@@ -6,10 +6,13 @@ is for somebody else's: the command line turns these into one clear message and 
 
 __all__ = [
     "ConfigurationError",
+    "ConnectionLostError",
+    "DeniedError",
     "EventError",
     "FilterError",
     "FilterWarning",
     "InputError",
+    "RequestError",
     "ScenarioError",
     "TidingsError",
 ]
@@ -47,6 +50,26 @@ class FilterWarning(UserWarning):
 
 class EventError(InputError):
     """Raised when an event's attributes cannot be matched: a NaN, an infinity, a value of no known type."""
+
+
+class RequestError(InputError):
+    """Raised when an application asks a client for what it cannot do; `code` names the bound or the rule."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DeniedError(TidingsError):
+    """Raised when a broker refuses a connection or a request; `code` names the rule."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ConnectionLostError(TidingsError):
+    """Raised when a broker cannot be reached, or is lost before it has answered."""
 
 
 class ConfigurationError(TidingsError):

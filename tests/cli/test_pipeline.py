@@ -3,21 +3,23 @@
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
-from tidings.cli._spark_options import parse_share
-from tidings.errors import ConfigurationError
+from tidings.cli._shares import parse_share
 
 
-@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("0", 0.0), ("100 %", 1.0)])
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("0", 0.0), ("100 %", 1.0), (" 99.5%", 0.995)]
+)
 def test_a_share(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1%", "2", "nan"])
+@pytest.mark.parametrize("text", ["", "x", "-1%", "2", "nan", "1%2", "%"])
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"write 1% or 0\.01"):
+    with pytest.raises(typer.BadParameter, match=r"write 1% or 0\.01"):
         parse_share(text)
 
 

@@ -1,6 +1,7 @@
 """Brokers and clients over real sockets: what is published arrives, once, whatever happens to connections."""
 
 import asyncio
+import inspect
 import itertools
 from collections import Counter
 from typing import Any
@@ -8,9 +9,16 @@ from typing import Any
 import pytest
 from tests.live.conftest import Place, run, running, until
 
-from tidings.errors import FilterError, FilterWarning, InputError
-from tidings.live import ConnectionLostError, Delivery, DeniedError, connect, connect_blocking
-from tidings.protocol import PeerError, RequestError
+from tidings.errors import (
+    ConnectionLostError,
+    DeniedError,
+    EventError,
+    FilterError,
+    FilterWarning,
+    InputError,
+    RequestError,
+)
+from tidings.live import BlockingTidings, Delivery, Tidings, connect, connect_blocking
 
 
 async def take(events: Any, count: int) -> list[Delivery]:
@@ -193,6 +201,83 @@ def test_late_events_order_and_callbacks(place: Place) -> None:
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"max_delay_s": "2 s"}, r"max_delay_s is '2 s': give a number of seconds"),
+        ({"max_delay_s": -1.0}, "max_delay_s is -1: give from 0 to"),
+        ({"late_s": float("nan")}, "late_s is nan: give a number of seconds"),
+        ({"price": "much"}, "price is 'much': give a number"),
+        ({"price": -1}, "price is -1: give a number that is not negative"),
+        ({"filter": 5}, "the filter is 5: give its text"),
+    ],
+)
+def test_terms_that_no_broker_could_read_are_refused_at_once(place: Place, terms: dict[str, Any], message: str) -> None:
+    """The broker ended the connection, the client came back and asked again, and `subscribe` never returned."""
+
+    async def work() -> None:
+        async with running(place.write("a")), connect(place.address("a"), name="p") as p:
+            with pytest.raises(InputError, match=message):
+                await p.subscribe(**({"filter": "price > 1"} | terms))
+            assert await p.publish({"price": 1}) == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"attributes": {"x": float("nan")}}, EventError, "attribute 'x' is nan: send a finite number"),
+        ({"attributes": {"x": [1]}}, EventError, "attribute 'x' has a value of type list"),
+        ({"attributes": {5: 1}}, EventError, "an attribute's name is 5: names are strings"),
+        ({"attributes": dict.fromkeys(map(str, range(257)), 1)}, EventError, "an event of 257 attributes: at most 256"),
+        ({"attributes": 5}, EventError, "the attributes are 5: give a dictionary"),
+        ({"payload": "text"}, InputError, "the payload is of type str: give bytes"),
+        ({"lifetime_s": "1 s"}, InputError, "lifetime_s is '1 s': give a number of seconds"),
+    ],
+)
+def test_what_is_no_event_is_refused_by_the_client(
+    place: Place, given: dict[str, Any], kind: type[InputError], message: str
+) -> None:
+    async def work() -> None:
+        async with running(place.write("a")), connect(place.address("a"), name="p") as p:
+            with pytest.raises(kind, match=message):
+                await p.publish(**({"attributes": {"price": 1}} | given))
+
+    run(work())
+
+
+def test_an_attribute_that_is_none_is_left_out(place: Place) -> None:
+    async def work() -> None:
+        async with running(place.write("a")), connect(place.address("a"), name="p") as p:
+            subscription = await p.subscribe("y IS NULL")
+            await p.publish({"x": 1, "y": None})
+            assert (await anext(aiter(subscription))).attributes == {"x": 1}
+
+    run(work())
+
+
+def test_a_client_that_was_not_entered_says_how_to_use_it() -> None:
+    async def work() -> None:
+        client = connect("127.0.0.1:7001", name="early")
+        for asked in (client.publish({"x": 1}), client.subscribe("x = 1"), client.advertise("x = 1")):
+            with pytest.raises(RequestError, match="client 'early' is not connected: use it as `async with"):
+                await asked
+        assert client.home is None
+        assert not client.is_connected
+
+    run(work())
+
+
+def test_the_blocking_client_has_the_arguments_and_the_documentation_of_the_other() -> None:
+    for name in ("advertise", "flush", "move", "publish", "subscribe", "subscribe_many"):
+        blocking, other = getattr(BlockingTidings, name), getattr(Tidings, name)
+        assert list(inspect.signature(blocking).parameters) == list(inspect.signature(other).parameters)
+        assert blocking.__doc__ == other.__doc__
+    assert inspect.signature(connect_blocking).parameters == inspect.signature(connect).parameters
+    assert "to be used with `with`" in (connect_blocking.__doc__ or "")
+
+
 def test_what_applications_do_wrong_is_told(place: Place) -> None:
     async def work() -> None:
         network = place.write("a")
@@ -200,8 +285,9 @@ def test_what_applications_do_wrong_is_told(place: Place) -> None:
             await p.advertise("price > 0")
             with pytest.raises(DeniedError, match="is not what 'p' has advertised"):
                 await p.publish({"price": -1})
-            with pytest.raises((FilterError, PeerError)):
+            with pytest.raises(FilterError, match="found the end") as wrong:
                 await p.subscribe("price >")
+            assert (wrong.value.text, wrong.value.position) == ("price >", 7)
             with pytest.warns(FilterWarning, match=r'"UK" is compared as an attribute, .*character 11') as caught:
                 await p.subscribe('country = "UK"')
             assert caught[0].filename == __file__

@@ -9,6 +9,7 @@ import typer
 
 from tidings.cli import _watch
 from tidings.cli._output import ROUGH, Json, interval_terms, print_json, reporting
+from tidings.cli._shares import parse_share
 from tidings.cli._spark_options import (
     ClockTolerance,
     Conf,
@@ -24,7 +25,6 @@ from tidings.cli._spark_options import (
     Warmup,
     Window,
     parse_conf,
-    parse_share,
     require_spark,
 )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._shares import parse_share
 from tidings.cli._spark_options import (
     ClockTolerance,
     Conf,
@@ -16,7 +17,6 @@ from tidings.cli._spark_options import (
     Verbose,
     Warmup,
     parse_conf,
-    parse_share,
     require_spark,
 )
 from tidings.errors import ConfigurationError

@@ -7,6 +7,7 @@ import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
 from tidings.cli._scenario_options import ScenarioFile, Seed
+from tidings.cli._shares import parse_share
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -72,7 +73,13 @@ def compare(
         int, typer.Option("--seeds", help="The number of simulations that the prediction is compared with.")
     ] = 8,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="The difference of on-time shares that is allowed beyond noise.")
+        float,
+        typer.Option(
+            "--tolerance",
+            metavar="SHARE",
+            parser=parse_share,
+            help="The difference of on-time shares that is allowed beyond noise.",
+        ),
     ] = 0.01,
     without: Annotated[
         list[str] | None,

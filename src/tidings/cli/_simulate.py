@@ -8,6 +8,7 @@ import typer
 
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting, shown_interval
 from tidings.cli._scenario_options import ScenarioFile, Seed
+from tidings.cli._shares import parse_share
 from tidings.model.policies import listed
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def simulate(
         typer.Option("--out", metavar="DIR", help="Write the trace to this directory.", show_default=False),
     ] = None,
     sample: Annotated[
-        float, typer.Option("--sample", metavar="SHARE", help="The share of events to record in the trace.")
+        float,
+        typer.Option(
+            "--sample", metavar="SHARE", parser=parse_share, help="The share of events to record in the trace."
+        ),
     ] = 1.0,
     ordering: Annotated[
         str | None,

@@ -22,7 +22,6 @@ __all__ = [
     "Warmup",
     "Window",
     "parse_conf",
-    "parse_share",
     "require_spark",
 ]
 
@@ -93,15 +92,3 @@ def parse_conf(settings: list[str] | None) -> dict[str, str]:
             raise ConfigurationError(f"--conf {text!r} is no setting of Spark's: write --conf spark.name=value")
         found[key.strip()] = value.strip()
     return found
-
-
-def parse_share(text: str) -> float:
-    """A share as people write it: 1% or 0.01."""
-    is_percent = text.strip().endswith("%")
-    try:
-        share = float(text.strip().removesuffix("%")) / (100.0 if is_percent else 1.0)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise ConfigurationError(f"{text!r} is not a share of rows: write 1% or 0.01")
-    return share

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli._output import interval_terms, reporting
+from tidings.cli._shares import parse_share
 from tidings.cli._spark_options import (
     ClockTolerance,
     Conf,
@@ -25,7 +26,6 @@ from tidings.cli._spark_options import (
     Warmup,
     Window,
     parse_conf,
-    parse_share,
     require_spark,
 )
 from tidings.errors import TidingsError

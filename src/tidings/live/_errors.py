@@ -1,7 +1,6 @@
 """What goes wrong in a live network, split by who is at fault."""
 
-from tidings.errors import TidingsError
-from tidings.protocol._errors import DeniedError
+from tidings.errors import ConnectionLostError, DeniedError, TidingsError
 
 __all__ = ["BrokenError", "ConnectionLostError", "DeniedError", "StoreError", "StoreFullError"]
 
@@ -16,7 +15,3 @@ class StoreError(TidingsError):
 
 class StoreFullError(StoreError):
     """Raised when a durable store has no room; what was to be written is not written, and may be tried again."""
-
-
-class ConnectionLostError(TidingsError):
-    """Raised when a broker cannot be reached, or is lost before it has answered."""

@@ -34,7 +34,7 @@ from tidings.protocol._effects import (
     Sync,
 )
 from tidings.protocol._errors import FormatError, PeerError, RequestError
-from tidings.protocol._filters import parsed
+from tidings.protocol._filters import parsed, read_filter
 from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
 from tidings.protocol._machine import Bound, Machine
 from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
@@ -120,6 +120,7 @@ __all__ = [
     "is_address",
     "parsed",
     "quantile_ns",
+    "read_filter",
     "sum_ns",
     "told_name",
     "wire",

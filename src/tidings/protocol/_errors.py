@@ -7,7 +7,7 @@ can make counters, metrics or logs grow by thinking up names.
 from collections.abc import Mapping
 from typing import Final
 
-from tidings.errors import InputError, TidingsError
+from tidings.errors import DeniedError, InputError, RequestError, TidingsError
 
 __all__ = ["OTHER", "REMEDIES", "DeniedError", "FormatError", "PeerError", "RequestError", "known_code"]
 
@@ -60,22 +60,6 @@ class PeerError(TidingsError):
 
     def __init__(self, code: str, message: str) -> None:
         assert code in REMEDIES, f"{code!r} is no rule of the protocol"
-        super().__init__(message)
-        self.code = code
-
-
-class DeniedError(TidingsError):
-    """Raised when a broker refuses a connection or a request; `code` names the rule."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class RequestError(InputError):
-    """Raised when an application asks a client for what it cannot do; `code` names the bound or the rule."""
-
-    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 

@@ -12,7 +12,7 @@ from tidings.errors import FilterError
 from tidings.model.filters import Filter
 from tidings.protocol._errors import PeerError
 
-__all__ = ["LONG_FILTER", "PARSED_BYTES", "SLICE_TOKENS", "is_known", "parsed", "read_in_slices"]
+__all__ = ["LONG_FILTER", "PARSED_BYTES", "SLICE_TOKENS", "is_known", "parsed", "read_filter", "read_in_slices"]
 
 PARSED_BYTES: Final = 64_000_000
 """What is kept takes at most about so much; one filter that takes more is not kept."""
@@ -73,10 +73,18 @@ _parsed: Final = _Parsed(PARSED_BYTES)
 
 
 def parsed(text: str) -> Filter:
-    """The filter that a text says; PeerError if it says none."""
+    """The filter that a peer's text says; PeerError if it says none."""
     found = _parsed.get(text)
     if isinstance(found, FilterError):
         raise PeerError("filter", str(found))
+    return found
+
+
+def read_filter(text: str) -> Filter:
+    """The filter that an application's text says; FilterError if it says none."""
+    found = _parsed.get(text)
+    if isinstance(found, FilterError):
+        raise FilterError(str(found), text=found.text, position=found.position)
     return found
 
 

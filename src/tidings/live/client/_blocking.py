@@ -8,10 +8,11 @@ with tidings.connect_blocking("127.0.0.1:7001") as t:
 
 import asyncio
 import concurrent.futures
+import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from tidings.live.client._client import Tidings
 from tidings.live.client._connecting import connect
@@ -19,6 +20,7 @@ from tidings.live.client._subscription import Attributes, Delivery, Subscription
 
 __all__ = ["BlockingSubscription", "BlockingTidings", "connect_blocking"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -50,8 +52,51 @@ class BlockingSubscription:
             return None
 
 
+def _blocking(
+    method: Callable[Concatenate[Tidings, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[BlockingTidings, P], T]":
+    """A method of the client that waits for its outcome; its arguments and its documentation stay as they are."""
+
+    @functools.wraps(method)
+    def waiting(self: "BlockingTidings", /, *given: P.args, **named: P.kwargs) -> T:
+        return self._do(method(self._inner, *given, **named))
+
+    return waiting
+
+
+def _subscribing(
+    method: Callable[Concatenate[Tidings, P], Coroutine[Any, Any, Subscription]],
+) -> "Callable[Concatenate[BlockingTidings, P], BlockingSubscription]":
+    """`_blocking` for what makes a subscription."""
+
+    @functools.wraps(method)
+    def waiting(self: "BlockingTidings", /, *given: P.args, **named: P.kwargs) -> BlockingSubscription:
+        return BlockingSubscription(self, self._do(method(self._inner, *given, **named)))
+
+    return waiting
+
+
+def _subscribing_many(
+    method: Callable[Concatenate[Tidings, P], Coroutine[Any, Any, list[Subscription]]],
+) -> "Callable[Concatenate[BlockingTidings, P], list[BlockingSubscription]]":
+    """`_blocking` for what makes several subscriptions."""
+
+    @functools.wraps(method)
+    def waiting(self: "BlockingTidings", /, *given: P.args, **named: P.kwargs) -> list[BlockingSubscription]:
+        return [BlockingSubscription(self, each) for each in self._do(method(self._inner, *given, **named))]
+
+    return waiting
+
+
 class BlockingTidings:
     """A client for scripts; made by `connect_blocking`."""
+
+    advertise = _blocking(Tidings.advertise)
+    publish = _blocking(Tidings.publish)
+    flush = _blocking(Tidings.flush)
+    subscribe = _subscribing(Tidings.subscribe)
+    subscribe_many = _subscribing_many(Tidings.subscribe_many)
+    move = _blocking(Tidings.move)
 
     def __init__(self, make: Callable[[], Tidings]) -> None:
         self._make = make
@@ -77,38 +122,19 @@ class BlockingTidings:
         finally:
             self._stop()
 
-    def advertise(self, filter: str, *, name: str = "all") -> None:
-        """Promise that the events published here satisfy a filter."""
-        self._do(self._inner.advertise(filter, name=name))
-
-    def publish(self, attributes: Attributes, **terms: Any) -> int:
-        """Publish an event and wait until the broker has it, durably; its sequence number; `terms` as in
-        `Tidings.publish`."""
-        return self._do(self._inner.publish(attributes, **terms))
-
-    def offer(self, attributes: Attributes, **terms: Any) -> "concurrent.futures.Future[int]":
+    def offer(
+        self,
+        attributes: Attributes,
+        *,
+        payload: bytes = b"",
+        lifetime_s: float | None = None,
+        require: Literal["reachable"] | None = None,
+    ) -> "concurrent.futures.Future[int]":
         """Publish without waiting for the broker; a future of what `publish` waits for."""
         outcome: concurrent.futures.Future[int] = concurrent.futures.Future()
-        inner = self._do(self._inner.offer(attributes, **terms))
+        inner = self._do(self._inner.offer(attributes, payload=payload, lifetime_s=lifetime_s, require=require))
         self._loop.call_soon_threadsafe(inner.add_done_callback, lambda done: _copy(done, outcome))
         return outcome
-
-    def flush(self) -> None:
-        """Wait until everything that was offered has been accepted or refused."""
-        self._do(self._inner.flush())
-
-    def subscribe(self, filter: str, **terms: Any) -> BlockingSubscription:
-        """Ask for the events that satisfy a filter; `terms` as in `Tidings.subscribe`."""
-        return BlockingSubscription(self, self._do(self._inner.subscribe(filter, **terms)))
-
-    def subscribe_many(self, filters: Iterable[str] | Mapping[str, str], **terms: Any) -> list[BlockingSubscription]:
-        """Ask for the events of many filters at once; `terms` as in `Tidings.subscribe_many`."""
-        made = self._do(self._inner.subscribe_many(filters, **terms))
-        return [BlockingSubscription(self, each) for each in made]
-
-    def move(self, broker: str) -> None:
-        """Go to another home broker, with everything."""
-        self._do(self._inner.move(broker))
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -132,6 +158,14 @@ def _copy(done: "asyncio.Future[int]", outcome: "concurrent.futures.Future[int]"
         outcome.set_exception(error)
 
 
-def connect_blocking(address: str, **options: Any) -> BlockingTidings:
-    """A client for scripts, to be used with `with`; `options` are those of `connect`."""
-    return BlockingTidings(lambda: connect(address, **options))
+def _for_scripts(make: Callable[P, Tidings]) -> Callable[P, BlockingTidings]:
+    @functools.wraps(make)
+    def connect_blocking(*given: P.args, **named: P.kwargs) -> BlockingTidings:
+        return BlockingTidings(lambda: make(*given, **named))
+
+    connect_blocking.__name__ = connect_blocking.__qualname__ = "connect_blocking"
+    connect_blocking.__doc__ = (make.__doc__ or "").replace("`async with`", "`with`")
+    return connect_blocking
+
+
+connect_blocking = _for_scripts(connect)

@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import random
 import ssl
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -29,17 +28,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tidings.errors import InputError, TidingsError
-from tidings.live._errors import ConnectionLostError, DeniedError
+from tidings.errors import ConnectionLostError, DeniedError, InputError, RequestError, TidingsError
+from tidings.live.client._arguments import checked_filter, checked_price, duration_ns, plain_attributes, require_bytes
 from tidings.live.client._subscription import Attributes, Delivery, Subscription
 from tidings.live.configuration._schema import Address
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
 from tidings.live.transport._question import ask
-from tidings.model.filters import filter_warnings
 from tidings.ordering import Policy
 from tidings.protocol import Client as Machine
-from tidings.protocol import ClientSettings, Confirmed, Deliver, Failed, Moved, parsed
+from tidings.protocol import ClientSettings, Confirmed, Deliver, Failed, Moved
 from tidings.protocol.node import (
     Admitted,
     ConnectionLimits,
@@ -57,7 +55,6 @@ LEAVE_S: Final = 2.0
 TOGETHER: Final = 256
 """So many requests of `subscribe_many` are under way at once: a broker answers them before they are asked again."""
 _EVERYTHING: Final = "TRUE"
-_SECOND_NS: Final = 10**9
 
 
 class Tidings:
@@ -91,13 +88,16 @@ class Tidings:
         self._is_sending = False
         self._advertised: set[str] = set()
         self._is_paused = False
-        self._failure: TidingsError | None = None
+        self._failure: TidingsError | None = RequestError(
+            "nowhere", f"client {self.name!r} is not connected: use it as `async with connect(...) as client`"
+        )
         self._first: asyncio.Future[None]  # done when there has been a connection
         self._trouble = ""  # why the broker could not be reached
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "Tidings":
+        self._failure = None
         self._machine = Machine(self._settings)
         self._preamble = Preamble("client", self.name)
         self._node = Node(
@@ -161,12 +161,15 @@ class Tidings:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now."""
-        return any(target.since_ns is not None for target in self._node.dials.targets.values())
+        return self._failure is None and any(
+            target.since_ns is not None for target in self._node.dials.targets.values()
+        )
 
     @property
     def home(self) -> str | None:
         """The name of the home broker; None before it has greeted."""
-        return None if self._machine.home is None else self._machine.home.name
+        home = self._machine.home if self._failure is None else None
+        return None if home is None else home.name
 
     async def move(self, broker: str) -> None:
         """Go to another home broker, with everything: nothing is lost, nothing comes twice.
@@ -208,7 +211,8 @@ class Tidings:
 
     async def advertise(self, filter: str, *, name: str = "all") -> None:
         """Promise that the events published here satisfy a filter; the broker refuses others."""
-        _warn_about(filter)
+        filter = checked_filter(filter, stacklevel=2)
+        self._check()
         self._advertised.add(name)
         await self._ask("advertise", name, self._machine.advertise, filter)
 
@@ -241,6 +245,9 @@ class Tidings:
         """
         if require not in (None, "reachable"):
             raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
+        plain = plain_attributes(attributes)
+        require_bytes(payload)
+        lifetime_ns = None if lifetime_s is None else duration_ns("lifetime_s", lifetime_s)
         if not self._advertised:
             await self.advertise(_EVERYTHING)
         while len(self._in_flight) >= self._max_in_flight:
@@ -249,11 +256,10 @@ class Tidings:
             self._room.append(room)
             await room
         self._check()
-        lifetime_ns = None if lifetime_s is None else round(lifetime_s * _SECOND_NS)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         sequence: int = self._driver.call(
             self._machine.publish,
-            attributes,
+            plain,
             payload=payload,
             lifetime_ns=lifetime_ns,
             must_reach=require == "reachable",
@@ -298,7 +304,7 @@ class Tidings:
         ordering policy or its name (docs/reference/ordering.md); `late_order` what it does with events out of order. A
         filter that hardly says what was meant gives a `FilterWarning`.
         """
-        _warn_about(filter)
+        filter = checked_filter(filter, stacklevel=2)
         wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
         policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
         terms = _terms(max_delay_s, price, late_s, policy)
@@ -327,7 +333,7 @@ class Tidings:
         """
         wanted = dict(filters) if isinstance(filters, Mapping) else self._named(filters)
         for filter in wanted.values():
-            _warn_about(filter)
+            checked_filter(filter, stacklevel=2)
         policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
         terms = _terms(max_delay_s, price, late_s, policy)
         return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, max_held, callback))
@@ -492,11 +498,9 @@ class Tidings:
 
 def _terms(max_delay_s: float | None, price: float, late_s: float, policy: Policy | None) -> dict[str, Any]:
     """The terms of a subscription as the machine takes them."""
-    max_delay_ns = None if max_delay_s is None else round(max_delay_s * _SECOND_NS)
-    return {"max_delay_ns": max_delay_ns, "price": price, "late_ns": round(late_s * _SECOND_NS), "policy": policy}
-
-
-def _warn_about(filter: str) -> None:
-    """Blame the line that awaits `subscribe` or `advertise`."""
-    for warning in filter_warnings(parsed(filter)):
-        warnings.warn(warning, stacklevel=3)
+    return {
+        "max_delay_ns": None if max_delay_s is None else duration_ns("max_delay_s", max_delay_s),
+        "price": checked_price(price),
+        "late_ns": duration_ns("late_s", late_s),
+        "policy": policy,
+    }

@@ -87,6 +87,7 @@ __all__ = [
     "IN_ORDER",
     "LATEST_NS",
     "LONGEST_NS",
+    "MAX_ATTRIBUTES",
     "MAX_BATCH",
     "MAX_CREDIT",
     "MAX_FILTER",

@@ -1,0 +1,73 @@
+"""What an application gives, checked before it leaves: a broker could only end the connection, and not say why."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, Final
+
+from tidings.errors import EventError, InputError
+from tidings.model.filters import check_value, filter_warnings
+from tidings.protocol import read_filter
+from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
+
+__all__ = ["checked_filter", "checked_price", "duration_ns", "plain_attributes", "require_bytes"]
+
+_SECOND_NS: Final = 10**9
+_LONGEST_S: Final = LONGEST_NS / _SECOND_NS
+
+
+def duration_ns(what: str, value_s: Any) -> int:
+    """Seconds as nanoseconds; `what` is the argument that they were given for."""
+    if not _is_number(value_s):
+        raise InputError(f"{what} is {value_s!r}: give a number of seconds, for example {what}=2.0")
+    if not 0.0 <= value_s <= _LONGEST_S:
+        raise InputError(f"{what} is {value_s:g}: give from 0 to {_LONGEST_S:g} seconds")
+    value_ns: int = round(value_s * _SECOND_NS)
+    return value_ns
+
+
+def checked_price(price: Any) -> float:
+    """What a subscriber pays for an event that is on time."""
+    if not _is_number(price) or not 0.0 <= price <= 1e300:
+        raise InputError(f"price is {price!r}: give a number that is not negative, for example price=2.5")
+    return float(price)
+
+
+def checked_filter(filter: Any, *, stacklevel: int) -> str:
+    """The text of a filter that can be read; blames the line so many levels up for what it hardly can mean."""
+    if not isinstance(filter, str):
+        raise InputError(f'the filter is {filter!r}: give its text, for example "price > 10"')
+    for warning in filter_warnings(read_filter(filter)):
+        warnings.warn(warning, stacklevel=stacklevel + 1)
+    return filter
+
+
+def plain_attributes(attributes: Any) -> dict[str, bool | int | float | str]:
+    """An event's attributes as they travel; one that is None is left out, as to a filter it is missing."""
+    if not isinstance(attributes, Mapping):
+        raise EventError(f'the attributes are {attributes!r}: give a dictionary, for example {{"price": 17.2}}')
+    plain: dict[str, bool | int | float | str] = {}
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+            raise EventError(f"an attribute's name is {name!r}: names are strings of 1 to {MAX_NAME} characters")
+        found = check_value(name, value)
+        if found is not None:
+            plain[name] = found
+    if len(plain) > MAX_ATTRIBUTES:
+        raise EventError(
+            f"an event of {len(plain)} attributes: at most {MAX_ATTRIBUTES}; put the others in the payload"
+        )
+    return plain
+
+
+def require_bytes(payload: Any) -> None:
+    """InputError if a payload is anything but bytes."""
+    if not isinstance(payload, bytes):
+        raise InputError(
+            f"the payload is of type {type(payload).__name__}: give bytes, for example payload=text.encode()"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Real) and not isinstance(value, bool) and math.isfinite(value)
