@@ -391,6 +391,7 @@ class ForgetsThatClocksDrift(Client):
         source.meter._read_ns = self._now_ns
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("machines", "check", "first_seed"),
     [
