@@ -279,7 +279,7 @@ def _facts(found: "Plan") -> list[tuple[str, str]]:
     if not found.is_possible:
         told = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"
         return [*facts, ("plan", f"{told}; try --runs 0 for the prediction alone, or a lower --slo")]
-    by = "predicted" if found.unpredicted is None else f"simulated, since no prediction knows {found.unpredicted}"
+    by = "predicted" if found.unpredicted is None else f"simulated, since no formula knows {found.unpredicted}"
     cheapest = "the cheapest" if found.is_cheapest else f"at least {found.at_least:g}"
     cost = "nothing has to change" if not found.changes else f"cost {found.cost:g}, {cheapest}; {by}"
     return [*facts, ("verified", _verified(found)), ("plan", cost)]

@@ -56,7 +56,7 @@ def has_queues(network: Network) -> bool:
 
 
 def gap(network: Network) -> str | None:
-    """Why this network has to be simulated, since no prediction knows that, in words; None if it can be predicted."""
+    """Why this network has to be simulated, since formulas do not know that, in words; None if they do."""
     for left_out in unmodelled(network, scheme=network.policies.faults.scheme):
         if left_out.kind in POLICIES or (left_out.kind in RECOVERY and _leads_back(network)):
             return left_out.what

@@ -53,7 +53,7 @@ class WhatIf:
     """R by subscription now, after each remedy, and after all of them; NaN where no publisher matches, and in `all` if
     some of them exclude each other.
 
-    `means` says how `now` was found: if it was simulated, `unpredicted` is what no prediction knows; otherwise
+    `means` says how `now` was found: if it was simulated, `unpredicted` is what no formula knows; otherwise
     `unmodelled` is what the prediction leaves out. `best` is the remedy with the highest mean over the subscriptions,
     None where there is no remedy at all.
     """
