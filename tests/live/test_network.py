@@ -257,6 +257,20 @@ def test_an_attribute_that_is_none_is_left_out(place: Place) -> None:
     run(work())
 
 
+def test_two_requests_under_one_name_are_both_answered(place: Place) -> None:
+    """The first of them waited for ever."""
+
+    async def work() -> None:
+        async with running(place.write("a")), connect(place.address("a"), name="p") as p:
+            await asyncio.gather(p.advertise("x = 1"), p.advertise("x = 2"))
+            with pytest.raises(DeniedError):
+                await p.publish({"x": 1})
+            assert await p.publish({"x": 2}) == 1
+            assert not p._waiting
+
+    run(work())
+
+
 def test_a_client_that_was_not_entered_says_how_to_use_it() -> None:
     async def work() -> None:
         client = connect("127.0.0.1:7001", name="early")

@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
@@ -82,7 +82,7 @@ class Tidings:
         self._max_in_flight = max_in_flight
         self._connect_s = connect_s
         self._subscriptions: dict[str, Subscription] = {}
-        self._waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._waiting: defaultdict[tuple[str, str], list[asyncio.Future[None]]] = defaultdict(list)
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
         self._is_sending = False
@@ -197,7 +197,11 @@ class Tidings:
     def _give_up(self, error: TidingsError) -> None:
         """Nothing will be confirmed any more."""
         self._failure = error
-        waiting: list[asyncio.Future[Any]] = [*self._waiting.values(), *self._in_flight.values(), *self._room]
+        waiting: list[asyncio.Future[Any]] = [
+            *(future for futures in self._waiting.values() for future in futures),
+            *self._in_flight.values(),
+            *self._room,
+        ]
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
@@ -386,11 +390,15 @@ class Tidings:
         await self._wait_all(kind, (name,), do, *what, **more)
 
     async def _wait_all(self, kind: str, names: Sequence[str], do: Callable[..., Any], *what: Any, **more: Any) -> None:
-        """Have the machine do something under several names, and wait until all are done, or one is refused."""
+        """Have the machine do something under several names, and wait until all are done, or one is refused.
+
+        Of two requests under one name the later one stands, and both wait for it.
+        """
         self._check()
         loop = asyncio.get_running_loop()
         futures: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in names}
-        self._waiting |= {(kind, name): future for name, future in futures.items()}
+        for name, future in futures.items():
+            self._waiting[kind, name].append(future)
         try:
             self._driver.call(do, *what, **more)
             await asyncio.gather(*futures.values())
@@ -398,8 +406,9 @@ class Tidings:
             for name, future in futures.items():
                 if future.done() and not future.cancelled():
                     future.exception()  # seen: the first of them is raised
-                if self._waiting.get((kind, name)) is future:
-                    del self._waiting[kind, name]
+                others = [each for each in self._waiting.pop((kind, name), ()) if each is not future]
+                if others:
+                    self._waiting[kind, name] = others
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -440,9 +449,9 @@ class Tidings:
                 self._first.set_exception(error)
 
     def _done(self, kind: str, name: str) -> None:
-        waiting = self._waiting.get((kind, name))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        for waiting in self._waiting.get((kind, name), ()):
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _settle(self, sequence: str, error: DeniedError | None) -> None:
         future = self._in_flight.pop(sequence, None)
@@ -459,10 +468,12 @@ class Tidings:
                 break
 
     def _refused(self, effect: Failed, error: DeniedError) -> None:
-        waiting = self._waiting.get((effect.kind, effect.name))
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(error)
-        elif effect.kind == "subscribe" and effect.name in self._subscriptions:
+        waiting = [each for each in self._waiting.get((effect.kind, effect.name), ()) if not each.done()]
+        for each in waiting:
+            each.set_exception(error)
+        if waiting:
+            return
+        if effect.kind == "subscribe" and effect.name in self._subscriptions:
             self._subscriptions.pop(effect.name).end(error)
 
     def _deliver(self, effect: Deliver) -> None:
