@@ -207,7 +207,7 @@ def test_help_shows_every_command_in_a_panel(run, monkeypatch):
 
 
 def execute(*arguments, **more):
-    return subprocess.run([*TIDINGS, *arguments], capture_output=True, text=True, timeout=60, check=False, **more)
+    return subprocess.run([*TIDINGS, *arguments], capture_output=True, text=True, timeout=600, check=False, **more)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_interruption_leaves_complete_files_and_130(tmp_path: Path) -> None:
                 break
             time.sleep(0.1)
         running.send_signal(signal.SIGINT)
-        _, error = running.communicate(timeout=60)
+        _, error = running.communicate(timeout=600)
     assert running.returncode == 130, error
     assert b"Traceback" not in error
     names = [file.name for file in out.rglob("*") if file.is_file()]

@@ -83,23 +83,38 @@ class Fake:
         self.answers = answers
         self.heard: list[bytes] = []
         self.frames: list[bytes] = []
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         raw = Raw(reader, writer)
         number = 0
-        with contextlib.suppress(Exception):
+        try:
             while (frame := await raw.frame()) is not None:
                 self.frames.append(frame)
                 if number < len(self.answers):
                     raw.send(self.answers[number])
                 number += 1
-        self.heard.append(raw.came)
-        writer.close()
+        except Exception:
+            pass  # whoever came is gone
+        finally:
+            self.heard.append(raw.came)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self.serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     @contextlib.asynccontextmanager
     async def listening(self, port: int) -> AsyncIterator["Fake"]:
-        server = await asyncio.start_server(self.serve, "127.0.0.1", port)
+        server = await asyncio.start_server(self.accept, "127.0.0.1", port)
         try:
             yield self
         finally:
             server.close()
+            while serving := list(self._serving):
+                for task in serving:
+                    task.cancel()
+                await asyncio.gather(*serving, return_exceptions=True)

@@ -357,7 +357,7 @@ def test_publish_and_subscribe_on_the_command_line(place: Place) -> None:
             command = [*RUN, "publish", place.address("a"), "--json", "--lifetime", "60 s"]
 
             def publish(text: str) -> "subprocess.CompletedProcess[str]":
-                return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+                return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=600)
 
             done = await loop.run_in_executor(None, publish, lines)
             assert msgspec.json.decode(done.stdout) == {"accepted": 3, "refused": 0}

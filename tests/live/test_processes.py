@@ -76,7 +76,7 @@ async def kills_under_load(place: Place, kills: int, seed: int, processes: tuple
     assert sorted(got) == sorted(accepted), "nothing that was accepted is lost"
     assert set(got.values()) == {1}, "nothing comes twice"
     supervisor.terminate()
-    assert supervisor.wait(20) == 0
+    assert supervisor.wait(300) == 0
     pids = [line["pid"] for line in place.logs() if line["event"] == "broker started"]
     assert len(pids) == len(processes) + kills
     assert not any(is_alive(pid) for pid in pids)
@@ -169,7 +169,7 @@ def test_a_file_system_that_fills_and_empties_costs_time_and_no_event(place: Pla
             await until(lambda: len(got) == len(outcomes) + 1)
         assert set(got.values()) == {1}
         supervisor.terminate()
-        assert supervisor.wait(20) == 0
+        assert supervisor.wait(300) == 0
 
     with small_file_system(place.directory / "store", 4):
         try:
@@ -243,7 +243,7 @@ def test_a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_room(place: 
             await until(lambda: len(got) == 200)
             assert set(got.values()) == {1}
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0
 
     run(work())
 
@@ -257,7 +257,7 @@ def test_a_damaged_store_ends_the_broker_with_a_clear_error(place: Place) -> Non
     file = folder / "data.mdb"
     file.write_bytes(file.read_bytes()[:8_192])
     process = place.start("broker", str(network.path))
-    assert process.wait(60) == 1
+    assert process.wait(300) == 1
     text = (place.directory / "process-0.log").read_text()
     assert f"store {folder} is damaged" in text
     assert "Restore it from a copy, or move it away" in text
@@ -307,13 +307,13 @@ def test_two_brokers_cannot_have_one_store_or_one_port(place: Place) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
         )
         assert second.returncode == 1
         assert "is in use by another process" in second.stderr
         first.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            assert first.wait(20) == 0
+            assert first.wait(300) == 0
 
     run(work())
 
@@ -345,6 +345,6 @@ def test_memory_stays_flat_under_steady_load(place: Place) -> None:
             assert got["events"] > 0.95 * n
         assert max(sizes_mb[-3:]) < 1.03 * max(sizes_mb[:3]), sizes_mb
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0
 
     run(work())

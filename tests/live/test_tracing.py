@@ -172,7 +172,7 @@ def test_the_pipeline_reads_a_live_trace_and_finds_nothing_wrong(place: Place) -
         str(place.directory / "scores"),
         "--json",
     ]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=1_800)
     result = msgspec.json.decode(done.stdout)
     assert (result["matched"], result["on_time"], result["lost"], result["bad"]) == (30, 30, 0, 0)
 

@@ -28,8 +28,8 @@ pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip i
 pytestmark = pytest.mark.spark
 
 SPARK = Path(pyspark.__file__).parent
-START_WAIT_S = 120
-JOB_WAIT_S = 300
+START_WAIT_S = 600
+JOB_WAIT_S = 1_800
 SMALL = """
 duration = "20 s"
 topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }

@@ -136,7 +136,7 @@ FAIL = OPEN + (
 def run(code: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300, check=False
+        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=1_800, check=False
     )
 
 
