@@ -17,9 +17,16 @@ BUSY = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=16.0)
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
 WITHIN = 100
 
+SLOW = pytest.mark.full
+
 
 @pytest.mark.parametrize(
-    ("relocation", "told"), [("pop", "TraceResult"), ("grape", "TraceAnswer"), ("on-time", "LinkState")]
+    ("relocation", "told"),
+    [
+        pytest.param("pop", "TraceResult", marks=SLOW),
+        pytest.param("grape", "TraceAnswer", marks=SLOW),
+        ("on-time", "LinkState"),
+    ],
 )
 def test_publishers_are_moved_by_the_network_and_every_promise_holds(relocation: Any, told: str) -> None:
     report = run_storms(msgspec.structs.replace(BUSY, relocation=relocation), range(3))
@@ -59,7 +66,7 @@ class NeverRests(Broker):
         super().__init__(msgspec.structs.replace(settings, relocation_stay_ns=0, relocation_hysteresis=0.0), kept)
 
 
-@pytest.mark.parametrize("relocation", ["pop", "grape", "on-time"])
+@pytest.mark.parametrize("relocation", [*(pytest.param(name, marks=SLOW) for name in ("pop", "grape")), "on-time"])
 def test_who_has_just_come_is_left_alone_whatever_fails(relocation: Any) -> None:
     settings = msgspec.structs.replace(BUSY, relocation=relocation)
     assert [asked_too_soon(settings, seed) for seed in range(2)] == [0, 0]
@@ -111,9 +118,6 @@ class LeavesWithoutAWord(Client):
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
         self._moving._leave = lambda *_: None  # type: ignore[method-assign]
-
-
-SLOW = pytest.mark.full
 
 
 @pytest.mark.parametrize(

@@ -491,6 +491,7 @@ def _broken(settings: StormSettings, seed: int, bug: Bug) -> set[str]:
         return {"no-exception"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("node_type", "kind", "check", "first_seed"),
     [

@@ -90,7 +90,13 @@ def ring(scheme: Scheme) -> Network:
     return msgspec.structs.replace(network, policies=msgspec.structs.replace(network.policies, faults=faults))
 
 
-@pytest.mark.parametrize("scheme", ["static", "periodic", "buffer", "bypass", "bypass+buffer"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("static", "periodic", "buffer", "bypass")),
+        "bypass+buffer",
+    ],
+)
 def test_protocol_simulator_and_predictor_agree(scheme: Scheme) -> None:
     network = ring(scheme)
     played = play(network)
