@@ -10,10 +10,6 @@ not-matching, duplicate) are given where these rows meet, by the constants, KEYS
 """
 
 from tidings.pipeline.ingest._checks import (
-    KEYS,
-    OUTCOMES,
-    TIME_NS_MAX,
-    TIMES_IN_ORDER,
     check_rows,
     delay_is_negative,
     first_of,
@@ -32,7 +28,7 @@ from tidings.pipeline.ingest._files import (
     warmup_of,
 )
 from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-from tidings.pipeline.ingest._reading import by_kind, read_table
+from tidings.pipeline.ingest._reading import read_table
 from tidings.pipeline.ingest._reasons import (
     BAD_FILTER,
     BAD_VALUE,
@@ -51,6 +47,7 @@ from tidings.pipeline.ingest._reasons import (
     UNREADABLE_FILE,
     WRONG_TYPE,
 )
+from tidings.pipeline.ingest._rules import KEYS, OUTCOMES, RULES, TIME_NS_MAX
 
 __all__ = [
     "BAD_FILTER",
@@ -67,7 +64,7 @@ __all__ = [
     "QUARANTINE",
     "QUARANTINE_SCHEMA",
     "REASONS",
-    "TIMES_IN_ORDER",
+    "RULES",
     "TIME_NS_MAX",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
@@ -76,7 +73,6 @@ __all__ = [
     "WRONG_TYPE",
     "Mapping",
     "TraceFile",
-    "by_kind",
     "check_rows",
     "delay_is_negative",
     "find_files",

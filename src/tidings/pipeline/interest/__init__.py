@@ -1,6 +1,6 @@
 """Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
 
-from tidings.pipeline.interest._matcher import Matcher
+from tidings.pipeline.interest._matcher import Matcher, by_kind
 from tidings.pipeline.interest._matches import with_matches
 from tidings.pipeline.interest._shipping import Shipped, ship
 from tidings.pipeline.interest._subscriptions import BAD_FILTER, SUBSCRIPTIONS, FilterFault, Interests, parse_filters
@@ -12,6 +12,7 @@ __all__ = [
     "Interests",
     "Matcher",
     "Shipped",
+    "by_kind",
     "parse_filters",
     "ship",
     "with_matches",
