@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -20,8 +19,7 @@ from tidings.model.filters import Filter
 from tidings.model.trace import TABLES
 from tidings.pipeline.ingest._columns import KIND_TYPES
 from tidings.pipeline.ingest._converting import shown_path
-from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._reasons import DUPLICATE, JSON_OPTIONS, MISSING_ID, QUARANTINE_SCHEMA, UNREADABLE_FILE
+from tidings.pipeline.ingest._reasons import DUPLICATE, JSON_OPTIONS, MISSING_ID
 from tidings.pipeline.ingest._rules import KEYS, Rule, broken_by_reason, rules_of
 
 __all__ = [
@@ -31,7 +29,6 @@ __all__ = [
     "known_brokers",
     "quarantine_rows",
     "split",
-    "unreadable_files",
 ]
 
 _SMALL: Final = ("subscriptions", "transitions", "topology")
@@ -88,22 +85,6 @@ def quarantine_rows(table: str, rows: DataFrame) -> DataFrame:
     return rows.select(*named, f.lit(1).cast("bigint").alias("rows"))
 
 
-def unreadable_files(files: Sequence[TraceFile]) -> pa.Table:
-    """Files that cannot be read, as rows of the quarantine, one each."""
-    rows = [
-        {
-            "table": file.table,
-            "file": file.path,
-            "reasons": [UNREADABLE_FILE],
-            "row": _json({"fault": file.fault, "size_bytes": file.size_bytes}),
-            "rows": file.rows_or_one,
-        }
-        for file in files
-        if file.fault is not None
-    ]
-    return pa.Table.from_pylist(rows, QUARANTINE_SCHEMA)
-
-
 def known_brokers(topology: DataFrame) -> DataFrame:
     """The brokers of a topology, for `check_rows`. A trace whose topology is unknown has none: pass None instead."""
     return topology.where("kind = 'broker'").select(f.col("source").alias("broker")).distinct()
@@ -124,10 +105,6 @@ def first_of(table: str) -> list[Column]:
     times = {"publications": "departure_ns", "deliveries": "arrived_ns"}.get(table)
     names = [name for name in _contract(table) if name != times and name not in KEYS[table]]
     return [f.col(name).asc_nulls_last() for name in ([times] if times else []) + names]
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _contract(table: str) -> list[str]:

@@ -29,13 +29,22 @@ from tidings.errors import InputError
 from tidings.model.trace import TABLES, VERSION
 from tidings.pipeline._storage import Listed, Storage, is_local, place_of, storage_of
 from tidings.pipeline.ingest._columns import contract_columns, names_in
+from tidings.pipeline.ingest._reasons import QUARANTINE_SCHEMA, UNREADABLE_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["NEEDED", "TraceFile", "find_files", "require_attributes", "require_readable", "warmup_of"]
+__all__ = [
+    "NEEDED",
+    "TraceFile",
+    "find_files",
+    "require_attributes",
+    "require_readable",
+    "unreadable_files",
+    "warmup_of",
+]
 
 FOOTER_BYTES: Final = 1 << 16
 """Of the end of a file: most footers are in it; a longer one is read again, whole."""
@@ -120,6 +129,22 @@ def require_readable(files: Iterable[TraceFile], tables: Iterable[str] = tuple(T
                 f"{file.path}: cannot be read ({file.fault}); bring a whole copy, or put a _ in front of its name to "
                 "leave it out"
             )
+
+
+def unreadable_files(files: Iterable[TraceFile]) -> pa.Table:
+    """Files that cannot be read, as rows of the quarantine, one each."""
+    rows = [
+        {
+            "table": file.table,
+            "file": file.path,
+            "reasons": [UNREADABLE_FILE],
+            "row": msgspec.json.encode({"fault": file.fault, "size_bytes": file.size_bytes}).decode(),
+            "rows": file.rows_or_one,
+        }
+        for file in files
+        if file.fault is not None
+    ]
+    return pa.Table.from_pylist(rows, QUARANTINE_SCHEMA)
 
 
 def require_attributes(files: Iterable[TraceFile], names: Iterable[str]) -> None:
