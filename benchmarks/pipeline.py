@@ -7,6 +7,9 @@ rows, and writes its tables. Traces come from the simulator: 24 publishers on 12
 started by everybody (our session does with the first of them); each session is warmed up by a small run first, and of
 three bare jobs the cheapest counts.
 
+Beside them the engine `arrow`: the command as people type it, in a process of its own that starts cold but for compiled
+kernels, with its imports counted. Its ratio is to the run on Spark, whose session is warm.
+
 The ratio is that of processor seconds of the driver, the JVM and the Python workers, which other users of the machine
 change less than they change the time it takes. Memory is the most that the JVM had resident so far, and the most that
 one Python process had.
@@ -174,6 +177,24 @@ def measured(call: Callable[[], T]) -> tuple[T, float, float]:
     return answer, cpu_s() - began_cpu_s, time.perf_counter() - began_s
 
 
+def arrow_run(trace: Path, out: Path) -> float:
+    """The command with the engine arrow; returns the most memory in MB that a process had that has ended so far."""
+    command = [sys.executable, "-c", "from tidings.cli._app import app; app()", "pipeline", "run", str(trace)]
+    options = ["--out", str(out), "--engine", "arrow", "--json"]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def measure_arrow(traces: dict[int, Path], place: Path) -> dict[int, tuple[float, float, float]]:
+    """By size: processor seconds, seconds, and the most memory in MB; sizes ascend, so each is the greatest so far."""
+    arrow_run(traces[WARM_UP_HOPS], place / "arrow-warm")
+    found = {}
+    for hops in sorted(SIZES):
+        peak_mb, run_cpu_s, run_s = measured(partial(arrow_run, traces[hops], place / f"arrow-{hops}"))
+        found[hops] = run_cpu_s, run_s, peak_mb
+    return found
+
+
 def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="tidings-pipeline-") as scratch:
@@ -186,6 +207,8 @@ def main() -> None:
         for heading in ("driver MB", "JVM MB", "worker MB"):
             table.add_column(heading, justify="right")
         broken: dict[int, dict[str, float]] = {}
+        on_spark: dict[int, float] = {}
+        in_process = measure_arrow(traces, Path(scratch))
         bare_s = dict(zip(SIZES, bare_cpu_s([*traces.values()]), strict=True))
         with open_session(master=MASTER) as spark:
             run_pipeline(spark, [traces[WARM_UP_HOPS]], Path(scratch) / "warm")
@@ -196,7 +219,7 @@ def main() -> None:
                 stages.end()
                 _, _, again_s = measured(counting)
                 rows = sum(result.rows.values())
-                broken[hops] = stages.seconds
+                broken[hops], on_spark[hops] = stages.seconds, run_cpu_s
                 others = [process for process in processes() if not process.is_java]
                 jvm_mb = sum(process.peak_mb for process in processes() if process.is_java)
                 table.add_row(
@@ -213,6 +236,13 @@ def main() -> None:
                     f"{max(process.peak_mb for process in others):,.0f}",
                 )
         console.print(table)
+        arrow_table = Table(title="the engine arrow, from start to end", title_justify="left", box=None)
+        for heading in ("hops", "arrow cpu s", "of the run on Spark", "arrow s", "arrow MB"):
+            arrow_table.add_column(heading, justify="right")
+        for hops, (used_s, took_s, peak_mb) in in_process.items():
+            share = f"{used_s / on_spark[hops]:.0%}"
+            arrow_table.add_row(f"{hops:,}", f"{used_s:.1f}", share, f"{took_s:.1f}", f"{peak_mb:,.0f}")
+        console.print(arrow_table)
         stages_table = Table(title="processor seconds by stage", title_justify="left", box=None)
         stages_table.add_column("stage")
         for hops in SIZES:

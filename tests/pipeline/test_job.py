@@ -343,7 +343,7 @@ def test_a_dirty_trace_is_counted_and_set_aside(
     (folder / "torn.parquet").write_bytes(b"PAR1 torn")
     unreadable = ds.dataset(trace[0] / "deliveries", format="parquet").to_table()
     arrived = unreadable.schema.get_field_index("arrived_ns")
-    times = unreadable["arrived_ns"].cast(pa.timestamp("ns"))
+    times = pa.nulls(len(unreadable), pa.time64("ns"))
     pq.write_table(unreadable.set_column(arrived, "arrived_ns", times), folder / "unreadable.parquet")
     failed = command(place, tmp_path / "out", "--json")
     assert failed.exit_code == 1
@@ -396,6 +396,40 @@ def test_a_damaged_page_is_named(trace: tuple[Path, Result], spark: Any, tmp_pat
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"hops/part-00000\.parquet: .* damaged; bring a whole copy"):
         pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+
+
+def respelled(trace: Path, place: Path) -> None:
+    """The trace with names in upper case, times as timestamps with a zone, sequence numbers of another width, and an
+    attribute that is a number in one file and a whole number in another."""
+    shutil.copytree(trace, place)
+    for name in ("publications", "hops", "deliveries"):
+        for path in (place / name).iterdir():
+            rows = pq.read_table(path)
+            for number, field in enumerate(rows.schema):
+                if field.name.endswith("_ns") and field.name != "lifetime_ns":
+                    times = rows[field.name].cast(pa.timestamp("ns")).cast(pa.timestamp("ns", "UTC"))
+                    rows = rows.set_column(number, field.name, times)
+                elif field.name == "sequence":
+                    rows = rows.set_column(number, field.name, rows[field.name].cast(pa.uint32()))
+            pq.write_table(rows.rename_columns([each.upper() for each in rows.column_names]), path)
+    path = next((place / "publications").iterdir())
+    rows = pq.read_table(path)
+    half, place_of = len(rows) // 2, rows.column_names.index("ATTRIBUTES")
+    attributes = rows["ATTRIBUTES"].combine_chunks()
+    columns = {field.name: attributes.field(field.name) for field in attributes.type}
+    columns["x"] = columns["x"].cast(pa.float64() if pa.types.is_integer(columns["x"].type) else pa.int32())
+    other = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    pq.write_table(rows.slice(0, half), path)
+    pq.write_table(rows.set_column(place_of, "ATTRIBUTES", other).slice(half), path.with_name("other.parquet"))
+
+
+def test_a_trace_in_another_spelling_gives_the_same_answer(
+    trace: tuple[Path, Result], scored: tuple[Path, Any], spark: Any, tmp_path: Path
+) -> None:
+    respelled(trace[0], tmp_path / "trace")
+    result = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+    assert comparable(result) == comparable(scored[1])
+    assert plain(table(tmp_path / "out", "topic_scores")) == plain(table(scored[0], "topic_scores"))
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """`tidings pipeline`: from traces to who got what on time, with Spark."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from tidings.cli._spark_options import (
     parse_conf,
     require_spark,
 )
+from tidings.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidings.pipeline import PipelineResult
@@ -40,6 +41,15 @@ EPILOG = (
     "tidings pipeline run trace --out scores --max-bad 5% --json"
 )
 ROWS_MAX = 20
+SPARK, ARROW = "spark", "arrow"
+QUICK_ROWS_MAX = 25_000_000
+"""Up to so many rows the engine arrow was measured, and was quicker (docs/reference/pipeline.md)."""
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="spark, or arrow: one process without a JVM, for traces on this machine."
+    ),
+]
 
 
 @app.command(epilog=EPILOG)
@@ -53,6 +63,7 @@ def run(
         ),
     ],
     out: Out,
+    engine: Engine = "spark",
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
@@ -73,11 +84,15 @@ def run(
     the tables are complete even so, and a larger --max-bad prints the scores.
     """
     with reporting(json=json):
-        require_spark()
+        settings = parse_conf(conf)
+        spark_only = {"--master": master, "--remote": remote, "--environment": environment, "--conf": conf}
+        _check_engine(engine, {**spark_only, "--mapping": mapping, "--verbose": verbose or None})
+        if engine == SPARK:
+            require_spark()
         import msgspec
 
         from tidings.model.units import parse_quantity
-        from tidings.pipeline import PipelineOptions, open_session, run_pipeline
+        from tidings.pipeline import PipelineOptions, open_session, run_in_process
         from tidings.pipeline.scores import LEVEL
 
         options = PipelineOptions(
@@ -97,14 +112,23 @@ def run(
                 environment=environment,
                 verbose=verbose,
                 app_name="tidings pipeline",
-                extra=parse_conf(conf),
+                extra=settings,
             )
 
             def start():  # type: ignore[no-untyped-def]
                 progress("starting Spark")
                 return stack.enter_context(session)
 
-            result = run_pipeline(start, traces, out, options, progress=progress)
+            if engine == SPARK:
+                from tidings.pipeline import run_pipeline
+
+                result = run_pipeline(start, traces, out, options, progress=progress)
+            else:
+                result = run_in_process(traces, out, options, progress=progress)
+        rows = sum(result.rows.values())
+        is_here = not any(spark_only.values()) and mapping is None and "://" not in " ".join([*traces, out])
+        if engine == SPARK and is_here and result.new_files and rows <= QUICK_ROWS_MAX:
+            typer.echo(f"note: for {rows:,} rows --engine arrow is quicker: it starts no JVM", err=True)
         if json:
             print_json({**msgspec.to_builtins(result), "intervals": interval_terms(LEVEL)})
         else:
@@ -124,6 +148,18 @@ def _stages() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("")
         yield lambda stage: bar.update(task, description=stage)
+
+
+def _check_engine(engine: str, spark_only: Mapping[str, object]) -> None:
+    """A ConfigurationError for an engine that there is not, or options that it does not have."""
+    if engine not in (SPARK, ARROW):
+        raise ConfigurationError(f"--engine {engine}: there is no such engine; write {SPARK} or {ARROW}")
+    given = [name for name, value in spark_only.items() if value is not None and value != []]
+    if engine == ARROW and given:
+        raise ConfigurationError(
+            f"{', '.join(given)}: for Spark only, and --engine {ARROW} runs without it; leave it out, or run with "
+            f"--engine {SPARK}"
+        )
 
 
 def _print(result: "PipelineResult") -> None:

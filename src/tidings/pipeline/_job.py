@@ -5,36 +5,27 @@ and compute the partials of every measure, in one pass; put them beside those of
 What the driver holds grows with subscriptions and brokers, not with rows; what a worker holds is one partition.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from math import ceil
 from os import PathLike
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from tidings.errors import ConfigurationError
-from tidings.pipeline._computing import (
-    FAULTY,
-    PASSING,
-    RECEIVED,
-    UNITS,
-    as_partials,
-    of_kind,
-    partials_of_units,
-    read_partials,
-)
+from tidings.pipeline._computing import as_partials, of_kind, partials_of_units, read_partials
 from tidings.pipeline._damage import naming_damaged_files
 from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
 from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
-from tidings.pipeline._result import MAX_BAD, PipelineResult, check_bad, make_result
+from tidings.pipeline._options import PipelineOptions, Progress, silence, small_files, terms_of
+from tidings.pipeline._partials import FAULTY, PASSING, RECEIVED, UNITS
+from tidings.pipeline._result import PipelineResult, SubscriberScore, check_bad, make_result
 from tidings.pipeline._session import once
-from tidings.pipeline._setting import SMALL, Setting, read_setting
+from tidings.pipeline._setting import Setting, read_setting
 from tidings.pipeline._storage import read_path, write_path
 from tidings.pipeline._store import Run, Store, open_store
 from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
@@ -45,13 +36,12 @@ from tidings.pipeline.ingest import (
     load_mapping,
     read_table,
     require_attributes,
-    warmup_of,
 )
 from tidings.pipeline.interest import ship
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
 from tidings.pipeline.rows import Counting
 
-__all__ = ["PipelineOptions", "Progress", "run_pipeline"]
+__all__ = ["run_pipeline"]
 
 ROWS_PER_PARTITION: Final = 400_000
 ROWS_PER_PARTITION_MIN: Final = 20_000
@@ -69,37 +59,6 @@ SETTINGS: Final = {
     "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 
-Progress = Callable[[str], None]
-"""Called with the name of each stage as it begins."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineOptions:
-    """What a run is asked for, beside the trace.
-
-    `window_ns` is the length of the windows of `window_scores`; `topic` the attribute that topics are told by (unless
-    given, `topic` where events have it); `warmup_ns` leaves out events that depart before (unless given, what the
-    trace says); clocks may differ by `clock_tolerance_ns`; `mapping` is the file that says how to read a foreign
-    trace. More than the share `max_bad` of bad rows is an error (1.0: none is too many); `from_scratch` forgets
-    earlier runs.
-    """
-
-    window_ns: int = 60_000_000_000
-    topic: str | None = None
-    warmup_ns: int | None = None
-    clock_tolerance_ns: int = 0
-    mapping: Path | None = None
-    max_bad: float = MAX_BAD
-    from_scratch: bool = False
-
-    def __post_init__(self) -> None:
-        if self.window_ns < 1:
-            raise ConfigurationError(f"the window is {self.window_ns} ns, but must be 1 ns or more")
-        if self.clock_tolerance_ns < 0:
-            raise ConfigurationError(f"the clock tolerance is {self.clock_tolerance_ns} ns, but must not be negative")
-        if not 0.0 <= self.max_bad <= 1.0:
-            raise ConfigurationError(f"max_bad is {self.max_bad!r}, but must be a share from 0 to 1")
-
 
 def run_pipeline(
     session: SparkSession | Callable[[], SparkSession],
@@ -116,15 +75,11 @@ def run_pipeline(
     when the tables have been written, and has the result.
     """
     chosen = PipelineOptions() if options is None else options
-    report: Progress = _silence if progress is None else progress
+    report: Progress = silence if progress is None else progress
     start = once(session)
     result = _run(start, traces, open_store(out, start), chosen, report)
     check_bad(result, chosen.max_bad)
     return result
-
-
-def _silence(_stage: str) -> None:
-    pass
 
 
 def _run(
@@ -137,12 +92,14 @@ def _run(
     report("looking for files")
     mapping = None if options.mapping is None else load_mapping(options.mapping)
     last = None if options.from_scratch else store.last()
-    files = find_files(traces, session=session, mapping=mapping, known=() if last is None else last[1].files)
-    terms = _terms_text(options, mapping, files)
-    before = None if last is None else last[1]
+    before = None if last is None or last[1].format != FORMAT else last[1]
+    files = find_files(traces, session=session, mapping=mapping, known=() if before is None else before.files)
+    terms = terms_of(options, mapping, files)
     is_whole = mapping is not None and mapping.numbers_events
-    if before is not None and _small(files) == _small(before.files):
-        planned = plan_run(before, files, options=terms, setting=before.setting, is_whole=is_whole)
+    if before is not None and small_files(files) == small_files(before.files):
+        # Whoever made it, an answer with nothing new stands.
+        same = {**terms, "engine": before.options["engine"]}
+        planned = plan_run(before, files, options=same, setting=before.setting, is_whole=is_whole)
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session()
@@ -152,7 +109,8 @@ def _run(
         with _settings(spark, INTERPRETED):
             setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
         require_attributes(files, setting.interests.attributes | ({options.topic} if options.topic else set()))
-        planned = plan_run(before, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
+        manifest = None if last is None else last[1]
+        planned = plan_run(manifest, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
         previous = last[0] if last is not None and planned.reason is None else None
         job = _Job(spark, store, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
         return job.go(files, terms)
@@ -189,8 +147,13 @@ class _Job:
         self._report("writing tables")
         places = self._write_tables()
         self._report("summing up")
+        tables = {name: self._spark.read.parquet(read_path(place)) for name, place in places.items()}
+        bad, by_reason = _bad_rows(tables["quarantine"])
         result = make_result(
-            {name: self._spark.read.parquet(read_path(place)) for name, place in places.items()},
+            tables["subscriber_scores"].select("subscription", *SubscriberScore.__struct_fields__).toArrow(),
+            {row["table"]: int(row["rows"]) for row in tables["rows"].collect()},
+            bad,
+            by_reason,
             places=places,
             files=len(files),
             unread_files=sum(file.fault is not None and file.rows is None for file in files),
@@ -311,20 +274,13 @@ class _Job:
         return min(PARTITIONS_MAX, max(1, wide, ceil(rows / ROWS_PER_PARTITION)))
 
 
-def _small(files: Sequence[TraceFile]) -> list[TraceFile]:
-    return [file for file in files if file.table in SMALL]
-
-
-def _terms_text(options: PipelineOptions, mapping: FileMapping | None, files: Sequence[TraceFile]) -> dict[str, str]:
-    """The options that the answer depends on, as text to compare and to show."""
-    warmup_ns = warmup_of(files) if options.warmup_ns is None else options.warmup_ns
-    return {
-        "window_ns": str(options.window_ns),
-        "topic": options.topic or "",
-        "warmup_ns": str(warmup_ns),
-        "clock_tolerance_ns": str(options.clock_tolerance_ns),
-        "mapping": "" if mapping is None else mapping.digest,
-    }
+def _bad_rows(quarantine: DataFrame) -> tuple[int, dict[str, int]]:
+    """How many rows are bad, and how many for each reason: the same sets of reasons come again and again."""
+    bad, by_reason = 0, Counter[str]()
+    for row in quarantine.groupBy("reasons").agg({"rows": "sum"}).collect():
+        bad += row["sum(rows)"]
+        by_reason.update(dict.fromkeys(row["reasons"], row["sum(rows)"]))
+    return bad, by_reason
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -10,9 +10,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings.errors import TidingsError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["MAX_BAD", "PipelineResult", "SubscriberScore", "TooManyBadRows", "check_bad", "count_bad", "make_result"]
 
@@ -78,7 +75,10 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_result(
-    tables: "Mapping[str, DataFrame]",
+    scores: pa.Table,
+    rows: Mapping[str, int],
+    bad: int,
+    quarantined: Mapping[str, int],
     *,
     places: dict[str, str],
     files: int,
@@ -86,37 +86,25 @@ def make_result(
     new_files: int,
     recomputed: str | None,
 ) -> PipelineResult:
-    """The document of these tables, which are in these places; the driver holds one row per subscription."""
+    """The document of a table of `subscriber_scores`, rows by table, and bad rows by reason."""
     names = SubscriberScore.__struct_fields__
-    scores = tables["subscriber_scores"].select("subscription", *names).toArrow()
-    rows: list[dict[str, Any]] = scores.sort_by("subscription").to_pylist()
-    subscribers = {row["subscription"]: SubscriberScore(**{name: row[name] for name in names}) for row in rows}
+    found: list[dict[str, Any]] = scores.select(["subscription", *names]).sort_by("subscription").to_pylist()
+    subscribers = {row["subscription"]: SubscriberScore(**{name: row[name] for name in names}) for row in found}
     totals = {name: sum(getattr(score, name) for score in subscribers.values()) for name in names[:4]}
-    counted = tables["rows"].collect()
-    bad, by_reason = _bad_rows(tables["quarantine"])
     return PipelineResult(
         subscribers=subscribers,
         **totals,
         delivery_rate=totals["on_time"] / totals["matched"] if totals["matched"] else None,
         earnings=sum(score.earnings for score in subscribers.values()),
-        rows=dict(sorted((row["table"], int(row["rows"])) for row in counted)),
+        rows=dict(sorted(rows.items())),
         bad=bad,
-        quarantined=dict(sorted(by_reason.items())),
+        quarantined=dict(sorted(quarantined.items())),
         files=files,
         unread_files=unread_files,
         new_files=new_files,
         recomputed=recomputed,
         tables=dict(places),
     )
-
-
-def _bad_rows(quarantine: "DataFrame") -> tuple[int, dict[str, int]]:
-    """How many rows are bad, and how many for each reason: the same sets of reasons come again and again."""
-    bad, by_reason = 0, Counter[str]()
-    for row in quarantine.groupBy("reasons").agg({"rows": "sum"}).collect():
-        bad += row["sum(rows)"]
-        by_reason.update(dict.fromkeys(row["reasons"], row["sum(rows)"]))
-    return bad, by_reason
 
 
 def count_bad(quarantine: ds.Dataset) -> tuple[int, Counter[str]]:

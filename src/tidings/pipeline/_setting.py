@@ -5,7 +5,6 @@ Subscriptions are numbered in the order of their names, so their numbers do not 
 files that say the same again change nothing.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
 from tidings.pipeline._facts import WITHOUT_EVENT
+from tidings.pipeline._options import SMALL
 from tidings.pipeline._storage import read_path, write_path
 from tidings.pipeline._store import Run
 from tidings.pipeline.gathering import quarantine_columns
@@ -29,12 +29,10 @@ from tidings.pipeline.ingest import (
     unreadable_files,
 )
 from tidings.pipeline.ingest._columns import spark_columns
-from tidings.pipeline.interest import Interests, parse_filters
+from tidings.pipeline.interest import Interests, are_no_filters, fingerprint, parse_filters
 from tidings.pipeline.rows import Audience, audience_of
 
-__all__ = ["SMALL", "Setting", "fingerprint", "read_setting"]
-
-SMALL = ("subscriptions", "topology", "transitions")
+__all__ = ["Setting", "read_setting"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,9 @@ def read_setting(
     is_broker = pc.equal(raw["topology"]["kind"], "broker")
     names = sorted({*raw["topology"].filter(is_broker)["source"].drop_null().to_pylist()}) or None
     brokers = None if names is None else spark.createDataFrame(pa.table({"broker": names}))
-    raw["subscriptions"] = raw["subscriptions"].append_column("_bad_filter", _are_no_filters(raw["subscriptions"]))
+    raw["subscriptions"] = raw["subscriptions"].append_column(
+        "_bad_filter", are_no_filters(raw["subscriptions"]["filter"])
+    )
     faults = [file for file in files if file.fault is not None]
     counts = [(file.table, file.rows_or_one) for file in faults]
     good: dict[str, pa.Table] = {}
@@ -99,32 +99,6 @@ def read_setting(
         quarantined=quarantined.select(*unit, *QUARANTINE_SCHEMA.names),
         rows=spark.createDataFrame(counted).select(*unit, "table", "rows"),
     )
-
-
-def _are_no_filters(subscriptions: pa.Table) -> pa.Array:
-    """Which filters do not parse; one that is missing is another fault."""
-    texts = subscriptions["filter"].to_pylist()
-    _, faults = parse_filters(
-        pa.table(
-            {
-                "number": pa.array(range(len(texts)), pa.int32()),
-                "filter": subscriptions["filter"],
-                "from_ns": pa.nulls(len(texts), pa.int64()),
-                "until_ns": pa.nulls(len(texts), pa.int64()),
-            }
-        )
-    )
-    wrong = {fault.number for fault in faults if fault.filter is not None}
-    return pa.array([number in wrong for number in range(len(texts))], pa.bool_())
-
-
-def fingerprint(subscriptions: pa.Table, brokers: Sequence[str] | None) -> str:
-    """Of the subscriptions in order of their numbers, and of the brokers in order of their names."""
-    digest = hashlib.sha256()
-    for row in subscriptions.to_pylist():
-        digest.update(repr(sorted(row.items())).encode())
-    digest.update(repr(brokers).encode())
-    return digest.hexdigest()
 
 
 def _held(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -75,16 +75,29 @@ def test_a_truncated_file_is_a_fault_and_no_error(trace: Path) -> None:
     assert all(faults)
 
 
-def test_a_column_that_spark_does_not_read_is_a_fault(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
+def test_a_column_that_cannot_be_read_is_a_fault(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
     schema = TABLES["deliveries"]
     number = schema.get_field_index("arrived_ns")
-    write("deliveries", rows["deliveries"], schema=schema.set(number, pa.field("arrived_ns", pa.timestamp("ns"))))
+    some = [{**row, "arrived_ns": None} for row in rows["deliveries"]]
+    write("deliveries", some, schema=schema.set(number, pa.field("arrived_ns", pa.time64("ns"))))
     (found,) = [file for file in find_files([trace]) if file.fault]
-    assert "'arrived_ns' is of type timestamp[ns]" in (found.fault or "")
+    assert "'arrived_ns' is of type time64[ns]" in (found.fault or "")
     assert found.rows == found.rows_or_one == 1
     with pytest.raises(InputError, match=r"part-0\.parquet: cannot be read \(column 'arrived_ns'.*put a _ in front"):
         require_readable([found])
     require_readable([found], ("publications",))
+
+
+def test_names_that_differ_in_case_only_are_a_fault(rows: dict[str, list[Any]], trace: Path, write: Write) -> None:
+    """Unless one of them is the contract's own."""
+    schema = TABLES["deliveries"].append(pa.field("SEQUENCE", pa.int64()))
+    write("deliveries", rows["deliveries"], schema=schema)
+    assert not [file for file in find_files([trace]) if file.fault]
+    number = schema.get_field_index("sequence")
+    some = [{**row, "Sequence": row["sequence"]} for row in rows["deliveries"]]
+    write("deliveries", some, schema=schema.set(number, pa.field("Sequence", pa.int64())))
+    (found,) = [file for file in find_files([trace]) if file.fault]
+    assert found.fault == "columns 'Sequence' and 'SEQUENCE' may both be 'sequence'"
 
 
 NOBODY_ASKED = (pa.timestamp("ns"), pa.time64("us"), pa.map_(pa.string(), pa.int8()), pa.binary(3), pa.string())

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from tidings.model.trace import TABLES, publications
-from tidings.pipeline.ingest import WRONG_TYPE, by_kind, find_files, read_table
+from tidings.pipeline.ingest import WRONG_TYPE, find_files, read_table
+from tidings.pipeline.interest import by_kind
 
 Write = Callable[..., Path]
 Rows = dict[str, list[Any]]
@@ -50,11 +52,11 @@ def test_a_batch_with_mixed_kinds_is_taken_apart_for_matching() -> None:
         ],
         pa.struct([("s", mixed), ("n", pa.int64()), ("t", mixed)]),
     )
-    parts = by_kind(attributes)
+    parts = by_kind(5, dict(zip(("s", "n", "t"), attributes.flatten(), strict=True)))
     seen: dict[int, Any] = {}
-    for positions, batch in parts:
-        assert not any(pa.types.is_struct(field.type) for field in batch.schema)
-        seen.update(zip(positions.to_pylist(), batch.to_pylist(), strict=True))
+    for places, columns in parts:
+        assert not any(pa.types.is_struct(column.type) for column in columns.values())
+        seen.update(zip(places.to_pylist(), pa.table(columns).to_pylist(), strict=True))
     assert seen == {
         0: {"s": 7.0, "n": 0, "t": "a"},
         1: {"s": "red", "n": 1, "t": 1.0},
@@ -62,13 +64,74 @@ def test_a_batch_with_mixed_kinds_is_taken_apart_for_matching() -> None:
         3: {"s": "7", "n": 3, "t": "c"},
         4: {"s": None, "n": 4, "t": None},
     }
-    assert sum(len(positions) for positions, _ in parts) == 5
+    assert sum(len(places) for places, _ in parts) == 5
 
 
 def test_a_batch_without_mixed_kinds_stays_whole() -> None:
-    ((positions, batch),) = by_kind(pa.array([{"n": 1}, {"n": None}], pa.struct([("n", pa.int64())])))
-    assert positions.to_pylist() == [0, 1]
-    assert batch.to_pylist() == [{"n": 1}, {"n": None}]
+    ((places, columns),) = by_kind(2, {"n": pa.array([1, None])})
+    assert places.to_pylist() == [0, 1]
+    assert columns["n"].to_pylist() == [1, None]
+
+
+MOMENT_NS = 1_700_000_000_123_456_789
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("kind", "unit_ns"),
+    [
+        (pa.timestamp("ns"), 1),
+        (pa.timestamp("ns", "Europe/Paris"), 1),
+        (pa.timestamp("us"), 10**3),
+        (pa.timestamp("us", "UTC"), 10**3),
+        (pa.timestamp("ms", "America/New_York"), 10**6),
+        (pa.timestamp("s"), 10**9),
+        (pa.duration("us"), 10**3),
+        ("96 bits", 10**3),
+    ],
+    ids=str,
+)
+def test_times_may_be_timestamps_of_any_unit_and_zone(
+    spark: SparkSession, rows: Rows, trace: Path, kind: Any, unit_ns: int
+) -> None:
+    """Those without a zone are UTC; of Parquet's old form of 96 bits Spark keeps microseconds."""
+    is_old = isinstance(kind, str)
+    times = pa.array([MOMENT_NS // unit_ns, None], pa.timestamp("us") if is_old else kind)
+    table = pa.Table.from_pylist([rows["deliveries"][0]] * 2)
+    table = table.set_column(table.column_names.index("arrived_ns"), "arrived_ns", times)
+    pq.write_table(table, trace / "deliveries" / "part-0.parquet", use_deprecated_int96_timestamps=is_old)
+    read = read_table(spark, "deliveries", find_files([trace])).collect()
+    assert sorted(((row.arrived_ns, row._faults) for row in read), key=str) == sorted(
+        [(MOMENT_NS // unit_ns * unit_ns, []), (None, [])], key=str
+    )
+
+
+@pytest.mark.spark
+def test_a_timestamp_beyond_64_bits_of_nanoseconds_is_a_wrong_value_of_its_row(
+    spark: SparkSession, rows: Rows, trace: Path
+) -> None:
+    table = pa.Table.from_pylist([rows["deliveries"][0]] * 2)
+    times = pa.array([10**18, 1], pa.timestamp("us"))
+    table = table.set_column(table.column_names.index("arrived_ns"), "arrived_ns", times)
+    pq.write_table(table, trace / "deliveries" / "part-0.parquet")
+    read = read_table(spark, "deliveries", find_files([trace])).collect()
+    assert {(row.arrived_ns, *row._faults) for row in read} == {(None, WRONG_TYPE), (1000,)}
+
+
+@pytest.mark.spark
+def test_columns_are_found_in_any_case_and_one_of_nulls_is_as_good_as_absent(
+    spark: SparkSession, rows: Rows, trace: Path
+) -> None:
+    given = pa.Table.from_pylist(rows["publications"])
+    nulls = given.set_column(given.column_names.index("lifetime_ns"), "lifetime_ns", pa.nulls(len(given)))
+    path = trace / "publications" / "part-0.parquet"
+    names = ["PUBLISHER", "Sequence", "departure_NS", "broker", "size_bytes", "lifetime_ns", "Attributes"]
+    pq.write_table(nulls.rename_columns(names), path)
+    (file,) = [file for file in find_files([trace]) if file.table == "publications"]
+    assert (file.fault, file.least_sequence, file.greatest_sequence) == (None, 0, 2)
+    read = read_table(spark, "publications", [file])
+    found = [row.asDict(recursive=True) for row in read.drop("_file", "_faults", "_raw").collect()]
+    assert sorted(found, key=repr) == sorted(rows["publications"], key=repr)
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tidings.pipeline.ingest import REASONS
+from tidings.pipeline.ingest import REASONS, RULES
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "pipeline-input.md"
@@ -30,3 +30,14 @@ def test_reasons() -> None:
         "key": "meaning",
         **REASONS,
     }
+
+
+def test_rules() -> None:
+    """The page's table is the one that rows are judged by."""
+    alike: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for rule in RULES:
+        alike.setdefault((rule.reason, rule.check.text), {}).setdefault(rule.table, []).append(f"`{rule.column[0]}`")
+    page = PAGE.read_text("utf-8")
+    for (reason, text), tables in alike.items():
+        columns = "; ".join(f"{table}: {', '.join(names)}" for table, names in tables.items())
+        assert f"| {text} | {columns} | {reason} |" in page

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from tidings.errors import InputError
 from tidings.pipeline.gathering._forms import found_again, with_faults
@@ -78,7 +79,13 @@ class Source:
         """Publications with `matches` and `topic`; other tables as they are."""
         if table != "publications":
             return checked
-        wanted = self.topic or TOPIC
-        has_topic = wanted in getattr(checked.schema["attributes"].dataType, "names", ())
-        topic = fn.col("attributes").getField(wanted).cast("string") if has_topic else fn.lit(None).cast("string")
-        return with_matches(checked.withColumn("topic", topic), self.setting.interests)
+        return with_matches(checked.withColumn("topic", self._topic(checked)), self.setting.interests)
+
+    def _topic(self, checked: DataFrame) -> Column:
+        kinds, wanted = checked.schema["attributes"].dataType, self.topic or TOPIC
+        if not isinstance(kinds, StructType) or wanted not in kinds.names:
+            return fn.lit(None).cast("string")
+        value = fn.col("attributes").getField(wanted)
+        # One whose files disagree about its kind has a field for each, of which one has the value.
+        inner = getattr(kinds[wanted].dataType, "names", None)
+        return fn.coalesce(*(value.getField(kind).cast("string") for kind in inner)) if inner else value.cast("string")

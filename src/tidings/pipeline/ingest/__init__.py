@@ -7,50 +7,54 @@
 
 `REASONS` says what each reason means; the reasons that need the other rows of an event (unknown-publication,
 not-matching, duplicate) are given where these rows meet, by the constants, KEYS and `first_of` from here.
+
+Names load on first use: most of this needs no Spark.
 """
 
-from tidings.pipeline.ingest._checks import (
-    KEYS,
-    OUTCOMES,
-    TIME_NS_MAX,
-    TIMES_IN_ORDER,
-    check_rows,
-    delay_is_negative,
-    first_of,
-    known_brokers,
-    quarantine_rows,
-    split,
-    unreadable_files,
-)
-from tidings.pipeline.ingest._converting import shown_path
-from tidings.pipeline.ingest._files import (
-    NEEDED,
-    TraceFile,
-    find_files,
-    require_attributes,
-    require_readable,
-    warmup_of,
-)
-from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-from tidings.pipeline.ingest._reading import by_kind, read_table
-from tidings.pipeline.ingest._reasons import (
-    BAD_FILTER,
-    BAD_VALUE,
-    DUPLICATE,
-    JSON_OPTIONS,
-    MALFORMED,
-    MISSING_ID,
-    NEGATIVE_DELAY,
-    NOT_MATCHING,
-    QUARANTINE,
-    QUARANTINE_SCHEMA,
-    REASONS,
-    UNKNOWN_BROKER,
-    UNKNOWN_PUBLICATION,
-    UNKNOWN_SUBSCRIPTION,
-    UNREADABLE_FILE,
-    WRONG_TYPE,
-)
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
+
+if TYPE_CHECKING:
+    from tidings.pipeline.ingest._checks import (
+        check_rows,
+        delay_is_negative,
+        first_of,
+        known_brokers,
+        quarantine_rows,
+        split,
+    )
+    from tidings.pipeline.ingest._converting import shown_path
+    from tidings.pipeline.ingest._files import (
+        NEEDED,
+        TraceFile,
+        find_files,
+        require_attributes,
+        require_readable,
+        unreadable_files,
+        warmup_of,
+    )
+    from tidings.pipeline.ingest._mapping import Mapping, load_mapping
+    from tidings.pipeline.ingest._reading import read_table
+    from tidings.pipeline.ingest._reasons import (
+        BAD_FILTER,
+        BAD_VALUE,
+        DUPLICATE,
+        JSON_OPTIONS,
+        MALFORMED,
+        MISSING_ID,
+        NEGATIVE_DELAY,
+        NOT_MATCHING,
+        QUARANTINE,
+        QUARANTINE_SCHEMA,
+        REASONS,
+        UNKNOWN_BROKER,
+        UNKNOWN_PUBLICATION,
+        UNKNOWN_SUBSCRIPTION,
+        UNREADABLE_FILE,
+        WRONG_TYPE,
+    )
+    from tidings.pipeline.ingest._rules import KEYS, OUTCOMES, RULES, TIME_NS_MAX
 
 __all__ = [
     "BAD_FILTER",
@@ -67,7 +71,7 @@ __all__ = [
     "QUARANTINE",
     "QUARANTINE_SCHEMA",
     "REASONS",
-    "TIMES_IN_ORDER",
+    "RULES",
     "TIME_NS_MAX",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
@@ -76,7 +80,6 @@ __all__ = [
     "WRONG_TYPE",
     "Mapping",
     "TraceFile",
-    "by_kind",
     "check_rows",
     "delay_is_negative",
     "find_files",
@@ -92,3 +95,46 @@ __all__ = [
     "unreadable_files",
     "warmup_of",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "BAD_FILTER": "_reasons",
+        "BAD_VALUE": "_reasons",
+        "DUPLICATE": "_reasons",
+        "JSON_OPTIONS": "_reasons",
+        "KEYS": "_rules",
+        "MALFORMED": "_reasons",
+        "MISSING_ID": "_reasons",
+        "Mapping": "_mapping",
+        "NEEDED": "_files",
+        "NEGATIVE_DELAY": "_reasons",
+        "NOT_MATCHING": "_reasons",
+        "OUTCOMES": "_rules",
+        "QUARANTINE": "_reasons",
+        "QUARANTINE_SCHEMA": "_reasons",
+        "REASONS": "_reasons",
+        "RULES": "_rules",
+        "TIME_NS_MAX": "_rules",
+        "TraceFile": "_files",
+        "UNKNOWN_BROKER": "_reasons",
+        "UNKNOWN_PUBLICATION": "_reasons",
+        "UNKNOWN_SUBSCRIPTION": "_reasons",
+        "UNREADABLE_FILE": "_reasons",
+        "WRONG_TYPE": "_reasons",
+        "check_rows": "_checks",
+        "delay_is_negative": "_checks",
+        "find_files": "_files",
+        "first_of": "_checks",
+        "known_brokers": "_checks",
+        "load_mapping": "_mapping",
+        "quarantine_rows": "_checks",
+        "read_table": "_reading",
+        "require_attributes": "_files",
+        "require_readable": "_files",
+        "shown_path": "_converting",
+        "split": "_checks",
+        "unreadable_files": "_files",
+        "warmup_of": "_files",
+    },
+)

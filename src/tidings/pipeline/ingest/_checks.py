@@ -1,86 +1,36 @@
-"""Which rows are bad, and why: native expressions over each row, in the same pass that reads it.
+"""Which rows are bad, and why: the rules (_rules.py) as Spark's expressions, in the same pass that reads the rows.
 
 `check_rows` adds `reasons array<string>`: empty for a good row. Small tables that a row refers to (brokers,
 subscriptions) are joined by broadcast, so nothing is shuffled. What needs the other rows of an event is left to where
 they meet; `KEYS` and `first_of` say there which rows are the same one, and which of them is kept.
-
-Clocks. Times of different machines are compared only beyond `clock_tolerance_ns`: an arrival before its departure by
-less than that is a clock that is a little off, not a bad row.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, DoubleType, StructField, StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from tidings.errors import FilterError
 from tidings.model.filters import Filter
 from tidings.model.trace import TABLES
-from tidings.pipeline.ingest._columns import TYPES
+from tidings.pipeline.ingest._columns import KIND_TYPES
 from tidings.pipeline.ingest._converting import shown_path
-from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._reasons import (
-    BAD_FILTER,
-    BAD_VALUE,
-    DUPLICATE,
-    JSON_OPTIONS,
-    MISSING_ID,
-    NEGATIVE_DELAY,
-    QUARANTINE_SCHEMA,
-    UNKNOWN_BROKER,
-    UNKNOWN_SUBSCRIPTION,
-    UNREADABLE_FILE,
-)
+from tidings.pipeline.ingest._reasons import DUPLICATE, JSON_OPTIONS, MISSING_ID
+from tidings.pipeline.ingest._rules import KEYS, Rule, broken_by_reason, rules_of
 
 __all__ = [
-    "KEYS",
-    "OUTCOMES",
-    "TIMES_IN_ORDER",
-    "TIME_NS_MAX",
     "check_rows",
     "delay_is_negative",
     "first_of",
     "known_brokers",
     "quarantine_rows",
     "split",
-    "unreadable_files",
 ]
 
-TIME_NS_MAX: Final = 1 << 62
-"""Times and durations beyond this (146 years) are bad values: below it, sums and differences of two cannot overflow."""
-
-OUTCOMES: Final = ("received", "lost", "expired", "hopeless", "in-flight", "failed")
-COMPONENTS: Final = ("broker", "link")
-
-KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "publications": ("publisher", "sequence"),
-    "hops": ("publisher", "sequence", "source", "target", "enqueued_ns"),
-    "deliveries": ("publisher", "sequence", "subscription"),
-    "subscriptions": ("subscription",),
-    "transitions": ("kind", "source", "target", "at_ns"),
-    "topology": ("kind", "source", "target"),
-}
-"""What makes two rows of a table the same one. An event may pass a link again, but it enters its queue only once."""
-
-_BROKERS: Final[dict[str, tuple[str, ...]]] = {
-    "publications": ("broker",),
-    "hops": ("source", "target"),
-    "deliveries": ("broker",),
-    "subscriptions": ("broker",),
-    "transitions": ("source", "target"),
-    "topology": ("source", "target"),
-}
-TIMES_IN_ORDER: Final[dict[str, tuple[str, ...]]] = {
-    "hops": ("enqueued_ns", "sent_ns", "received_ns", "began_ns", "ended_ns"),
-    "deliveries": ("arrived_ns", "delivered_ns"),
-}
-"""Times of a row, of which none is before one that comes before it here."""
 _SMALL: Final = ("subscriptions", "transitions", "topology")
 
 
@@ -102,18 +52,16 @@ def check_rows(
     columns = rows.columns
     if table == "subscriptions" and "_bad_filter" not in columns:
         rows = _with_filter_faults(rows)
-    rows, unknown = _with_unknown(table, rows, brokers, subscriptions)
-    conditions = [
-        # A value that was wrong is NULL now: that is one reason, not two.
-        (MISSING_ID, (f.size("_faults") == 0) & _any(_missing(table))),
-        (BAD_VALUE, _any([*_bad_values(table), *_bad_attributes(rows)])),
-        *([(BAD_FILTER, f.col("_bad_filter"))] if table == "subscriptions" else []),
-        *([(NEGATIVE_DELAY, _any(_out_of_order(table, clock_tolerance_ns)))] if table in TIMES_IN_ORDER else []),
-        *unknown,
-    ]
-    found = f.array_compact(f.array(*(f.when(condition, f.lit(reason)) for reason, condition in conditions)))
-    is_bad = _any([condition for _, condition in conditions])
+    rules = rules_of(table, _kinds(rows))
+    by = _Columns(clock_tolerance_ns, brokers is not None, subscriptions is not None)
+    for rule in rules:
+        rows = _with_mark(rule, rows, brokers, subscriptions)
+    broken = broken_by_reason(rules, by)
+    # A value that was wrong is NULL now: that is one reason, not two.
+    broken[MISSING_ID] = (f.size("_faults") == 0) & broken[MISSING_ID]
     # Arrays are built for bad rows only: of a thousand million good ones, each would cost an allocation.
+    found = f.array_compact(f.array(*(f.when(condition, f.lit(reason)) for reason, condition in broken.items())))
+    is_bad = f.coalesce(reduce(Column.__or__, broken.values()), f.lit(False))
     reasons = f.when(is_bad, f.concat(f.col("_faults"), found)).otherwise(f.col("_faults"))
     kept = [name for name in columns if name not in ("_faults", "_bad_filter")]
     if "number" in rows.columns and "number" not in kept:
@@ -135,22 +83,6 @@ def quarantine_rows(table: str, rows: DataFrame) -> DataFrame:
     file = shown_path(f.col("_file")) if "_file" in rows.columns else f.lit(None).cast("string")
     named = [f.lit(table).alias("table"), file.alias("file"), f.col("reasons"), row.alias("row")]
     return rows.select(*named, f.lit(1).cast("bigint").alias("rows"))
-
-
-def unreadable_files(files: Sequence[TraceFile]) -> pa.Table:
-    """Files that cannot be read, as rows of the quarantine, one each."""
-    rows = [
-        {
-            "table": file.table,
-            "file": file.path,
-            "reasons": [UNREADABLE_FILE],
-            "row": _json({"fault": file.fault, "size_bytes": file.size_bytes}),
-            "rows": file.rows_or_one,
-        }
-        for file in files
-        if file.fault is not None
-    ]
-    return pa.Table.from_pylist(rows, QUARANTINE_SCHEMA)
 
 
 def known_brokers(topology: DataFrame) -> DataFrame:
@@ -175,95 +107,64 @@ def first_of(table: str) -> list[Column]:
     return [f.col(name).asc_nulls_last() for name in ([times] if times else []) + names]
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _contract(table: str) -> list[str]:
     return list(TABLES[table].names)
 
 
-def _any(conditions: list[Column]) -> Column:
-    """Whether one of the conditions holds; one that is NULL does not."""
-    return f.coalesce(reduce(Column.__or__, conditions, f.lit(False)), f.lit(False))
+class _Columns:
+    """The rules' Algebra in Spark: what is known is a mark beside the row (`_with_mark`)."""
+
+    def __init__(self, clock_tolerance_ns: int, has_brokers: bool, has_subscriptions: bool) -> None:
+        self.clock_tolerance_ns = clock_tolerance_ns
+        self._has = {"broker": has_brokers, "subscription": has_subscriptions, "filter": True}
+
+    def column(self, path: Sequence[str]) -> Column:
+        return reduce(Column.getField, path[1:], f.col(path[0]))
+
+    def is_null(self, value: Column) -> Column:
+        return value.isNull()
+
+    def is_in(self, value: Column, words: Sequence[str]) -> Column:
+        return value.isin(*words)
+
+    def greatest(self, values: Sequence[Column]) -> Column:
+        return f.greatest(*values)
+
+    def plus(self, value: Column, number: int) -> Column:
+        return f.try_add(value, f.lit(number))
+
+    def is_known(self, column: str, of: str) -> Column | None:
+        if of == "filter":
+            return ~f.col("_bad_filter")
+        return f.col(_mark(column)).isNotNull() if self._has[of] else None
 
 
-def _missing(table: str) -> list[Column]:
-    return [f.col(field.name).isNull() for field in TABLES[table] if not field.nullable]
+def _mark(column: str) -> str:
+    return f"_known_{column}"
 
 
-def _bad_values(table: str) -> list[Column]:
-    c = f.col
-    times = [~c(name).between(-TIME_NS_MAX, TIME_NS_MAX) for name in TYPES[table] if name.endswith("_ns")]
-    own: dict[str, list[Column]] = {
-        "publications": [c("sequence") < 0, c("size_bytes") < 0, c("lifetime_ns") <= 0],
-        "hops": [c("sequence") < 0, ~c("outcome").isin(*OUTCOMES)],
-        "deliveries": [c("sequence") < 0],
-        "subscriptions": [c("max_delay_ns") <= 0, _is_no_amount(c("price")), c("until_ns") < c("from_ns")],
-        "transitions": [_is_no_component()],
-        "topology": [_is_no_component(), _is_no_amount(c("length_km"))],
-    }
-    return own[table] + times
-
-
-def _is_no_amount(value: Column) -> Column:
-    """Negative, infinite or NaN, which is above all numbers in Spark's order."""
-    return ~value.between(0.0, sys.float_info.max)
-
-
-def _is_no_component() -> Column:
-    is_link = f.col("kind") == "link"
-    return ~f.col("kind").isin(*COMPONENTS) | (is_link == f.col("target").isNull())
-
-
-def _bad_attributes(rows: DataFrame) -> Iterator[Column]:
-    """A NaN or an infinity is the value of no attribute (model/filters): it would compare with nothing."""
+def _kinds(rows: DataFrame) -> dict[str, tuple[str, ...]]:
+    """The attributes of the rows with their kinds."""
+    kinds: dict[str, tuple[str, ...]] = {}
+    words = {kind: name for name, kind in KIND_TYPES.items()}
     for field in rows.schema:
         if field.name == "attributes" and isinstance(field.dataType, StructType):
             for inner in field.dataType:
-                value = f.col("attributes")[inner.name]
-                if isinstance(inner.dataType, StructType) and "number" in inner.dataType.names:
-                    yield ~value["number"].between(-sys.float_info.max, sys.float_info.max)
-                elif isinstance(inner.dataType, DoubleType):
-                    yield ~value.between(-sys.float_info.max, sys.float_info.max)
+                kind = words.get(inner.dataType.simpleString(), "string")
+                kinds[inner.name] = tuple(getattr(inner.dataType, "names", (kind,)))
+    return kinds
 
 
-def _out_of_order(table: str, clock_tolerance_ns: int) -> list[Column]:
-    """Each time against the latest of those that come before it; one that is NULL is passed over."""
-    names = TIMES_IN_ORDER[table]
-    earlier = [f.greatest(*names[:number]) if number > 1 else f.col(names[0]) for number in range(1, len(names))]
-    return [
-        delay_is_negative(before, f.col(name), clock_tolerance_ns=clock_tolerance_ns)
-        for before, name in zip(earlier, names[1:], strict=True)
-    ]
-
-
-def _with_unknown(
-    table: str, rows: DataFrame, brokers: DataFrame | None, subscriptions: DataFrame | None
-) -> tuple[DataFrame, list[tuple[str, Column]]]:
-    """The rows with marks of what they refer to, and the conditions under which it is unknown."""
-    unknown: list[tuple[str, Column]] = []
-    if brokers is not None:
-        names = _BROKERS[table]
-        for name in names:
-            rows = _with_mark(rows, name, brokers.select("broker"), f"_known_{name}")
-        conditions = [f.col(name).isNotNull() & f.col(f"_known_{name}").isNull() for name in names]
-        unknown.append((UNKNOWN_BROKER, _any(conditions)))
-    if subscriptions is not None and table == "deliveries":
-        mark = "number" if "number" in subscriptions.columns else "_known_subscription"
-        given = ["subscription", *(["number"] if mark == "number" else [])]
-        rows = _with_mark(rows, "subscription", subscriptions.select(*given), mark)
-        is_unknown = f.col("subscription").isNotNull() & f.col(mark).isNull()
-        unknown.append((UNKNOWN_SUBSCRIPTION, is_unknown))
-    return rows, unknown
-
-
-def _with_mark(rows: DataFrame, name: str, known: DataFrame, mark: str) -> DataFrame:
-    """The rows with a column that is NULL where `known` has no such name: its second column, or else true."""
-    key = f"{mark}_key"
-    value = known[known.columns[1]] if len(known.columns) > 1 else f.lit(True)
-    marked = known.select(known[known.columns[0]].alias(key), value.alias(mark))
-    return rows.join(f.broadcast(marked), f.col(name) == f.col(key), "left").drop(key)
+def _with_mark(rule: Rule, rows: DataFrame, brokers: DataFrame | None, subscriptions: DataFrame | None) -> DataFrame:
+    """The rows with a column for a rule that asks whether a name is known: NULL where it is not."""
+    of, name = getattr(rule.check, "of", None), rule.column[0]
+    known = {"broker": brokers, "subscription": subscriptions}.get(of or "")
+    if known is None:
+        return rows
+    assert of is not None
+    others = ["number"] if of == "subscription" and "number" in known.columns else []
+    marked = known.select(known[of].alias("_key"), f.lit(True).alias(_mark(name)), *others)
+    return rows.join(f.broadcast(marked), f.col(name) == f.col("_key"), "left").drop("_key")
 
 
 def _with_filter_faults(rows: DataFrame) -> DataFrame:

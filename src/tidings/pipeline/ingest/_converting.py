@@ -1,7 +1,8 @@
 """Values of one Spark type as another, without loss: what does not convert is NULL and said to be wrong.
 
 Only conversions that keep the meaning are made. A whole number may be written as `12`, `12.0` or `"12"`, but 12.5 is
-none; a boolean is not a number; a timestamp is not a count of nanoseconds (a mapping file says how to read times).
+none; a boolean is not a number; a timestamp is a count of nanoseconds since 1970 in columns of moments, and no number
+elsewhere.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-__all__ = ["as_kind", "converted", "shown_path"]
+__all__ = ["as_kind", "as_nanoseconds", "converted", "shown_path"]
 
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _NARROW: Final = ("float", "double")
@@ -30,6 +31,15 @@ def converted(value: Column, found: str, wanted: str) -> tuple[Column, Column | 
     else:
         cast = f.lit(None).cast(wanted)
     return cast, value.isNotNull() & cast.isNull()
+
+
+def as_nanoseconds(value: Column, found: str, unit_ns: int) -> tuple[Column, Column | None]:
+    """A count of this unit, or one of Spark's timestamps, in nanoseconds, and when it is wrong: beyond 64 bits."""
+    count = f.unix_micros(value) if found == "timestamp" else value
+    if unit_ns == 1:
+        return count, None
+    exact = f.try_multiply(count, f.lit(unit_ns).cast("bigint"))
+    return exact, value.isNotNull() & exact.isNull()
 
 
 def as_kind(value: Column, found: str) -> tuple[str, Column]:

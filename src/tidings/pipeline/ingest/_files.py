@@ -9,7 +9,7 @@ Rules:
 - A file that cannot be read is not an error but a file with a `fault`; it ends in the quarantine, with as many rows as
   its footer says, and is looked into again by the next run. A file of a version of the contract that we do not know is
   an InputError: all of it would be misread, not one row.
-- Columns that the contract does not have are not read, whatever their types.
+- Columns that the contract does not have are not read, whatever their types; those that it has are found in any case.
 - Places are paths on this machine, or addresses in any file system that Spark can name (_storage.py).
 """
 
@@ -28,14 +28,23 @@ import pyarrow.parquet as pq
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, VERSION
 from tidings.pipeline._storage import Listed, Storage, is_local, place_of, storage_of
-from tidings.pipeline.ingest._columns import contract_columns
+from tidings.pipeline.ingest._columns import contract_columns, names_in
+from tidings.pipeline.ingest._reasons import QUARANTINE_SCHEMA, UNREADABLE_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["NEEDED", "TraceFile", "find_files", "require_attributes", "require_readable", "warmup_of"]
+__all__ = [
+    "NEEDED",
+    "TraceFile",
+    "find_files",
+    "require_attributes",
+    "require_readable",
+    "unreadable_files",
+    "warmup_of",
+]
 
 FOOTER_BYTES: Final = 1 << 16
 """Of the end of a file: most footers are in it; a longer one is read again, whole."""
@@ -52,7 +61,8 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     The range of `sequence` comes from Parquet statistics and is None where the file has none. `sample` is the share of
     events that the writer kept, `warmup_ns` the time before which events do not count. `left_out` are attributes that
-    cannot be read, by name, with their types. `fault` says why the file cannot be read.
+    cannot be read, by name, with their types; `units_ns` is by column what one of its timestamps is in nanoseconds.
+    `fault` says why the file cannot be read.
     """
 
     table: str
@@ -67,6 +77,7 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
     sample: float = 1.0
     warmup_ns: int = 0
     left_out: dict[str, str] = {}
+    units_ns: dict[str, int] = {}
     fault: str | None = None
 
     @property
@@ -118,6 +129,22 @@ def require_readable(files: Iterable[TraceFile], tables: Iterable[str] = tuple(T
                 f"{file.path}: cannot be read ({file.fault}); bring a whole copy, or put a _ in front of its name to "
                 "leave it out"
             )
+
+
+def unreadable_files(files: Iterable[TraceFile]) -> pa.Table:
+    """Files that cannot be read, as rows of the quarantine, one each."""
+    rows = [
+        {
+            "table": file.table,
+            "file": file.path,
+            "reasons": [UNREADABLE_FILE],
+            "row": msgspec.json.encode({"fault": file.fault, "size_bytes": file.size_bytes}).decode(),
+            "rows": file.rows_or_one,
+        }
+        for file in files
+        if file.fault is not None
+    ]
+    return pa.Table.from_pylist(rows, QUARANTINE_SCHEMA)
 
 
 def require_attributes(files: Iterable[TraceFile], names: Iterable[str]) -> None:
@@ -311,13 +338,17 @@ def _with_footer(end: bytes, file: TraceFile) -> TraceFile:
             f"{file.path}: follows version {version} of the trace contract, and this Tidings knows version {VERSION}: "
             "read it with the Tidings that wrote it, or upgrade"
         )
-    least, greatest = _range(metadata, "sequence")
-    columns, fault, left_out = contract_columns(file.table, schema)
+    places = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+    legacy = {path for path, number in places.items() if metadata.schema.column(number).physical_type == "INT96"}
+    held = contract_columns(file.table, schema, legacy)
+    called = "" if held.fault else names_in(file.table, schema.names).get("sequence", "")
+    least, greatest = _range(metadata, places.get(called))
     return msgspec.structs.replace(
         file,
-        columns=columns,
-        left_out=left_out,
-        fault=fault,
+        columns=held.columns,
+        units_ns=held.units_ns,
+        left_out=held.left_out,
+        fault=held.fault,
         rows=metadata.num_rows,
         least_sequence=least,
         greatest_sequence=greatest,
@@ -326,13 +357,12 @@ def _with_footer(end: bytes, file: TraceFile) -> TraceFile:
     )
 
 
-def _range(metadata: Any, name: str) -> tuple[int | None, int | None]:
+def _range(metadata: Any, place: int | None) -> tuple[int | None, int | None]:
     """The least and greatest value of a column over all groups of rows, if each group with values says so."""
-    places = [number for number in range(metadata.num_columns) if metadata.schema.column(number).path == name]
     least: int | None = None
     greatest: int | None = None
-    for group in range(metadata.num_row_groups if places else 0):
-        column = metadata.row_group(group).column(places[0])
+    for group in range(0 if place is None else metadata.num_row_groups):
+        column = metadata.row_group(group).column(place)
         statistics = column.statistics
         if statistics is not None and not statistics.has_min_max and statistics.null_count == column.num_values:
             continue

@@ -7,23 +7,21 @@ it costs nothing on top of the scan.
 
 Attributes are united by name; a missing one is NULL. An attribute whose files disagree about its kind (a string here, a
 number there) becomes a struct with a field per kind, one of which has the value: nothing is converted, so nothing is
-lost, and a filter sees each value as what it was. `by_kind` takes such a batch apart for matching.
+lost, and a filter sees each value as what it was (interest/_matcher.py).
 """
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from tidings.model.trace import TABLES
 from tidings.pipeline._storage import read_path
-from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, quoted
-from tidings.pipeline.ingest._converting import as_kind, converted
+from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, names_in, quoted
+from tidings.pipeline.ingest._converting import as_kind, as_nanoseconds, converted
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._foreign import given_rows, read_foreign
 from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
@@ -31,7 +29,7 @@ from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
 if TYPE_CHECKING:
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["by_kind", "read_table"]
+__all__ = ["read_table"]
 
 Kinds = dict[str, tuple[str, ...]]
 """Attributes by name with their kinds: one as a rule, several where files disagree."""
@@ -48,12 +46,12 @@ def read_table(
     """
     assert table in TABLES, table
     own = [file for file in files if file.table == table and file.fault is None]
-    by_columns: dict[str, list[TraceFile]] = {}
+    by_columns: dict[tuple[str, tuple[tuple[str, int], ...]], list[TraceFile]] = {}
     for file in own:
         if file.format == "parquet":
             assert isinstance(file.columns, str)
-            by_columns.setdefault(file.columns, []).append(file)
-    groups = [_read_parquet(spark, table, columns, alike) for columns, alike in sorted(by_columns.items())]
+            by_columns.setdefault((file.columns, tuple(sorted(file.units_ns.items()))), []).append(file)
+    groups = [_read_parquet(spark, table, alike) for _, alike in sorted(by_columns.items())]
     if any(file.format != "parquet" for file in own):
         assert mapping is not None, "files that are not Parquet come from a mapping"
         groups.append(read_foreign(spark, table, files, mapping))
@@ -65,49 +63,28 @@ def read_table(
     return reduce(DataFrame.unionAll, [_aligned(table, rows, found, kinds) for rows, found in groups])
 
 
-def by_kind(attributes: pa.StructArray) -> list[tuple[pa.Array, pa.RecordBatch]]:
-    """A batch of attributes as batches in which every attribute has one kind: (positions of the rows, the rows).
-
-    Every row is in exactly one of them. Where no attribute is mixed, that is the batch itself.
-    """
-    fields = list(attributes.type)
-    mixed = [number for number, field in enumerate(fields) if pa.types.is_struct(field.type)]
-    positions = pa.array(range(len(attributes)), pa.int64())
-    if not mixed:
-        return [(positions, pa.RecordBatch.from_struct_array(attributes))]
-    return _taken_apart(positions, {field.name: attributes.field(n) for n, field in enumerate(fields)})
-
-
-def _taken_apart(positions: pa.Array, columns: dict[str, pa.Array]) -> list[tuple[pa.Array, pa.RecordBatch]]:
-    """Rows by the kind of their first mixed attribute, and so on with the next."""
-    mixed = next((name for name, column in columns.items() if pa.types.is_struct(column.type)), None)
-    if mixed is None:
-        return [(positions, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))]
-    kinds = [pc.struct_field(columns[mixed], [number]) for number in range(columns[mixed].type.num_fields)]
-    parts = []
-    left = pa.array([True] * len(positions), pa.bool_())
-    for number, values in enumerate(kinds):
-        chosen = left if number == len(kinds) - 1 else pc.and_(left, pc.is_valid(values))
-        left = pc.and_not(left, chosen)
-        if pc.any(chosen).as_py():
-            rows = {name: (values if name == mixed else column).filter(chosen) for name, column in columns.items()}
-            parts += _taken_apart(positions.filter(chosen), rows)
-    return parts
-
-
-def _read_parquet(spark: SparkSession, table: str, columns: str, files: Sequence[TraceFile]) -> tuple[DataFrame, Kinds]:
+def _read_parquet(spark: SparkSession, table: str, files: Sequence[TraceFile]) -> tuple[DataFrame, Kinds]:
+    """Files with the same columns."""
+    columns, units_ns = str(files[0].columns), files[0].units_ns
     rows = spark.read.schema(columns).parquet(*(read_path(file.path) for file in files))
     schema = rows.schema
     found = {field.name: field.dataType.simpleString() for field in schema}
+    names = names_in(table, found)
     values: list[Column] = []
     wrong: list[Column] = []
     for name, wanted in TYPES[table].items():
-        value, is_wrong = converted(rows[quoted(name)], found[name], wanted) if name in found else (f.lit(None), None)
-        values.append(value.cast(wanted).alias(name) if name not in found else value.alias(name))
+        if name not in names:
+            values.append(f.lit(None).cast(wanted).alias(name))
+            continue
+        given, kind = rows[quoted(names[name])], found[names[name]]
+        value, is_wrong = (
+            as_nanoseconds(given, kind, units_ns[name]) if name in units_ns else converted(given, kind, wanted)
+        )
+        values.append(value.alias(name))
         wrong += [] if is_wrong is None else [is_wrong]
     kinds: Kinds = {}
     if table == "publications":
-        attributes, kinds = _attributes(rows, schema)
+        attributes, kinds = _attributes(rows, schema, names.get("attributes", ""))
         values.append(attributes.alias("attributes"))
     faults, raw = f.array().cast("array<string>"), f.lit(None).cast("string")
     if wrong:
@@ -119,9 +96,9 @@ def _read_parquet(spark: SparkSession, table: str, columns: str, files: Sequence
     ), kinds
 
 
-def _attributes(rows: DataFrame, schema: StructType) -> tuple[Column, Kinds]:
+def _attributes(rows: DataFrame, schema: StructType, called: str) -> tuple[Column, Kinds]:
     """The attributes of a Parquet file, each as one of the four kinds."""
-    field = next((field for field in schema if field.name == "attributes"), None)
+    field = next((field for field in schema if field.name == called), None)
     if field is None or not isinstance(field.dataType, StructType):
         return f.struct(), {}
     kinds: Kinds = {}
@@ -129,11 +106,11 @@ def _attributes(rows: DataFrame, schema: StructType) -> tuple[Column, Kinds]:
     fits = True
     for inner in field.dataType:
         found = inner.dataType.simpleString()
-        kind, value = as_kind(rows["attributes"][inner.name], found)
+        kind, value = as_kind(rows[quoted(called)][inner.name], found)
         kinds[inner.name] = (kind,)
         fits &= found == KIND_TYPES[kind]
         values.append(value.alias(inner.name))
-    return rows["attributes"] if fits else f.struct(*values), kinds
+    return rows[quoted(called)] if fits else f.struct(*values), kinds
 
 
 def _united(groups: Iterable[Kinds]) -> Kinds:

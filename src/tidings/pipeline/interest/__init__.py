@@ -1,9 +1,17 @@
 """Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
 
-from tidings.pipeline.interest._matcher import Matcher
+from tidings.pipeline.interest._matcher import Matcher, by_kind
 from tidings.pipeline.interest._matches import with_matches
 from tidings.pipeline.interest._shipping import Shipped, ship
-from tidings.pipeline.interest._subscriptions import BAD_FILTER, SUBSCRIPTIONS, FilterFault, Interests, parse_filters
+from tidings.pipeline.interest._subscriptions import (
+    BAD_FILTER,
+    SUBSCRIPTIONS,
+    FilterFault,
+    Interests,
+    are_no_filters,
+    fingerprint,
+    parse_filters,
+)
 
 __all__ = [
     "BAD_FILTER",
@@ -12,6 +20,9 @@ __all__ = [
     "Interests",
     "Matcher",
     "Shipped",
+    "are_no_filters",
+    "by_kind",
+    "fingerprint",
     "parse_filters",
     "ship",
     "with_matches",

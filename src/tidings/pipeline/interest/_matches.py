@@ -50,7 +50,9 @@ def _attributes_read(publications: "DataFrame", interests: Interests) -> list[st
     comparable = (NumericType, StringType, BooleanType, NullType)
     for name in names:
         kind = kinds[name].dataType
-        if not isinstance(kind, comparable):
+        # One whose files disagree is a struct with a field for each kind.
+        each = [field.dataType for field in kind] if isinstance(kind, StructType) else [kind]
+        if not all(isinstance(one, comparable) for one in each):
             raise InputError(
                 f"the attribute {name!r} is of type {kind.simpleString()}: a filter reads it, but events have numbers, "
                 f"strings and booleans only; cast it before matching"

@@ -7,6 +7,8 @@ Rules:
 - A text is parsed once, however many subscriptions it has, and matched once for all of them.
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -20,7 +22,7 @@ from tidings.errors import FilterError, InputError
 from tidings.model.filters import Filter
 from tidings.pipeline.interest._reading import read_filter
 
-__all__ = ["BAD_FILTER", "SUBSCRIPTIONS", "FilterFault", "Interests", "parse_filters"]
+__all__ = ["BAD_FILTER", "SUBSCRIPTIONS", "FilterFault", "Interests", "are_no_filters", "fingerprint", "parse_filters"]
 
 Array = npt.NDArray[Any]
 
@@ -127,3 +129,24 @@ def _checked(subscriptions: pa.Table) -> pa.Table:
 def _times(column: pa.ChunkedArray, without: int) -> Array:
     times: Array = pc.fill_null(column, without).to_numpy()
     return times
+
+
+def are_no_filters(filters: pa.ChunkedArray) -> pa.Array:
+    """Which of these texts do not parse; one that is missing is another fault."""
+    wrong = {None: False}
+    for text in pc.unique(filters).drop_null().to_pylist():
+        try:
+            read_filter(text)
+            wrong[text] = False
+        except FilterError:
+            wrong[text] = True
+    return pa.array([wrong[text] for text in filters.to_pylist()], pa.bool_())
+
+
+def fingerprint(subscriptions: pa.Table, brokers: Sequence[str] | None) -> str:
+    """Of the subscriptions in order of their numbers, and of the brokers in order of their names."""
+    digest = hashlib.sha256()
+    for row in subscriptions.to_pylist():
+        digest.update(repr(sorted(row.items())).encode())
+    digest.update(repr(brokers).encode())
+    return digest.hexdigest()

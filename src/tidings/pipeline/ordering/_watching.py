@@ -161,11 +161,16 @@ class _Watch:
 
     def _stream(self, table: str, files: Sequence[TraceFile], brokers: DataFrame | None) -> DataFrame:
         """The good rows of a table, as they come; files are complete when they are seen, and never change."""
-        schema = next((f.columns for f in files if f.table == table and f.fault is None), None)
+        first = next((f for f in files if f.table == table and f.fault is None), None)
         columns = TABLES[table].names
-        if not isinstance(schema, str):
+        if first is None:
             raise InputError(f"{self._trace}: no files of table {table!r} yet; begin the watch when there are some")
-        place = self._trace / table
+        if first.units_ns:
+            raise InputError(
+                f"{first.path}: column {next(iter(first.units_ns))!r} holds timestamps, which a watch does not "
+                "convert; write times as whole nanoseconds, or use `tidings order replay`"
+            )
+        place, schema = self._trace / table, str(first.columns)
         found = self._spark.readStream.schema(schema).option("recursiveFileLookup", "true").parquet(f"file:{place}")
         has_attributes = "attributes" in found.columns
         present = [name for name in columns if name != "attributes"]

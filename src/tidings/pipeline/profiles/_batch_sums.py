@@ -7,16 +7,17 @@ and a row's batches are never in one place but for their sums.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as fn
 
 from tidings.pipeline.profiles._finishing import floats
 from tidings.pipeline.rows import BATCHES_MOST
 from tidings.statistics import BATCHES_LEAST, BatchSums, Shares, shares_of_sums
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["batch_sums", "shares_of", "sum_columns", "with_usual"]
 
@@ -28,11 +29,17 @@ def sum_columns(name: str) -> list[str]:
     return [f"{name}_{each}" for each in _SUMS]
 
 
-def batch_sums(partials: DataFrame, keys: Sequence[Sequence[str]], shares: Mapping[str, tuple[str, str]]) -> DataFrame:
+def batch_sums(
+    partials: "DataFrame", keys: Sequence[Sequence[str]], shares: Mapping[str, tuple[str, str]]
+) -> "DataFrame":
     """By each of these sets of columns: the sums of shares, by name those of one count of batches among another.
 
     `grouping` is the number of the set; the columns of the others are NULL.
     """
+
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
     counts = sorted({count for pair in shares.values() for count in pair})
     lists = [f"batch_{name}" for name in ("ns", *counts)]
     columns = list(dict.fromkeys(name for each in keys for name in each))
@@ -59,14 +66,19 @@ def batch_sums(partials: DataFrame, keys: Sequence[Sequence[str]], shares: Mappi
     return batches.groupBy("grouping", *columns).agg(*sums)
 
 
-def _sums(hits: str, trials: str) -> list[Column]:
+def _sums(hits: str, trials: str) -> "list[Column]":
+    from pyspark.sql import functions as fn
+
     hit, miss = fn.col(hits), (fn.col(trials) - fn.col(hits)).cast("decimal(19,0)")
     totals = [fn.sum(each).cast("decimal(38,0)") for each in (hit, miss, hit * hit, hit * miss, miss * miss)]
     return [fn.count(fn.when(fn.col(trials) > 0, 1)), *totals]
 
 
-def with_usual(rows: DataFrame, name: str) -> DataFrame:
+def with_usual(rows: "DataFrame", name: str) -> "DataFrame":
     """The rows, with how clustered they are as a rule: the median of those that have seen enough (`{name}_usual`)."""
+
+    from pyspark.sql import functions as fn
+
     count, hits, misses, hit_squares, products, miss_squares = (
         fn.col(column).cast("double") for column in sum_columns(name)
     )

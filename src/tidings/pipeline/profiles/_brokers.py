@@ -12,13 +12,11 @@ busy share of a broker with one server. Waiting times are not independent of eac
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
 from tidings.pipeline.ingest import OUTCOMES
@@ -36,7 +34,7 @@ from tidings.pipeline.profiles._finishing import (
 from tidings.pipeline.profiles._links import SETS, merged_transmissions
 from tidings.pipeline.profiles._pair_sums import of_set
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.pipeline.profiles._sums import merged_value, partial_value, shown
+from tidings.pipeline.profiles._sums import Total, merged_value, partial_value, shown, totals
 from tidings.pipeline.rows import (
     Groups,
     HopRows,
@@ -52,14 +50,20 @@ from tidings.pipeline.rows import (
 )
 from tidings.statistics import events_interval, moments, ratio, scv_interval
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 __all__ = [
     "ARRIVALS",
+    "ARRIVAL_TOTALS",
     "BROKERS",
     "PARTIAL_ARRIVALS",
     "RECEPTIONS",
     "SLICE_NS",
     "arrivals_in_slices",
     "brokers_table",
+    "finish_arrivals",
+    "finish_brokers",
     "merge_arrivals",
     "merge_brokers",
     "partial_arrivals",
@@ -80,12 +84,15 @@ ARRIVALS = (
 )
 
 
-def merge_brokers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def merge_brokers(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     return brokers_table(merged_transmissions(partials), level=level)
 
 
-def brokers_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def brokers_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     """The table of `merged_transmissions`."""
+
+    from pyspark.sql import functions as fn
+
     mine = of_set(merged, ("target",), SETS).where("arrivals > 0")
     sketched = mine.select(
         fn.col("target").alias("broker"),
@@ -97,10 +104,10 @@ def brokers_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
         *shown("service"),
         *shown("waiting"),
     )
-    return finished(sketched, partial(_finish_brokers, level=level), BROKERS)
+    return finished(sketched, partial(finish_brokers, level=level), BROKERS)
 
 
-def _finish_brokers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_brokers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     service = duration(batch, "service")
     first_ns = floats(batch, "first_ns")
     return {
@@ -120,13 +127,13 @@ PARTIAL_ARRIVALS: Final = (
 )
 
 
-def partial_arrivals(facts: Facts) -> DataFrame:
+def partial_arrivals(facts: Facts) -> "DataFrame":
     hops = facts.transmissions
     received = over_partitions(hops, lambda table: receptions_of(HopRows.of(table, OUTCOMES)), RECEPTIONS)
     return arrivals_in_slices(received)
 
 
-def arrivals_in_slices(receptions: DataFrame, *, partitions: int = 1) -> DataFrame:
+def arrivals_in_slices(receptions: "DataFrame", *, partitions: int = 1) -> "DataFrame":
     """The partials by slice: where the receptions (RECEPTIONS) of all publishers meet."""
     return over_partitions(receptions.repartition(partitions, "broker", "slice"), arrivals_of, PARTIAL_ARRIVALS)
 
@@ -198,20 +205,28 @@ def _in_order(owner: npt.NDArray[Any], at_ns: npt.NDArray[Any]) -> tuple[npt.NDA
     return owner[order], at_ns[order]
 
 
-def merge_arrivals(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+ARRIVAL_TOTALS: Final = (
+    Total("arrivals", "sum"),
+    Total("first_ns", "least"),
+    Total("last_ns", "greatest"),
+    *merged_value("gap", sketch=False),
+)
+
+
+def merge_arrivals(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
     order = Window.partitionBy("broker").orderBy("slice")
     bordered = partials.withColumn("border", fn.col("first_ns") - fn.lag("last_ns").over(order))
     merged = bordered.groupBy("broker").agg(
-        fn.sum("arrivals").alias("arrivals"),
-        fn.min("first_ns").alias("first_ns"),
-        fn.max("last_ns").alias("last_ns"),
-        *merged_value("gap", sketch=False),
+        *totals(*ARRIVAL_TOTALS),
         *partial_value("border", fn.col("border")),
     )
-    return finished(merged, partial(_finish_arrivals, level=level), ARRIVALS)
+    return finished(merged, partial(finish_arrivals, level=level), ARRIVALS)
 
 
-def _finish_arrivals(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_arrivals(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     count = whole(batch, "gap_count") + whole(batch, "border_count")
     total = whole(batch, "gap_sum") + whole(batch, "border_sum")
     squares = sum_of_products(batch, "gap_squares") + sum_of_products(batch, "border_squares")

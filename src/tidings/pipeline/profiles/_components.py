@@ -8,12 +8,10 @@ stands for the small tables and is always computed anew; those of the other chun
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import WITHOUT_EVENT, Facts
 from tidings.pipeline.profiles._finishing import finished
@@ -21,10 +19,14 @@ from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.rows import EventRows, grouped, over_partitions, table_of
 from tidings.statistics import Periods, Rates, censored_rates, exponentiality, periods, ratio
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 __all__ = [
     "COMPONENTS",
     "PARTIAL_COMPONENTS",
     "SPANS",
+    "finish_components",
     "merge_components",
     "partial_components",
     "small_components",
@@ -55,12 +57,12 @@ COMPONENTS = (
 SPANS: Final = "publisher string, chunk bigint, first_ns bigint, last_ns bigint"
 
 
-def partial_components(facts: Facts) -> DataFrame:
+def partial_components(facts: Facts) -> "DataFrame":
     lasted = over_partitions(facts.events, lambda table: spans_of(EventRows.of(table)), SPANS)
     return small_components(facts.topology, facts.transitions).unionByName(_of_events(lasted))
 
 
-def small_components(topology: DataFrame, transitions: DataFrame) -> DataFrame:
+def small_components(topology: "DataFrame", transitions: "DataFrame") -> "DataFrame":
     """The partials of the small tables, in the unit of no event."""
     return _small(topology).unionByName(_small(transitions, "at_ns", "up"))
 
@@ -77,21 +79,28 @@ def spans_of(events: EventRows) -> pa.Table:
     return table_of(columns, SPANS)
 
 
-def _small(table: DataFrame, *known: str) -> DataFrame:
+def _small(table: "DataFrame", *known: str) -> "DataFrame":
     """Rows of a small table; what it does not say is NULL."""
+
+    from pyspark.sql import functions as fn
+
     kinds = {"at_ns": "bigint", "up": "boolean", "first_ns": "bigint", "last_ns": "bigint"}
     others = [fn.lit(None).cast(kind).alias(name) for name, kind in kinds.items() if name not in known]
     chunk = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
     return table.select(*chunk, *_COMPONENT, *known, *others)
 
 
-def _of_events(lasted: DataFrame) -> DataFrame:
+def _of_events(lasted: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as fn
+
     kinds = {"kind": "string", "source": "string", "target": "string", "at_ns": "bigint", "up": "boolean"}
     nothing = [fn.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
     return lasted.select("publisher", "chunk", *nothing, "first_ns", "last_ns")
 
 
-def merge_components(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def merge_components(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
+    from pyspark.sql import functions as fn
+
     lasted = partials.agg(
         fn.min(fn.least("first_ns", "at_ns")).alias("first_ns"),
         fn.max(fn.greatest("last_ns", "at_ns")).alias("last_ns"),
@@ -106,10 +115,10 @@ def merge_components(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
         fn.col("moves.at_ns").alias("at_ns"),
         fn.col("moves.up").alias("up"),
     )
-    return finished(watched, partial(_finish, level=level), COMPONENTS)
+    return finished(watched, partial(finish_components, level=level), COMPONENTS)
 
 
-def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_components(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     at_ns, up = batch.column("at_ns"), batch.column("up")
     components = batch.num_rows
     # Without a single event or transition nothing was watched: no time, no estimates.

@@ -6,18 +6,19 @@ dropped or merged, however many there are; a publisher with more than MOST_SIGNA
 signatures hardly repeat, and whoever works through them has to expect as much work as with the events themselves.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as fn
 
 from tidings.errors import InputError
 from tidings.pipeline._facts import Facts
-from tidings.pipeline.profiles._sums import merged_sum
+from tidings.pipeline.profiles._sums import Total, totals
 from tidings.pipeline.rows import Audience, EventRows, audience_of, grouped, over_partitions, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of", "merge_content", "partial_content"]
 
@@ -32,7 +33,7 @@ PARTIAL_CONTENT: Final = (
 )
 
 
-def partial_content(facts: Facts) -> DataFrame:
+def partial_content(facts: Facts) -> "DataFrame":
     audience = audience_of(facts.subscriptions.toArrow())
     return over_partitions(facts.events, lambda table: content_of(EventRows.of(table), audience), PARTIAL_CONTENT)
 
@@ -95,9 +96,12 @@ def _are_equal(
     return bool(np.array_equal(numbers, numbers[np.arange(len(numbers)) + shift]))
 
 
-def merge_content(partials: DataFrame) -> DataFrame:
+def merge_content(partials: "DataFrame") -> "DataFrame":
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
     merged = partials.groupBy("publisher", "subscriptions", "lifetime_ns").agg(
-        fn.sum("events").alias("events"), merged_sum("size_sum")
+        *totals(Total("events", "sum"), Total("size_sum", "exact"))
     )
     of_publisher = Window.partitionBy("publisher")
     return merged.select(

@@ -5,18 +5,18 @@ The estimators are `tidings.statistics`; here Arrow batches become arrays and go
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
-from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs leave it out
 
 from tidings.pipeline.rows import LOW_BITS
 from tidings.pipeline.rows._groups import HALVES
 from tidings.statistics import Moments, moments, scv_interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "Finish",
@@ -44,8 +44,12 @@ _ARROW: Final = {
 _STAYS: Final = ("string", "array<string>", "binary")
 
 
-def finished(merged: DataFrame, finish: Finish, columns: str) -> DataFrame:
+def finished(merged: "DataFrame", finish: Finish, columns: str) -> "DataFrame":
     """The table with these columns ("name type, ..."): the merged ones as they are, all others by `finish`."""
+
+    from pyspark.sql import functions as fn
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs leave it out
+
     given = [name for name, kind in merged.dtypes if kind not in _STAYS]
     wanted = [(name, kind) for name, kind in (column.split() for column in columns.split(", "))]
     computed = [(name, kind) for name, kind in wanted if name not in merged.columns]

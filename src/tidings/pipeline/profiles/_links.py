@@ -12,11 +12,9 @@ counted once for all three, by link.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
 from tidings.pipeline.ingest import OUTCOMES
@@ -33,18 +31,24 @@ from tidings.pipeline.profiles._finishing import (
 from tidings.pipeline.profiles._pair_sums import of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import (
+    Total,
     merged_products,
-    merged_sum,
     merged_value,
     shown,
+    totals,
 )
 from tidings.pipeline.rows import HopRows, grouped, grouped_products, grouped_value, over_partitions, table_of
 from tidings.statistics import line_from_sums, ratio, wilson_interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "LINKS",
     "PARTIAL_TRANSMISSIONS",
     "SETS",
+    "TRANSMISSION_TOTALS",
+    "finish_links",
     "links_table",
     "merge_links",
     "merged_transmissions",
@@ -80,7 +84,7 @@ PARTIAL_TRANSMISSIONS: Final = (
 )
 
 
-def partial_transmissions(facts: Facts) -> DataFrame:
+def partial_transmissions(facts: Facts) -> "DataFrame":
     return over_partitions(
         facts.transmissions, lambda table: transmissions_of(HopRows.of(table, OUTCOMES)), PARTIAL_TRANSMISSIONS
     )
@@ -127,41 +131,45 @@ def transmissions_of(hops: HopRows) -> pa.Table:
 
 SETS: Final = (("source", "target"), ("target",))
 """What sums of transmissions are made by: link and receiving broker."""
+TRANSMISSION_TOTALS: Final = (
+    *(Total(name, "sum") for name in ("copies", *map(_column, OUTCOMES), "sent", "arrivals", "in_vain")),
+    *(Total(name, "exact") for name in ("bytes", "received_bytes", "in_vain_bytes")),
+    *(Total(f"first_{name}_ns", "least") for name in ("sent", "received")),
+    *(Total(f"last_{name}_ns", "greatest") for name in ("sent", "received", "ended")),
+    *merged_value("wait"),
+    *merged_value("delay"),
+    *merged_value("size", sketch=False),
+    *merged_products("size_delay"),
+    *merged_value("service"),
+    *merged_value("waiting"),
+)
 
 
-def merged_transmissions(partials: DataFrame) -> DataFrame:
+def merged_transmissions(partials: "DataFrame") -> "DataFrame":
     """Sums by each of SETS, for links, traffic and brokers; `of_set` chooses one of them."""
-    counts = ["copies", *map(_column, OUTCOMES), "sent", "arrivals", "in_vain"]
-    sizes = ["bytes", "received_bytes", "in_vain_bytes"]
+
+    from pyspark.sql import functions as fn
+
     return partials.groupingSets([[*keys] for keys in SETS], "source", "target").agg(
         fn.grouping_id().cast("int").alias("grouping"),
-        *(fn.sum(name).alias(name) for name in counts),
-        *map(merged_sum, sizes),
-        *(fn.min(f"first_{name}_ns").alias(f"first_{name}_ns") for name in ("sent", "received")),
-        *(fn.max(f"last_{name}_ns").alias(f"last_{name}_ns") for name in ("sent", "received", "ended")),
-        *merged_value("wait"),
-        *merged_value("delay"),
-        *merged_value("size", sketch=False),
-        *merged_products("size_delay"),
-        *merged_value("service"),
-        *merged_value("waiting"),
+        *totals(*TRANSMISSION_TOTALS),
     )
 
 
-def merge_links(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def merge_links(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     return links_table(merged_transmissions(partials), level=level)
 
 
-def links_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def links_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     """The table of `merged_transmissions`."""
     mine = of_set(merged, ("source", "target"), SETS).withColumnsRenamed(
         {"first_sent_ns": "first_ns", "last_sent_ns": "last_ns"}
     )
     own = [name for name in mine.columns if not name.startswith(("service_", "waiting_", "first_rec", "last_rec"))]
-    return finished(mine.select(*own, *shown("wait"), *shown("delay")), partial(_finish, level=level), LINKS)
+    return finished(mine.select(*own, *shown("wait"), *shown("delay")), partial(finish_links, level=level), LINKS)
 
 
-def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_links(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     lost = floats(batch, "lost")
     ended = lost + floats(batch, "received")
     loss_low, loss_high = wilson_interval(lost, ended, level=level)

@@ -16,13 +16,11 @@ counted once for both.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
 from tidings.compiled import compiled
 from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT, Facts
@@ -64,12 +62,17 @@ from tidings.statistics import (
     two_laplace_scale,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 __all__ = [
     "BORDER_EVENTS",
     "GRID",
+    "MIDDLES",
     "PAIRS",
     "PARTIAL_PAIRS",
     "WINDOW_NS",
+    "finish_pairs",
     "merge_pairs",
     "pairs_of",
     "pairs_table",
@@ -85,7 +88,7 @@ BORDER_EVENTS: Final = 256
 GRID: Final = 64
 """Quantiles that a distance is taken at, in the middle of as many equal shares."""
 _NEVER: Final = (1 << 63) - 1
-_MIDDLES: Final = tuple((i + 0.5) / GRID for i in range(GRID))
+MIDDLES: Final = tuple((i + 0.5) / GRID for i in range(GRID))
 
 PAIRS = (
     "publisher string, subscription string, matched bigint, arrived double, arrived_low double, arrived_high double, "
@@ -105,7 +108,7 @@ PARTIAL_PAIRS: Final = (
 )
 
 
-def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> DataFrame:
+def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> "DataFrame":
     audience = audience_of(facts.subscriptions.toArrow())
 
     def compute(table: pa.Table) -> pa.Table:
@@ -197,18 +200,21 @@ def _followed(
     return difference, known, overtaken
 
 
-def unmatched(subscriptions: DataFrame) -> DataFrame:
+def unmatched(subscriptions: "DataFrame") -> "DataFrame":
     """Every subscription with nothing matched yet, in the unit of no event: it has a score even so."""
+
+    from pyspark.sql import functions as fn
+
     zeros = [fn.lit(0).cast("bigint").alias(name) for name in ("matched", "on_time", "late", "duplicates", "overtaken")]
     unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
     return subscriptions.select(*unit, "subscription", "subscriber", "price", *zeros)
 
 
-def merge_pairs(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def merge_pairs(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     return pairs_table(merged_pairs(partials), level=level)
 
 
-def pairs_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
+def pairs_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
     """The table of `merged_pairs`."""
     keys = ("publisher", "subscription")
     rows = of_set(merged, SETS[0], SETS).dropna(subset=[*keys])
@@ -220,13 +226,13 @@ def pairs_table(merged: DataFrame, *, level: float = LEVEL) -> DataFrame:
         *(name for name in merged.columns if name.startswith(("delay_", "difference_"))),
         *shown("delay"),
         quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
-        quantiles("delay", _MIDDLES).alias("delay_grid"),
-        quantiles("difference", _MIDDLES).alias("difference_grid"),
+        quantiles("delay", MIDDLES).alias("delay_grid"),
+        quantiles("difference", MIDDLES).alias("difference_grid"),
     )
-    return finished(sketched, partial(_finish, level=level), PAIRS)
+    return finished(sketched, partial(finish_pairs, level=level), PAIRS)
 
 
-def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_pairs(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     arrived = shares_of(batch, "arrived", level=level)
     delays = moments_of(batch, "delay")
     law = stages_from_moments(floats(batch, "delay_min"), delays.mean, delays.variance)
@@ -257,7 +263,7 @@ def _rates(law: Stages) -> list[list[float] | None]:
 
 def _distance(cdf: npt.NDArray[np.float64], constant: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """A constant fits a constant exactly, which quantiles of a step would not show."""
-    distances = distance_from_quantiles(cdf, _MIDDLES)
+    distances = distance_from_quantiles(cdf, MIDDLES)
     return np.where(constant & ~np.isnan(distances), 0.0, distances)
 
 

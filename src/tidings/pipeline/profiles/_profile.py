@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Final, Literal
 
 from tidings.pipeline._facts import Facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["LEVEL", "Profile"]
 
@@ -24,5 +25,5 @@ class Profile:
 
     name: str
     by: Literal["chunk", "slice"]
-    partial: Callable[[Facts], DataFrame]
-    merge: Callable[[DataFrame], DataFrame]
+    partial: "Callable[[Facts], DataFrame]"
+    merge: "Callable[[DataFrame], DataFrame]"

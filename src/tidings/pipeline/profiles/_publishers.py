@@ -6,12 +6,10 @@ is that of sequence numbers over the time between the first and the last departu
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
 from tidings.pipeline._facts import Facts
 from tidings.pipeline.profiles._finishing import (
@@ -24,7 +22,7 @@ from tidings.pipeline.profiles._finishing import (
     scv_of,
 )
 from tidings.pipeline.profiles._profile import LEVEL
-from tidings.pipeline.profiles._sums import merged_sum, merged_value, shown
+from tidings.pipeline.profiles._sums import Total, merged_value, shown, totals
 from tidings.pipeline.rows import (
     EventRows,
     Groups,
@@ -39,7 +37,18 @@ from tidings.pipeline.rows import (
 )
 from tidings.statistics import events_interval, ratio
 
-__all__ = ["PARTIAL_PUBLISHERS", "PUBLISHERS", "merge_publishers", "partial_publishers", "publishers_of"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "PARTIAL_PUBLISHERS",
+    "PUBLISHERS",
+    "PUBLISHER_TOTALS",
+    "finish_publishers",
+    "merge_publishers",
+    "partial_publishers",
+    "publishers_of",
+]
 
 PUBLISHERS = (
     "publisher string, brokers array<string>, events bigint, first_ns bigint, last_ns bigint, rate_per_s double, "
@@ -55,7 +64,7 @@ PARTIAL_PUBLISHERS: Final = (
 )
 
 
-def partial_publishers(facts: Facts) -> DataFrame:
+def partial_publishers(facts: Facts) -> "DataFrame":
     return over_partitions(facts.events, lambda table: publishers_of(EventRows.of(table)), PARTIAL_PUBLISHERS)
 
 
@@ -100,23 +109,33 @@ def _sets(groups: Groups, names: Names) -> list[list[str]]:
     return [sorted(each) for each in found]
 
 
-def merge_publishers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
+PUBLISHER_TOTALS: Final = (
+    Total("events", "sum"),
+    Total("first_sequence", "least"),
+    Total("last_sequence", "greatest"),
+    Total("first_ns", "least"),
+    Total("last_ns", "greatest"),
+    Total("size_sum", "exact"),
+    Total("size_min", "least"),
+    Total("size_max", "greatest"),
+    *merged_value("gap"),
+)
+
+
+def merge_publishers(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
+    from pyspark.sql import functions as fn
+
     merged = partials.groupBy("publisher").agg(
         fn.array_sort(fn.array_distinct(fn.flatten(fn.collect_list("brokers")))).alias("brokers"),
-        fn.sum("events").alias("events"),
-        fn.min("first_sequence").alias("first_sequence"),
-        fn.max("last_sequence").alias("last_sequence"),
-        fn.min("first_ns").alias("first_ns"),
-        fn.max("last_ns").alias("last_ns"),
-        merged_sum("size_sum"),
-        fn.min("size_min").alias("size_min_bytes"),
-        fn.max("size_max").alias("size_max_bytes"),
-        *merged_value("gap"),
+        *totals(*PUBLISHER_TOTALS),
     )
-    return finished(merged.select("*", *shown("gap")), partial(_finish, level=level), PUBLISHERS)
+    sizes = {f"size_{end}": f"size_{end}_bytes" for end in ("min", "max")}
+    return finished(
+        merged.select("*", *shown("gap")).withColumnsRenamed(sizes), partial(finish_publishers, level=level), PUBLISHERS
+    )
 
 
-def _finish(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
+def finish_publishers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
     gap = duration(batch, "gap")
     steps = floats(batch, "last_sequence") - floats(batch, "first_sequence")
     rate = ratio(steps, (floats(batch, "last_ns") - floats(batch, "first_ns")) / 1e9)

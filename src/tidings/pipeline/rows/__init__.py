@@ -30,7 +30,8 @@ from tidings.pipeline.rows._groups import (
     turns,
 )
 from tidings.pipeline.rows._joining import QUARANTINED, ROWS, Counting, JoinedRows, join_rows
-from tidings.pipeline.rows._sketches import SKETCH_K, sketches
+from tidings.pipeline.rows._packing import PACKED, pack, together, unpack, with_numbers
+from tidings.pipeline.rows._sketches import SKETCH_K, merged_sketches, sketch_quantiles, sketches
 
 __all__ = [
     "BAD",
@@ -41,6 +42,7 @@ __all__ = [
     "KEPT_IN",
     "LONGEST",
     "LOW_BITS",
+    "PACKED",
     "QUARANTINED",
     "ROWS",
     "SKETCH_K",
@@ -61,14 +63,20 @@ __all__ = [
     "grouped_products",
     "grouped_value",
     "join_rows",
+    "merged_sketches",
     "names_of",
     "names_taken",
     "over_partitions",
+    "pack",
     "packed",
+    "sketch_quantiles",
     "sketches",
     "stable_order",
     "table_of",
+    "together",
     "truncated_quotient",
     "turns",
+    "unpack",
     "values_of",
+    "with_numbers",
 ]

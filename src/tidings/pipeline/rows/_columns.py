@@ -27,6 +27,7 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "binary": pa.binary(),
     "array<int>": pa.list_(pa.int32()),
+    "array<double>": pa.list_(pa.float64()),
     "array<bigint>": pa.list_(pa.int64()),
     "array<string>": pa.list_(pa.string()),
 }

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Final
 
 from tidings.pipeline.scores._pairs import LEVEL, SCORES, merge_scores, scores_table
 from tidings.pipeline.scores._traffic import TRAFFIC, merge_traffic, traffic_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "LEVEL",
@@ -20,7 +21,7 @@ __all__ = [
     "traffic_table",
 ]
 
-PAIR_SCORES: Final[Mapping[str, Callable[[DataFrame], DataFrame]]] = {
+PAIR_SCORES: "Final[Mapping[str, Callable[[DataFrame], DataFrame]]]" = {
     "subscriber_scores": partial(scores_table, keys=("subscription", "subscriber")),
     "publisher_scores": partial(scores_table, keys=("publisher",)),
     "topic_scores": partial(scores_table, keys=("topic",)),

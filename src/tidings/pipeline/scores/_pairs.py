@@ -17,11 +17,9 @@ Rules:
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as fn
 
 from tidings.pipeline.profiles._batch_sums import shares_of, sum_columns
 from tidings.pipeline.profiles._finishing import finished, floats
@@ -29,7 +27,10 @@ from tidings.pipeline.profiles._pair_sums import batched, merged_pairs, sums_by
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.statistics import ratio
 
-__all__ = ["LEVEL", "SCORES", "merge_scores", "scores_table"]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["LEVEL", "QUANTILES", "SCORES", "finish_scores", "merge_scores", "scores_table"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -43,22 +44,27 @@ SCORES: Final = (
 """The columns of every table of scores, after those that say whose they are."""
 
 
-def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
+def merge_scores(partials: "DataFrame", *, keys: Sequence[str]) -> "DataFrame":
     return scores_table(merged_pairs(partials), keys=keys)
 
 
-def scores_table(merged: DataFrame, *, keys: Sequence[str]) -> DataFrame:
+def scores_table(merged: "DataFrame", *, keys: Sequence[str]) -> "DataFrame":
     """The table by these columns, of `merged_pairs`."""
+
+    from pyspark.sql import functions as fn
+
     mine = batched(merged, sums_by(merged, keys), keys, "on_time")
     sums = ("matched", "on_time", "late", "duplicates", "fifo_violations", "earnings", "delay_sum", "delay_sketch")
     extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
     kinds = dict(mine.dtypes)
     columns = ", ".join([*(f"{key} {kinds[key]}" for key in keys), SCORES])
     batches = [*sum_columns("on_time"), "on_time_usual"]
-    return finished(mine.select(*keys, *sums, *batches, *extremes, *_quantiles()), _finish, columns)
+    return finished(mine.select(*keys, *sums, *batches, *extremes, *_quantiles()), finish_scores, columns)
 
 
-def _quantiles() -> list[Column]:
+def _quantiles() -> "list[Column]":
+    from pyspark.sql import functions as fn
+
     sketch = fn.col("delay_sketch")
     return [
         fn.when(
@@ -68,7 +74,7 @@ def _quantiles() -> list[Column]:
     ]
 
 
-def _finish(batch: pa.RecordBatch) -> dict[str, Any]:
+def finish_scores(batch: pa.RecordBatch) -> dict[str, Any]:
     matched, on_time, late = (batch.column(name).to_numpy() for name in ("matched", "on_time", "late"))
     found = shares_of(batch, "on_time", level=LEVEL)
     return {

@@ -5,26 +5,28 @@ event matches: from then on it can be on time for nobody. Access links, from a p
 source.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
+import pyarrow as pa
 
 from tidings.pipeline.profiles._links import SETS, merged_transmissions
 from tidings.pipeline.profiles._pair_sums import of_set
 
-__all__ = ["TRAFFIC", "merge_traffic", "traffic_table"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-_COUNTS: Final = {
-    "enqueued": "copies",
-    "sent": "sent",
-    "received": "arrivals",
-    "lost": "lost",
-    "dropped": "expired + hopeless",
-    "sent_bytes": "bytes",
-    "received_bytes": "received_bytes",
-    "expired": "in_vain",
-    "expired_bytes": "in_vain_bytes",
+__all__ = ["TRAFFIC", "merge_traffic", "traffic_counts", "traffic_table"]
+
+_COUNTS: Final[dict[str, tuple[str, ...]]] = {
+    "enqueued": ("copies",),
+    "sent": ("sent",),
+    "received": ("arrivals",),
+    "lost": ("lost",),
+    "dropped": ("expired", "hopeless"),
+    "sent_bytes": ("bytes",),
+    "received_bytes": ("received_bytes",),
+    "expired": ("in_vain",),
+    "expired_bytes": ("in_vain_bytes",),
 }
 """Columns of the table, and what they are the sums of."""
 
@@ -32,11 +34,19 @@ TRAFFIC: Final = "source string, target string, " + ", ".join(f"{name} bigint" f
 """Per link: copies enqueued, sent, received, lost on it, dropped from its queue; bytes; expired work."""
 
 
-def merge_traffic(partials: DataFrame) -> DataFrame:
+def merge_traffic(partials: "DataFrame") -> "DataFrame":
     return traffic_table(merged_transmissions(partials))
 
 
-def traffic_table(merged: DataFrame) -> DataFrame:
+def traffic_table(merged: "DataFrame") -> "DataFrame":
     """The table of `merged_transmissions`."""
-    sums = [fn.expr(each).cast("bigint").alias(name) for name, each in _COUNTS.items()]
+
+    from pyspark.sql import functions as fn
+
+    sums = [fn.expr(" + ".join(each)).cast("bigint").alias(name) for name, each in _COUNTS.items()]
     return of_set(merged, ("source", "target"), SETS).select("source", "target", *sums)
+
+
+def traffic_counts(links: pa.Table) -> dict[str, list[int]]:
+    """The sums of the table, for links in one process."""
+    return {name: [int(sum(row.values())) for row in links.select(each).to_pylist()] for name, each in _COUNTS.items()}

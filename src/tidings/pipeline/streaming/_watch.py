@@ -26,7 +26,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.errors import ConfigurationError, InputError
-from tidings.pipeline._job import PipelineOptions, run_pipeline
+from tidings.pipeline._job import run_pipeline
+from tidings.pipeline._options import PipelineOptions
 from tidings.pipeline._result import PipelineResult, check_bad
 from tidings.pipeline._session import once
 from tidings.pipeline._storage import is_local, place_of, write_path

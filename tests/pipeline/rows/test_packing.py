@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark.sql")
 
 from tidings.pipeline._facts import CHUNK_EVENTS
-from tidings.pipeline.gathering._packing import pack, unpack
-from tidings.pipeline.rows import GATHERED_SCHEMA
+from tidings.pipeline.rows import GATHERED_SCHEMA, pack, unpack
 
 Row = dict[str, Any]
 
