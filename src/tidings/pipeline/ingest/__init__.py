@@ -34,6 +34,7 @@ from tidings.pipeline.ingest._files import (
 from tidings.pipeline.ingest._mapping import Mapping, load_mapping
 from tidings.pipeline.ingest._reading import by_kind, read_table
 from tidings.pipeline.ingest._reasons import (
+    AMBIGUOUS_EVENT,
     BAD_FILTER,
     BAD_VALUE,
     DUPLICATE,
@@ -53,6 +54,7 @@ from tidings.pipeline.ingest._reasons import (
 )
 
 __all__ = [
+    "AMBIGUOUS_EVENT",
     "BAD_FILTER",
     "BAD_VALUE",
     "DUPLICATE",

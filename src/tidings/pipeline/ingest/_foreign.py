@@ -6,7 +6,8 @@ neither doubles nor Spark's timestamps hold nanoseconds.
 
 Numbers of events. A log that knows events by an id only gets sequence numbers here: the events of a publisher are
 counted in the order of departure (ties: by id). That needs all publications at once (one shuffle by publisher, and one
-by event for what refers to them), and a late file may shift the numbers: `Mapping.numbers_events` says so.
+by event for what refers to them), and a late file may shift the numbers: `Mapping.numbers_events` says so. An id that
+several publishers have sent says nothing where the row does not name the publisher: such a row is ambiguous.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,25 @@ from tidings.pipeline._storage import read_path
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES
 from tidings.pipeline.ingest._converting import converted
 from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._mapping import DIGITS, EVENT, FALLBACKS, FROM_THE_BEGINNING_NS, Mapping, Time
-from tidings.pipeline.ingest._reasons import JSON_OPTIONS, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
+from tidings.pipeline.ingest._mapping import (
+    DIGITS,
+    ESCAPE,
+    EVENT,
+    FALLBACKS,
+    FROM_THE_BEGINNING_NS,
+    SEPARATOR,
+    Columns,
+    Mapping,
+    Time,
+    several,
+)
+from tidings.pipeline.ingest._reasons import (
+    AMBIGUOUS_EVENT,
+    JSON_OPTIONS,
+    MALFORMED,
+    UNKNOWN_PUBLICATION,
+    WRONG_TYPE,
+)
 
 __all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
 
@@ -89,7 +107,7 @@ def _read_alike(
     wrong: list[Column] = []
     values: list[Column] = []
     for name, kind in TYPES[table].items():
-        text = texts.get(plan.columns.get(name, ""))
+        text = _key(texts, plan.columns[name]) if name in plan.columns else None
         value, is_wrong = (
             (f.lit(None).cast(kind), None) if text is None else _field(text, name, kind, mapping.times[table])
         )
@@ -103,9 +121,12 @@ def _read_alike(
             inner.append(value.alias(name))
             wrong += [] if is_wrong is None else [is_wrong]
         values.append(f.struct(*inner).alias("attributes"))
-    event = texts[plan.columns[EVENT]] if EVENT in plan.columns else f.lit(None).cast("string")
+    event = _key(texts, plan.columns[EVENT]) if EVENT in plan.columns else f.lit(None).cast("string")
     is_wrong = f.coalesce(reduce(Column.__or__, wrong, f.lit(False)), f.lit(False))
     is_malformed = f.col(_BROKEN).isNotNull()
+    for column, wanted in plan.where.items():
+        # A broken line belongs to no table more than to another, and must not vanish from all.
+        lines = lines.where(is_malformed | texts[column].isin(*several(wanted)))
     faults = f.when(is_malformed, f.array(f.lit(MALFORMED))).when(is_wrong, f.array(f.lit(WRONG_TYPE)))
     rows = lines.select(
         *values,
@@ -118,6 +139,18 @@ def _read_alike(
     for name, otherwise in FALLBACKS[table].items():
         rows = rows.withColumn(name, f.coalesce(f.col(name), f.expr(otherwise)))
     return rows
+
+
+def _key(texts: dict[str, Column], columns: Columns) -> Column:
+    """The value of one column, or the key that several make; NULL if one of them is."""
+    if isinstance(columns, str):
+        return texts[columns]
+    escape, separator = f.lit(ESCAPE), f.lit(SEPARATOR)
+    parts: list[Column] = []
+    for column in columns:
+        escaped = f.replace(texts[column], escape, f.lit(ESCAPE * 2))
+        parts += [*([separator] if parts else []), f.replace(escaped, separator, f.lit(ESCAPE + SEPARATOR))]
+    return f.concat(*parts)
 
 
 def _csv(
@@ -192,28 +225,26 @@ def _moment_ns(text: Column, *, origin_ns: int) -> Column:
 
 def _numbers(sends: DataFrame) -> DataFrame:
     """Every event id of every publisher with its sequence number; the same id again is the same event."""
-    usable = sends.where((f.size("_faults") == 0) & f.col("departure_ns").isNotNull() & f.col(_EVENT).isNotNull())
+    usable = sends.where(f.size("_faults") == 0).dropna(subset=["publisher", "departure_ns", _EVENT])
     first = usable.groupBy("publisher", _EVENT).agg(f.min("departure_ns").alias("_first_ns"))
     order = Window.partitionBy("publisher").orderBy("_first_ns", _EVENT)
-    return first.select(
-        "publisher", _EVENT, "_first_ns", (f.row_number().over(order) - 1).cast("bigint").alias("_number")
-    )
+    return first.select("publisher", _EVENT, (f.row_number().over(order) - 1).cast("bigint").alias("_number"))
 
 
 def _numbered(table: str, rows: DataFrame, numbers: DataFrame, *, has_publisher: bool) -> DataFrame:
-    """The rows with the numbers of their events; without a publisher, the one who first sent an event of this id."""
+    """The rows with the numbers of their events; without a publisher, the only one who has sent an event of this id."""
+    keyed = numbers.select("publisher", _EVENT, "_number", f.lit(1).cast("bigint").alias("_senders"))
     if has_publisher:
-        keyed = numbers.select("publisher", _EVENT, "_number")
         joined = rows.join(keyed, ["publisher", _EVENT], "left")
     else:
-        earliest = f.min(f.struct("_first_ns", "publisher", "_number"))
-        keyed = numbers.groupBy(_EVENT).agg(earliest.alias("_send"))
+        alone = [f.when(f.count("*") == 1, f.min(name)).alias(name) for name in ("publisher", "_number")]
+        keyed = keyed.groupBy(_EVENT).agg(*alone, f.count("*").alias("_senders"))
         joined = rows.drop("publisher").join(keyed, [_EVENT], "left")
-        joined = joined.select("*", f.col("_send.publisher"), f.col("_send._number"))
     numbered = joined.withColumn("sequence", f.col("_number"))
     if table == "publications":
         return numbered
-    is_unknown = f.col("_number").isNull() & f.col(_EVENT).isNotNull() & (f.size("_faults") == 0)
-    return numbered.withColumn("_raw", f.when(is_unknown, f.col("_text")).otherwise(f.col("_raw"))).withColumn(
-        "_faults", f.when(is_unknown, f.array(f.lit(UNKNOWN_PUBLICATION))).otherwise(f.col("_faults"))
+    is_unsure = f.col("_number").isNull() & f.col(_EVENT).isNotNull() & (f.size("_faults") == 0)
+    reason = f.when(f.col("_senders") > 1, AMBIGUOUS_EVENT).otherwise(UNKNOWN_PUBLICATION)
+    return numbered.withColumn("_raw", f.when(is_unsure, f.col("_text")).otherwise(f.col("_raw"))).withColumn(
+        "_faults", f.when(is_unsure, f.array(reason)).otherwise(f.col("_faults"))
     )

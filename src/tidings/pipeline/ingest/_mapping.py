@@ -3,6 +3,10 @@
 It is TOML, decoded as strictly as a scenario: an unknown key, a column of no table, a default of the wrong type is an
 error with its line. A mapping says for each table which files hold it, in which format, which of their columns are the
 contract's fields, and in which unit times are; subscriptions may be given in the mapping itself.
+
+A mapping is data: whoever interprets it (Spark's expressions in _foreign.py, plain Python in _plain.py) has to do no
+more than it says here. A key of several columns is their values joined by SEPARATOR, with ESCAPE before each SEPARATOR or
+ESCAPE inside a value, so different values never make the same key; it is NULL if one of them is.
 """
 
 import hashlib
@@ -24,7 +28,23 @@ from tidings.model.scenario._source import Place, Source
 from tidings.model.trace import TABLES, AttributeKind
 from tidings.pipeline.ingest._columns import TYPES
 
-__all__ = ["DIGITS", "EVENT", "FALLBACKS", "Mapping", "Subscriber", "TableMapping", "Time", "load_mapping"]
+__all__ = [
+    "DIGITS",
+    "ESCAPE",
+    "EVENT",
+    "FALLBACKS",
+    "SEPARATOR",
+    "Columns",
+    "Mapping",
+    "Subscriber",
+    "TableMapping",
+    "Time",
+    "load_mapping",
+    "several",
+]
+
+SEPARATOR: Final = "|"
+ESCAPE: Final = "\\"
 
 EVENT: Final = "event"
 """In a log without sequence numbers: the column with the event's id, from which its number is derived."""
@@ -107,12 +127,22 @@ class Attribute(_Written, frozen=True, kw_only=True):
     EXAMPLES: ClassVar = {"kind": 'kind = "number"'}
 
 
+Columns = str | Annotated[tuple[str, ...], Meta(min_length=1)]
+"""One column, or several whose values make a key together; in `where`, one value or several."""
+
+
+def several(given: Columns) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
+
+
 class TableMapping(_Written, frozen=True, kw_only=True):
-    """One table: its files (a pattern below the trace's directory), and what their columns are."""
+    """One table: its files (a pattern below the trace's directory), and what their columns are. Rows count only if
+    each column in `where` has one of its values."""
 
     files: Annotated[str, Meta(min_length=1)]
     format: Literal["csv", "json-lines"]
-    columns: dict[str, str]
+    columns: dict[str, Columns]
+    where: dict[str, Columns] = {}
     defaults: dict[str, str | int | float | bool] = {}
     attributes: dict[str, AttributeKind | Attribute] = {}
     time: Time | None = None
@@ -131,8 +161,10 @@ class TableMapping(_Written, frozen=True, kw_only=True):
         }
 
     def file_columns(self) -> list[str]:
-        """Every column that a file has to have."""
-        return [*self.columns.values(), *(column for column, _ in self.attribute_columns().values())]
+        """Every column that a file has to have, once."""
+        named = [column for given in self.columns.values() for column in several(given)]
+        attributes = [column for column, _ in self.attribute_columns().values()]
+        return list(dict.fromkeys([*named, *attributes, *self.where]))
 
 
 class Subscriber(_Written, frozen=True, kw_only=True):
@@ -222,6 +254,9 @@ def _check_table(name: str, table: TableMapping, tables: dict[str, TableMapping]
         for key in keys:
             if key not in known:
                 (place / part / key).fail(f"{name} has no field `{key}`; {suggestion(key, known, otherwise='it has')}")
+    for key, given in table.columns.items():
+        if not isinstance(given, str) and TYPES[name].get(key, "string") != "string":
+            (place / "columns" / key).fail(_not_composite(key, name))
     for key, value in table.defaults.items():
         if key == EVENT or type(value) not in _LITERALS[TYPES[name][key]]:
             (place / "defaults" / key).fail(f"{value!r} is no {TYPES[name].get(key, 'default of an event id')}")
@@ -233,6 +268,15 @@ def _check_table(name: str, table: TableMapping, tables: dict[str, TableMapping]
         if key in ("lifetime_ns", "max_delay_ns") and time.duration_unit is None:
             (place / "columns" / key).fail('is a duration, whose unit is unknown; write durations = "ms" in [time]')
     _check_complete(name, table, tables, place)
+
+
+def _not_composite(key: str, name: str) -> str:
+    if key != "sequence" or name not in _EVENT_TABLES:
+        return "is one value, which several columns do not make; name one column"
+    return (
+        "is a number, which several columns do not make; put all but the last into the publisher, who then counts by "
+        'itself (publisher = ["topic", "partition"], sequence = "offset"), or write event = [...] and events are numbered'
+    )
 
 
 def _check_complete(name: str, table: TableMapping, tables: dict[str, TableMapping], place: Place) -> None:
