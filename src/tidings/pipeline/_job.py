@@ -46,6 +46,7 @@ from tidings.pipeline.ingest import (
     read_table,
     require_attributes,
     warmup_of,
+    with_clocks,
 )
 from tidings.pipeline.interest import ship
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
@@ -140,13 +141,16 @@ def _run(
     files = find_files(traces, session=session, mapping=mapping, known=() if last is None else last[1].files)
     terms = _terms_text(options, mapping, files)
     before = None if last is None else last[1]
-    is_whole = mapping is not None and mapping.numbers_events
+    is_whole = mapping is not None and mapping.is_whole
     if before is not None and _small(files) == _small(before.files):
         planned = plan_run(before, files, options=terms, setting=before.setting, is_whole=is_whole)
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session()
     with _settings(spark, SETTINGS), naming_damaged_files():
+        if mapping is not None and mapping.clocks is not None:
+            report("comparing clocks")
+        mapping = with_clocks(spark, files, mapping)
         run = store.begin()
         report("reading subscriptions and topology")
         with _settings(spark, INTERPRETED):
@@ -177,6 +181,7 @@ class _Job:
         self._spark, self._run, self._previous, self._setting, self._plan = spark, run, previous, setting, plan
         self._store = store
         self._options, self._mapping, self._warmup_ns, self._report = options, mapping, warmup_ns, report
+        self._clocks = None if mapping is None else mapping.corrections
 
     def go(self, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
@@ -196,6 +201,7 @@ class _Job:
             unread_files=sum(file.fault is not None and file.rows is None for file in files),
             new_files=len(self._plan.new),
             recomputed=self._plan.reason,
+            clocks=None if self._clocks is None else self._clocks.summary(),
         )
         manifest = Manifest(
             format=FORMAT,
@@ -213,7 +219,12 @@ class _Job:
         computed = partials_of_units(
             source.gathered(partitions=self._partitions()),
             ship(self._spark, setting.audience),
-            Counting(counted_from_ns=self._warmup_ns, clock_tolerance_ns=self._options.clock_tolerance_ns),
+            Counting(
+                counted_from_ns=self._warmup_ns,
+                clock_tolerance_ns=self._options.clock_tolerance_ns,
+                clock_low_ns=None if self._clocks is None else self._clocks.low_ns,
+                clock_high_ns=None if self._clocks is None else self._clocks.high_ns,
+            ),
             window_ns=self._options.window_ns,
         )
         small = {

@@ -20,7 +20,7 @@ from tidings.pipeline.ingest import TraceFile
 
 __all__ = ["FORMAT", "Manifest", "Plan", "plan_run"]
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Of the partials and the manifest; partials of another one are not used."""
 
 

@@ -49,7 +49,8 @@ def clock_bounds(clocks: int, source: Array, target: Array, most_ns: Array) -> A
     for through in range(clocks):
         first, second = most[:, through, None], most[None, through, :]
         is_path = (first < UNBOUNDED_NS) & (second < UNBOUNDED_NS)
-        most = np.where(is_path, np.minimum(most, first + second), most)
+        # Contradictions grow without end where they go round: no further than a clock can be behind.
+        most = np.where(is_path, np.maximum(np.minimum(most, first + second), -UNBOUNDED_NS), most)
     return most
 
 

@@ -39,7 +39,7 @@ def test_a_mapping_is_read(path: Path) -> None:
     path.write_text(GOOD)
     mapping = load_mapping(path)
     assert mapping.patterns == {"publications": ("sends*.csv", "csv"), "deliveries": ("receives*.csv", "csv")}
-    assert mapping.numbers_events
+    assert mapping.is_whole
     assert mapping.given_tables == {"subscriptions"}
     assert mapping.times["deliveries"].origin_ns == 1_769_817_600 * 10**9
     assert mapping.tables["publications"].attribute_columns() == {

@@ -6,52 +6,58 @@
     good, bad = split("deliveries", checked)                       # the contract's columns; QUARANTINE
 
 `REASONS` says what each reason means; the reasons that need the other rows of an event (unknown-publication,
-not-matching, duplicate) are given where these rows meet, by the constants, KEYS and `first_of` from here.
+not-matching, duplicate) are given where these rows meet, by the constants, KEYS and `first_of` from here. Names load on
+first use, so looking into a log (_inspection.py) needs no Spark.
 """
 
-from tidings.pipeline.ingest._checks import (
-    KEYS,
-    OUTCOMES,
-    TIME_NS_MAX,
-    TIMES_IN_ORDER,
-    check_rows,
-    delay_is_negative,
-    first_of,
-    known_brokers,
-    quarantine_rows,
-    split,
-    unreadable_files,
-)
-from tidings.pipeline.ingest._converting import shown_path
-from tidings.pipeline.ingest._files import (
-    NEEDED,
-    TraceFile,
-    find_files,
-    require_attributes,
-    require_readable,
-    warmup_of,
-)
-from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-from tidings.pipeline.ingest._reading import by_kind, read_table
-from tidings.pipeline.ingest._reasons import (
-    AMBIGUOUS_EVENT,
-    BAD_FILTER,
-    BAD_VALUE,
-    DUPLICATE,
-    JSON_OPTIONS,
-    MALFORMED,
-    MISSING_ID,
-    NEGATIVE_DELAY,
-    NOT_MATCHING,
-    QUARANTINE,
-    QUARANTINE_SCHEMA,
-    REASONS,
-    UNKNOWN_BROKER,
-    UNKNOWN_PUBLICATION,
-    UNKNOWN_SUBSCRIPTION,
-    UNREADABLE_FILE,
-    WRONG_TYPE,
-)
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
+
+if TYPE_CHECKING:
+    from tidings.pipeline.ingest._checks import (
+        KEYS,
+        OUTCOMES,
+        TIME_NS_MAX,
+        TIMES_IN_ORDER,
+        check_rows,
+        delay_is_negative,
+        first_of,
+        known_brokers,
+        quarantine_rows,
+        split,
+        unreadable_files,
+    )
+    from tidings.pipeline.ingest._converting import shown_path
+    from tidings.pipeline.ingest._files import (
+        NEEDED,
+        TraceFile,
+        find_files,
+        require_attributes,
+        require_readable,
+        warmup_of,
+    )
+    from tidings.pipeline.ingest._mapping import Mapping, load_mapping
+    from tidings.pipeline.ingest._reading import by_kind, read_table, with_clocks
+    from tidings.pipeline.ingest._reasons import (
+        AMBIGUOUS_EVENT,
+        BAD_FILTER,
+        BAD_VALUE,
+        DUPLICATE,
+        JSON_OPTIONS,
+        MALFORMED,
+        MISSING_ID,
+        NEGATIVE_DELAY,
+        NOT_MATCHING,
+        QUARANTINE,
+        QUARANTINE_SCHEMA,
+        REASONS,
+        UNKNOWN_BROKER,
+        UNKNOWN_PUBLICATION,
+        UNKNOWN_SUBSCRIPTION,
+        UNREADABLE_FILE,
+        WRONG_TYPE,
+    )
 
 __all__ = [
     "AMBIGUOUS_EVENT",
@@ -93,4 +99,51 @@ __all__ = [
     "split",
     "unreadable_files",
     "warmup_of",
+    "with_clocks",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "AMBIGUOUS_EVENT": "_reasons",
+        "BAD_FILTER": "_reasons",
+        "BAD_VALUE": "_reasons",
+        "DUPLICATE": "_reasons",
+        "JSON_OPTIONS": "_reasons",
+        "KEYS": "_checks",
+        "MALFORMED": "_reasons",
+        "MISSING_ID": "_reasons",
+        "NEEDED": "_files",
+        "NEGATIVE_DELAY": "_reasons",
+        "NOT_MATCHING": "_reasons",
+        "OUTCOMES": "_checks",
+        "QUARANTINE": "_reasons",
+        "QUARANTINE_SCHEMA": "_reasons",
+        "REASONS": "_reasons",
+        "TIMES_IN_ORDER": "_checks",
+        "TIME_NS_MAX": "_checks",
+        "UNKNOWN_BROKER": "_reasons",
+        "UNKNOWN_PUBLICATION": "_reasons",
+        "UNKNOWN_SUBSCRIPTION": "_reasons",
+        "UNREADABLE_FILE": "_reasons",
+        "WRONG_TYPE": "_reasons",
+        "Mapping": "_mapping",
+        "TraceFile": "_files",
+        "by_kind": "_reading",
+        "check_rows": "_checks",
+        "delay_is_negative": "_checks",
+        "find_files": "_files",
+        "first_of": "_checks",
+        "known_brokers": "_checks",
+        "load_mapping": "_mapping",
+        "quarantine_rows": "_checks",
+        "read_table": "_reading",
+        "require_attributes": "_files",
+        "require_readable": "_files",
+        "shown_path": "_converting",
+        "split": "_checks",
+        "unreadable_files": "_checks",
+        "warmup_of": "_files",
+        "with_clocks": "_reading",
+    },
+)

@@ -13,11 +13,13 @@ from pyspark.sql import functions as fn
 from tidings.pipeline.profiles._batch_sums import batch_sums, sum_columns, with_usual
 from tidings.pipeline.profiles._sums import merged_sum, merged_value
 
-__all__ = ["SETS", "batched", "merged_pairs", "of_set", "sums_by"]
+__all__ = ["COUNTS", "SETS", "batched", "merged_pairs", "of_set", "sums_by"]
 
 SETS: Final = (("publisher", "subscription", "subscriber"), ("topic", "window_ns"))
 """What partials are put together by at first: everything else is put together of these, which are far fewer."""
 
+COUNTS: Final = ("matched", "on_time", "on_time_least", "on_time_most", "late", "duplicates")
+"""What partials count, beside violations of order."""
 
 BATCHED: Final = (
     ("subscription", "subscriber"),
@@ -38,7 +40,7 @@ def merged_pairs(partials: DataFrame) -> DataFrame:
 
 
 def _merged_sums(partials: DataFrame) -> DataFrame:
-    counts = [fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates")]
+    counts = [fn.sum(name).alias(name) for name in COUNTS]
     earned = (fn.col("on_time") * fn.col("price")).cast("decimal(28,9)")
     return (
         _with_violations(partials)
@@ -72,7 +74,7 @@ def sums_by(merged: DataFrame, keys: Sequence[str]) -> DataFrame:
         .dropna(subset=[*keys])
         .groupBy(*keys)
         .agg(
-            *(fn.sum(name).alias(name) for name in ("matched", "on_time", "late", "duplicates", "fifo_violations")),
+            *(fn.sum(name).alias(name) for name in (*COUNTS, "fifo_violations")),
             fn.sum("earnings").cast("double").alias("earnings"),
             merged_sum("delay_sum"),
             fn.min("delay_min").alias("delay_min"),
