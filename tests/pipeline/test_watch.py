@@ -284,6 +284,8 @@ def update() -> Update:
         on_time=3,
         late=1,
         lost=0,
+        on_time_least=3,
+        on_time_most=3,
         on_time_reliability=0.75,
         reliability_low=0.3,
         effective_events=2.0,

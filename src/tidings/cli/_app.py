@@ -10,6 +10,7 @@ from tidings.cli import (
     _broker,
     _demo,
     _filter,
+    _import,
     _live,
     _order,
     _pipeline,
@@ -34,7 +35,7 @@ RUN, USE, UNDERSTAND, PLAN, STUDY = "Run a network", "Use it", "Understand it", 
 _ORDER = (
     *("up", "status", "broker", "reload", "token", "certificates"),
     *("subscribe", "publish", "filter", "bench"),
-    *("demo", "pipeline", "report", "order"),
+    *("demo", "import", "pipeline", "report", "order"),
     *("scenario", "predict", "plan", "what-if", "simulate", "place"),
     *("compare", "rehearse", "storm", "sweep", "reproduce"),
 )
@@ -81,6 +82,7 @@ app.add_typer(_filter.app, name="filter", rich_help_panel=USE)
 app.command(epilog=_bench.EPILOG, rich_help_panel=USE)(_bench.bench)
 
 app.command(epilog=_demo.EPILOG, rich_help_panel=UNDERSTAND)(_demo.demo)
+app.add_typer(_import.app, name="import", rich_help_panel=UNDERSTAND)
 app.add_typer(_pipeline.app, name="pipeline", rich_help_panel=UNDERSTAND)
 app.command(epilog=_report.EPILOG, rich_help_panel=UNDERSTAND)(_report.report)
 app.add_typer(_order.app, name="order", rich_help_panel=UNDERSTAND)

@@ -182,6 +182,11 @@ def _print(result: "PipelineResult") -> None:
     facts.add_row("bad rows", f"{result.bad:,} ({reasons})" if result.bad else "none")
     if result.unread_files:
         facts.add_row("unread files", f"{result.unread_files:,}, of which nobody knows how many rows they have")
+    if result.clocks:
+        ahead, error = (max(abs(clock[name]) for clock in result.clocks.values()) for name in ("ahead_s", "error_s"))
+        facts.add_row(
+            "clocks", f"of {len(result.clocks):,} hosts corrected by up to {ahead * 1e3:.3g} ms, ± {error * 1e3:.3g} ms"
+        )
     console.print(facts)
     table = Table(title="subscriptions, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscription")

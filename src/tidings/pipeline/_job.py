@@ -36,6 +36,7 @@ from tidings.pipeline.ingest import (
     load_mapping,
     read_table,
     require_attributes,
+    with_clocks,
 )
 from tidings.pipeline.interest import ship
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
@@ -95,7 +96,7 @@ def _run(
     before = None if last is None or last[1].format != FORMAT else last[1]
     files = find_files(traces, session=session, mapping=mapping, known=() if before is None else before.files)
     terms = terms_of(options, mapping, files)
-    is_whole = mapping is not None and mapping.numbers_events
+    is_whole = mapping is not None and mapping.is_whole
     if before is not None and small_files(files) == small_files(before.files):
         # Whoever made it, an answer with nothing new stands.
         same = {**terms, "engine": before.options["engine"]}
@@ -104,6 +105,9 @@ def _run(
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session()
     with _settings(spark, SETTINGS), naming_damaged_files():
+        if mapping is not None and mapping.clocks is not None:
+            report("comparing clocks")
+        mapping = with_clocks(spark, files, mapping)
         run = store.begin()
         report("reading subscriptions and topology")
         with _settings(spark, INTERPRETED):
@@ -135,6 +139,7 @@ class _Job:
         self._spark, self._run, self._previous, self._setting, self._plan = spark, run, previous, setting, plan
         self._store = store
         self._options, self._mapping, self._warmup_ns, self._report = options, mapping, warmup_ns, report
+        self._clocks = None if mapping is None else mapping.corrections
 
     def go(self, files: Sequence[TraceFile], terms: dict[str, str]) -> PipelineResult:
         touched = self._touched()
@@ -159,6 +164,7 @@ class _Job:
             unread_files=sum(file.fault is not None and file.rows is None for file in files),
             new_files=len(self._plan.new),
             recomputed=self._plan.reason,
+            clocks=None if self._clocks is None else self._clocks.summary(),
         )
         manifest = Manifest(
             format=FORMAT,
@@ -176,7 +182,12 @@ class _Job:
         computed = partials_of_units(
             source.gathered(partitions=self._partitions()),
             ship(self._spark, setting.audience),
-            Counting(counted_from_ns=self._warmup_ns, clock_tolerance_ns=self._options.clock_tolerance_ns),
+            Counting(
+                counted_from_ns=self._warmup_ns,
+                clock_tolerance_ns=self._options.clock_tolerance_ns,
+                clock_low_ns=None if self._clocks is None else self._clocks.low_ns,
+                clock_high_ns=None if self._clocks is None else self._clocks.high_ns,
+            ),
             window_ns=self._options.window_ns,
         )
         small = {

@@ -31,13 +31,16 @@ class SubscriberScore(msgspec.Struct, frozen=True, kw_only=True):
 
     The low and high ends are those of a 95 % interval in which events that are late together count for less than
     independent ones: for `effective_events` of them. Where these are too few the interval `is_rough`. Shares are None
-    where nothing matched.
+    where nothing matched. Where clocks were compared, `on_time` is between `on_time_least` and `on_time_most`, whatever
+    the clocks were within their errors, and the interval is wider by that.
     """
 
     matched: int
     on_time: int
     late: int
     lost: int
+    on_time_least: int
+    on_time_most: int
     on_time_reliability: float | None
     reliability_low: float | None
     reliability_high: float | None
@@ -54,7 +57,8 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     `rows` and `quarantined` count rows by table and by reason (a row with two reasons counts for both), `bad` all that
     are bad, those of unreadable files included. `unread_files` of them do not even say how many rows they have; each
     counts for one. `new_files` of `files` were read for the first time; `recomputed` says why everything was computed
-    again, None if it was not. `tables` are the directories of the tables.
+    again, None if it was not. `tables` are the directories of the tables. `clocks` are those that were corrected, by
+    host.
     """
 
     subscribers: dict[str, SubscriberScore]
@@ -72,6 +76,7 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     new_files: int
     recomputed: str | None
     tables: dict[str, str]
+    clocks: dict[str, dict[str, float]] = {}
 
 
 def make_result(
@@ -85,6 +90,7 @@ def make_result(
     unread_files: int,
     new_files: int,
     recomputed: str | None,
+    clocks: dict[str, dict[str, float]] | None = None,
 ) -> PipelineResult:
     """The document of a table of `subscriber_scores`, rows by table, and bad rows by reason."""
     names = SubscriberScore.__struct_fields__
@@ -104,6 +110,7 @@ def make_result(
         new_files=new_files,
         recomputed=recomputed,
         tables=dict(places),
+        clocks=clocks or {},
     )
 
 

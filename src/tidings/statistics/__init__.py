@@ -21,6 +21,14 @@ from tidings.statistics._batches import (
     student_quantiles,
 )
 from tidings.statistics._checked import DurationFit, fit_durations
+from tidings.statistics._clocks import (
+    RATE_MAX,
+    UNBOUNDED_NS,
+    ClockEstimate,
+    clock_bounds,
+    clock_estimate,
+    clock_rates,
+)
 from tidings.statistics._components import (
     FEWEST_EVENTS,
     Exponentiality,
@@ -52,8 +60,11 @@ __all__ = [
     "LEVEL",
     "MOST_PHASES",
     "PROBABILITIES",
+    "RATE_MAX",
+    "UNBOUNDED_NS",
     "BatchEstimate",
     "BatchSums",
+    "ClockEstimate",
     "DurationFit",
     "Exponentiality",
     "Interval",
@@ -68,6 +79,9 @@ __all__ = [
     "Stages",
     "batch_share",
     "censored_rates",
+    "clock_bounds",
+    "clock_estimate",
+    "clock_rates",
     "distance_from_quantiles",
     "events_interval",
     "exponentiality",

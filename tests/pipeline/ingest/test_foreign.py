@@ -160,3 +160,97 @@ def test_json_lines_with_paths_into_objects(spark: SparkSession, tmp_path: Path)
     assert reasons['{"id": "E5", "by": "p", "at": 2, "payload": {"price": "dear"}}'] == ["wrong-type"]
     assert reasons[json.dumps({"line": "[1, 2]"}, separators=(",", ":"))] == ["malformed"]
     assert sorted(chain(*reasons.values())) == sorted(chain(*lines.values()))
+
+
+KEYS = """[time]
+unit = "ms"
+[publications]
+files = "sends.csv"
+format = "csv"
+columns = {{ {publication}, departure_ns = "at" }}
+[deliveries]
+files = "receives.csv"
+format = "csv"
+columns = {{ {delivery}, subscription = "who", arrived_ns = "at" }}
+"""
+
+
+def keyed(spark: SparkSession, folder: Path, publication: str, delivery: str) -> tuple[list[Any], list[Any]]:
+    """What is read of publications and of deliveries, in the order of their times."""
+    mapping = mapping_of(folder, KEYS.format(publication=publication, delivery=delivery))
+    files = find_files([folder], mapping=mapping, needed=["publications"])
+    read = [
+        check_rows(table, read_table(spark, table, files, mapping=mapping)).orderBy(time).collect()
+        for table, time in (("publications", "departure_ns"), ("deliveries", "arrived_ns"))
+    ]
+    return read[0], read[1]
+
+
+@pytest.mark.spark
+def test_a_key_of_several_columns_never_collides(spark: SparkSession, tmp_path: Path) -> None:
+    """Two topics count from 0 each, and a name that looks like two columns is not taken for them."""
+    (tmp_path / "sends.csv").write_text(
+        'topic,partition,offset,at\na,0,0,1\nb,0,0,2\na|b,c,0,3\na,b|c,0,4\n"a\\",|b,0,5\n"a\\|",b,0,6\n,0,0,7\n'
+    )
+    (tmp_path / "receives.csv").write_text("topic,partition,offset,at,who\nb,0,0,12,x\na,b|c,0,14,x\nc,0,0,15,x\n")
+    columns = 'publisher = ["topic", "partition"], sequence = "offset"'
+    sends, receives = keyed(spark, tmp_path, columns, columns)
+    names = [row.publisher for row in sends]
+    assert names[:4] == ["a|0", "b|0", "a\\|b|c", "a|b\\|c"]
+    assert len({*names}) == 7
+    assert [row.reasons for row in sends] == [[]] * 6 + [["missing-id"]]
+    assert [row.publisher for row in receives] == ["b|0", "a|b\\|c", "c|0"]
+    # The same columns as an id: events are numbered at whoever sent them, here all at one.
+    id = 'event = ["topic", "partition", "offset"]'
+    sends, receives = keyed(spark, tmp_path, id + ', publisher = "offset"', id)
+    assert [row.sequence for row in sends] == [0, 1, 2, 3, 4, 5, None]
+    assert [(row.publisher, row.sequence, row.reasons) for row in receives] == [
+        ("0", 1, []),
+        ("0", 3, []),
+        (None, None, ["unknown-publication"]),
+    ]
+
+
+@pytest.mark.spark
+def test_an_id_that_two_publishers_have_sent_is_ambiguous(spark: SparkSession, tmp_path: Path) -> None:
+    """It used to be taken for the event that departed first, whoever had sent it."""
+    (tmp_path / "sends.csv").write_text("id,by,at\n1,p,1\n1,q,2\n2,q,3\n2,q,4\n,q,5\n3,,6\n3,p,7\n")
+    (tmp_path / "receives.csv").write_text("id,by,at,who\n1,q,11,x\n2,q,12,x\n3,p,13,x\n9,p,14,x\n")
+    sends = 'event = "id", publisher = "by"'
+    _, receives = keyed(spark, tmp_path, sends, 'event = "id"')
+    assert [(row.publisher, row.sequence, row.reasons) for row in receives] == [
+        (None, None, ["ambiguous-event"]),
+        ("q", 1, []),
+        ("p", 1, []),
+        (None, None, ["unknown-publication"]),
+    ]
+    assert json.loads(receives[0]._raw) == {"id": "1", "by": "q", "at": "11", "who": "x"}
+    _, receives = keyed(spark, tmp_path, sends, sends)
+    assert [(row.publisher, row.sequence) for row in receives[:2]] == [("q", 0), ("q", 1)]
+
+
+@pytest.mark.spark
+def test_rows_of_a_table_are_chosen_by_their_values(spark: SparkSession, tmp_path: Path) -> None:
+    """One log of both: each table takes its own rows, and a broken line is lost by neither."""
+    lines = ['{"op": "send", "n": 0, "at": 1}', '{"op": "receive", "n": 0, "at": 2}', '{"op": "send", "n"', '{"n": 5}']
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    text = """[time]
+    unit = "ms"
+    [publications]
+    files = "*.jsonl"
+    format = "json-lines"
+    where = { op = ["send", "publish"] }
+    columns = { sequence = "n", departure_ns = "at" }
+    defaults = { publisher = "p" }
+    [deliveries]
+    files = "*.jsonl"
+    format = "json-lines"
+    where = { op = "receive" }
+    columns = { sequence = "n", arrived_ns = "at" }
+    defaults = { publisher = "p", subscription = "s" }
+    """
+    mapping = mapping_of(tmp_path, text)
+    files = find_files([tmp_path], mapping=mapping, needed=["publications"])
+    for table, time, at_ns in (("publications", "departure_ns", 1_000_000), ("deliveries", "arrived_ns", 2_000_000)):
+        read = read_table(spark, table, files, mapping=mapping).collect()
+        assert sorted((row._faults, row[time]) for row in read) == [([], at_ns), (["malformed"], None)]

@@ -39,7 +39,7 @@ def test_a_mapping_is_read(path: Path) -> None:
     path.write_text(GOOD)
     mapping = load_mapping(path)
     assert mapping.patterns == {"publications": ("sends*.csv", "csv"), "deliveries": ("receives*.csv", "csv")}
-    assert mapping.numbers_events
+    assert mapping.is_whole
     assert mapping.given_tables == {"subscriptions"}
     assert mapping.times["deliveries"].origin_ns == 1_769_817_600 * 10**9
     assert mapping.tables["publications"].attribute_columns() == {
@@ -66,6 +66,17 @@ def test_a_mapping_is_read(path: Path) -> None:
         ("symbol = 'YHOO'", "symbol = ", r":19: subscribers\[0\].filter: "),
         ('"250 ms"', '"-1 s"', r":20: subscribers\[0\].max_delay: '-1 s' is not possible: it must be above 0"),
         ('"250 ms"', "250", r":20: subscribers\[0\].max_delay: .*no unit"),
+        ('"id", publisher', "[], publisher", r":9: publications.columns.event: must have at least 1 element"),
+        (
+            'event = "id", publisher',
+            'sequence = ["topic", "offset"], publisher',
+            r":9: publications.columns.sequence: is a number, .*publisher = .'topic', 'partition'".replace("'", '"'),
+        ),
+        (
+            'departure_ns = "at"',
+            'departure_ns = ["at", "on"]',
+            r"columns.departure_ns: is one value, .* name one column",
+        ),
         ("[deliveries]", "[delivery]", r"delivery: unknown key `delivery`; did you mean `deliveries`\?"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -187,3 +188,25 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], generator: Any) -> N
         return list(zip(*(array.tolist() for array in arrays), strict=True))
 
     assert shown(joined(rows)) == shown(joined(shuffled))
+
+
+def test_what_clocks_leave_open_is_counted_at_both_ends() -> None:
+    """Four delays around a deadline of 30, from host 0 to host 1, whose clocks may make them 6 longer or 4 shorter."""
+    delays = [23, 25, 31, 34]
+    sends = [
+        {"of": 0, "publisher": "p", "sequence": number, "a": 100, "b": 1, "d": 0, "first": "a", "matches": [0]}
+        for number in range(len(delays))
+    ]
+    gets = [
+        {"of": 2, "publisher": "p", "sequence": number, "a": 100 + delay, "b": 200, "c": 0, "d": 1, "first": "a"}
+        for number, delay in enumerate(delays)
+    ]
+    table = pa.Table.from_pylist([*sends, *gets], SCHEMA)
+    low, high = np.array([[0, -4], [0, 0]]), np.array([[0, 6], [0, 0]])
+    fates = join_rows(table, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
+    assert fates.is_on_time.tolist() == [True, True, False, False]
+    assert fates.is_surely_on_time.tolist() == [True, False, False, False]
+    assert fates.is_maybe_on_time.tolist() == [True, True, True, False]
+    unknown = table.set_column(table.schema.get_field_index("d"), "d", pa.nulls(len(table), pa.int64()))
+    fates = join_rows(unknown, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
+    assert fates.is_surely_on_time.tolist() == fates.is_maybe_on_time.tolist() == fates.is_on_time.tolist()

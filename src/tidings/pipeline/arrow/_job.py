@@ -31,6 +31,7 @@ from tidings.pipeline.arrow._tables import tables_of
 from tidings.pipeline.ingest import find_files, require_attributes
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, PARTIAL_COMPONENTS, PARTIAL_PAIRS
 from tidings.pipeline.profiles._brokers import arrivals_of
+from tidings.pipeline.profiles._pair_sums import COUNTS
 from tidings.pipeline.rows import Counting, arrow_schema
 
 __all__ = ["run_in_process"]
@@ -135,7 +136,7 @@ def _partials(source: Source, counting: Counting, *, window_ns: int) -> dict[str
     for part in source.gathered(parts=max(1, ceil(rows / ROWS_PER_PART))):
         for kind, table in computed_of(part, setting.audience, counting, window_ns=window_ns).items():
             found[kind].append(table)
-    zeros = {name: np.zeros(len(setting.subscriptions), np.int64) for name in _COUNTS}
+    zeros = {name: np.zeros(len(setting.subscriptions), np.int64) for name in (*COUNTS, "overtaken")}
     unmatched = setting.subscriptions.select(["subscription", "subscriber", "price"])
     for name, values in zeros.items():
         unmatched = unmatched.append_column(name, pa.array(values))
@@ -149,9 +150,6 @@ def _partials(source: Source, counting: Counting, *, window_ns: int) -> dict[str
     if len(faults):
         found["quarantine"].append(source.found_again(faults))
     return {kind: _together(kind, tables) for kind, tables in found.items()}
-
-
-_COUNTS: Final = ("matched", "on_time", "late", "duplicates", "overtaken")
 
 
 def _together(kind: str, tables: Sequence[pa.Table]) -> pa.Table:

@@ -60,18 +60,22 @@ def with_faults(table: str, checked: DataFrame) -> DataFrame:
 
     Publications have `matches` and `topic`, deliveries the `number` of a subscription.
     """
-    own = [_value(column).cast(_KINDS[name]).alias(name) for name, column in KEPT_IN[table].items()]
+    own = [_value(column).cast(_KINDS[name]).alias(name) for name, column in _kept(table, checked).items()]
     return checked.select("publisher", "sequence", *own, _bad(table))
 
 
 def in_one_form(table: str, rows: DataFrame, *others: Column) -> DataFrame:
     """The columns of GATHERED, up to `bad`, and others."""
-    kept = KEPT_IN[table]
+    kept = _kept(table, rows)
     own = [
         (_value(kept[name]) if name in kept else fn.lit(None)).cast(kind).alias(name) for name, kind in _KINDS.items()
     ]
     number = list(KEPT_IN).index(table)
     return rows.select(fn.lit(number).cast("int").alias("of"), "publisher", "sequence", *own, *others)
+
+
+def _kept(table: str, rows: DataFrame) -> dict[str, str]:
+    return {name: column for name, column in KEPT_IN[table].items() if column in rows.columns}
 
 
 def _value(name: str) -> Column:

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
         warmup_of,
     )
     from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-    from tidings.pipeline.ingest._reading import read_table
+    from tidings.pipeline.ingest._reading import read_table, with_clocks
     from tidings.pipeline.ingest._reasons import (
+        AMBIGUOUS_EVENT,
         BAD_FILTER,
         BAD_VALUE,
         DUPLICATE,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from tidings.pipeline.ingest._rules import KEYS, OUTCOMES, RULES, TIME_NS_MAX
 
 __all__ = [
+    "AMBIGUOUS_EVENT",
     "BAD_FILTER",
     "BAD_VALUE",
     "DUPLICATE",
@@ -94,11 +96,13 @@ __all__ = [
     "split",
     "unreadable_files",
     "warmup_of",
+    "with_clocks",
 ]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "AMBIGUOUS_EVENT": "_reasons",
         "BAD_FILTER": "_reasons",
         "BAD_VALUE": "_reasons",
         "DUPLICATE": "_reasons",
@@ -136,5 +140,6 @@ __getattr__, __dir__ = lazily(
         "split": "_checks",
         "unreadable_files": "_files",
         "warmup_of": "_files",
+        "with_clocks": "_reading",
     },
 )

@@ -52,7 +52,7 @@ HEADER_BYTES_MAX: Final = 1 << 20
 NEEDED: Final = ("publications", "subscriptions")
 """Tables without which nothing can be said; the others may be absent, which is as good as empty."""
 
-Format = Literal["parquet", "csv", "json-lines"]
+Format = Literal["parquet", "csv", "json-lines", "otlp"]
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ def _look_into(new: dict[Key, tuple[Storage, TraceFile]], mapping: "Mapping | No
         if file.format == "parquet"
         else (0, min(file.size_bytes, HEADER_BYTES_MAX))
         for key, (_, file) in new.items()
-        if file.format != "json-lines"
+        if file.format not in ("json-lines", "otlp")
     }
     found = _pieces(new, spans)
     longer = {

@@ -1,4 +1,4 @@
-"""Logs of foreign systems, CSV and JSON lines, read through a mapping.
+"""Logs of foreign systems, CSV, JSON lines and OTLP, read through a mapping.
 
 Everything is read as text and converted by expressions, so a wrong value is a fault of its row and of no other. Times
 are exact: they go through decimals, or for ISO timestamps through whole seconds and the digits of the fraction, because
@@ -6,7 +6,8 @@ neither doubles nor Spark's timestamps hold nanoseconds.
 
 Numbers of events. A log that knows events by an id only gets sequence numbers here: the events of a publisher are
 counted in the order of departure (ties: by id). That needs all publications at once (one shuffle by publisher, and one
-by event for what refers to them), and a late file may shift the numbers: `Mapping.numbers_events` says so.
+by event for what refers to them), and a late file may shift the numbers: `Mapping.is_whole` says so. An id that
+several publishers have sent says nothing where the row does not name the publisher: such a row is ambiguous.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,32 @@ from tidings.pipeline._storage import read_path
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES
 from tidings.pipeline.ingest._converting import converted
 from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._mapping import DIGITS, EVENT, FALLBACKS, FROM_THE_BEGINNING_NS, Mapping, Time
-from tidings.pipeline.ingest._reasons import JSON_OPTIONS, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
+from tidings.pipeline.ingest._mapping import (
+    DIGITS,
+    DURATIONS,
+    ESCAPE,
+    EVENT,
+    FALLBACKS,
+    FROM_THE_BEGINNING_NS,
+    SEPARATOR,
+    SPAN_FIELDS,
+    Columns,
+    FirstOf,
+    IfKnown,
+    Mapping,
+    Time,
+    several,
+)
+from tidings.pipeline.ingest._reasons import (
+    AMBIGUOUS_EVENT,
+    JSON_OPTIONS,
+    MALFORMED,
+    UNKNOWN_PUBLICATION,
+    WRONG_TYPE,
+)
 
 __all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
 
-_DURATIONS = ("lifetime_ns", "max_delay_ns")
 _BROKEN = "_malformed_line"
 _EVENT = "_event"
 
@@ -41,7 +62,7 @@ def read_foreign(
         name: (kind,) for name, (_, kind) in mapping.tables[table].attribute_columns().items()
     }
     attributes = ["attributes"] if table == "publications" else []
-    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw"), kinds
+    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw", "_host"), kinds
 
 
 def given_rows(spark: SparkSession, mapping: Mapping) -> DataFrame:
@@ -85,11 +106,12 @@ def _read_alike(
     if plan.format == "csv":
         lines, texts, raw = _csv(spark, paths, header, plan.delimiter)
     else:
-        lines, texts, raw = _json_lines(spark, paths, plan.file_columns())
+        read = _json_lines if plan.format == "json-lines" else _spans
+        lines, texts, raw = read(spark, paths, plan.file_columns())
     wrong: list[Column] = []
     values: list[Column] = []
     for name, kind in TYPES[table].items():
-        text = texts.get(plan.columns.get(name, ""))
+        text = _key(texts, plan.columns[name]) if name in plan.columns else None
         value, is_wrong = (
             (f.lit(None).cast(kind), None) if text is None else _field(text, name, kind, mapping.times[table])
         )
@@ -103,21 +125,45 @@ def _read_alike(
             inner.append(value.alias(name))
             wrong += [] if is_wrong is None else [is_wrong]
         values.append(f.struct(*inner).alias("attributes"))
-    event = texts[plan.columns[EVENT]] if EVENT in plan.columns else f.lit(None).cast("string")
+    event = _key(texts, plan.columns[EVENT]) if EVENT in plan.columns else f.lit(None).cast("string")
     is_wrong = f.coalesce(reduce(Column.__or__, wrong, f.lit(False)), f.lit(False))
     is_malformed = f.col(_BROKEN).isNotNull()
+    for column, wanted in plan.where.items():
+        # A broken line belongs to no table more than to another, and must not vanish from all.
+        lines = lines.where(is_malformed | texts[column].isin(*several(wanted)))
     faults = f.when(is_malformed, f.array(f.lit(MALFORMED))).when(is_wrong, f.array(f.lit(WRONG_TYPE)))
     rows = lines.select(
         *values,
         event.alias(_EVENT),
+        (f.lit(None).cast("string") if plan.host is None else _key(texts, plan.host)).alias("_host"),
         f.col("_path").alias("_file"),
         f.coalesce(faults, f.array().cast("array<string>")).alias("_faults"),
         f.when(is_malformed | is_wrong, raw).alias("_raw"),
         raw.alias("_text"),
     )
-    for name, otherwise in FALLBACKS[table].items():
-        rows = rows.withColumn(name, f.coalesce(f.col(name), f.expr(otherwise)))
+    for name, fallback in FALLBACKS[table].items():
+        rows = rows.withColumn(name, f.coalesce(f.col(name), *_fallback(fallback, TYPES[table][name])))
     return rows
+
+
+def _fallback(fallback: object, kind: str) -> list[Column]:
+    if isinstance(fallback, FirstOf):
+        return [f.col(name) for name in fallback.fields]
+    if isinstance(fallback, IfKnown):
+        return [f.when(f.col(fallback.field).isNotNull(), fallback.then).otherwise(fallback.otherwise)]
+    return [f.lit(fallback).cast(kind)]
+
+
+def _key(texts: dict[str, Column], columns: Columns) -> Column:
+    """The value of one column, or the key that several make; NULL if one of them is."""
+    if isinstance(columns, str):
+        return texts[columns]
+    escape, separator = f.lit(ESCAPE), f.lit(SEPARATOR)
+    parts: list[Column] = []
+    for column in columns:
+        escaped = f.replace(texts[column], escape, f.lit(ESCAPE * 2))
+        parts += [*([separator] if parts else []), f.replace(escaped, separator, f.lit(ESCAPE + SEPARATOR))]
+    return f.concat(*parts)
 
 
 def _csv(
@@ -150,6 +196,46 @@ def _json_lines(
     return lines, texts, f.when(is_object, f.col("value")).otherwise(broken)
 
 
+_ATTRIBUTES = "array<struct<key string, value map<string, string>>>"
+_SPAN = (
+    f"struct<{', '.join(f'{name} string' for name in SPAN_FIELDS)}, attributes {_ATTRIBUTES}, "
+    "links array<map<string, string>>>"
+)
+_OTLP = (
+    f"resourceSpans array<struct<resource struct<attributes {_ATTRIBUTES}>, "
+    f"scopeSpans array<struct<spans array<{_SPAN}>>>>>"
+)
+_EACH_SPAN = (
+    "flatten(transform(_document.resourceSpans, r -> flatten(transform(r.scopeSpans, s -> transform(s.spans, "
+    "x -> struct(r.resource.attributes AS resource, x AS span))))))"
+)
+
+
+def _spans(
+    spark: SparkSession, paths: list[str], columns: Sequence[str]
+) -> tuple[DataFrame, dict[str, Column], Column]:
+    """OpenTelemetry's traces as the collector's file exporter writes them: on each line a document with many spans."""
+    read = spark.read.text(paths).select("value", f.col("_metadata.file_path").alias("_path"))
+    lines = read.where(f.trim("value") != "").withColumn("_document", f.from_json("value", _OTLP))
+    lines = lines.withColumn(_BROKEN, f.when(f.col("_document.resourceSpans").isNull(), f.col("value")))
+    each = lines.select("_path", _BROKEN, f.explode_outer(f.expr(_EACH_SPAN)).alias("_found"))
+    each = each.where(f.col(_BROKEN).isNotNull() | f.col("_found").isNotNull())
+    texts = {column: _of_span(column) for column in columns}
+    broken = f.to_json(f.struct(f.col(_BROKEN).alias("line")))
+    return each, texts, f.coalesce(f.to_json("_found.span"), broken)
+
+
+def _of_span(column: str) -> Column:
+    if column in SPAN_FIELDS:
+        return f.col(f"_found.span.{column}")
+    start, _, rest = column.partition(".")
+    if start == "link":
+        return f.get("_found.span.links", f.lit(0))[rest]
+    attributes, key = ("_found.resource", rest) if start == "resource" else ("_found.span.attributes", column)
+    found = f.get(f.filter(f.col(attributes), lambda each: each["key"] == key), f.lit(0))
+    return f.get(f.map_values(found["value"]), f.lit(0))
+
+
 def _json_path(column: str) -> str:
     """A column that begins with `$` is a path (`$.payload.price`), any other the name of a key."""
     return column if column.startswith("$") else "$['" + column.replace("\\", "\\\\").replace("'", "\\'") + "']"
@@ -158,7 +244,7 @@ def _json_path(column: str) -> str:
 def _field(text: Column, name: str, kind: str, time: Time) -> tuple[Column, Column | None]:
     if not name.endswith("_ns"):
         return converted(text, "string", kind)
-    if name in _DURATIONS:
+    if name in DURATIONS:
         assert time.duration_unit is not None
         value = _scaled_ns(text, time.duration_unit, origin_ns=0)
     elif time.unit == "iso":
@@ -192,28 +278,26 @@ def _moment_ns(text: Column, *, origin_ns: int) -> Column:
 
 def _numbers(sends: DataFrame) -> DataFrame:
     """Every event id of every publisher with its sequence number; the same id again is the same event."""
-    usable = sends.where((f.size("_faults") == 0) & f.col("departure_ns").isNotNull() & f.col(_EVENT).isNotNull())
+    usable = sends.where(f.size("_faults") == 0).dropna(subset=["publisher", "departure_ns", _EVENT])
     first = usable.groupBy("publisher", _EVENT).agg(f.min("departure_ns").alias("_first_ns"))
     order = Window.partitionBy("publisher").orderBy("_first_ns", _EVENT)
-    return first.select(
-        "publisher", _EVENT, "_first_ns", (f.row_number().over(order) - 1).cast("bigint").alias("_number")
-    )
+    return first.select("publisher", _EVENT, (f.row_number().over(order) - 1).cast("bigint").alias("_number"))
 
 
 def _numbered(table: str, rows: DataFrame, numbers: DataFrame, *, has_publisher: bool) -> DataFrame:
-    """The rows with the numbers of their events; without a publisher, the one who first sent an event of this id."""
+    """The rows with the numbers of their events; without a publisher, the only one who has sent an event of this id."""
+    keyed = numbers.select("publisher", _EVENT, "_number", f.lit(1).cast("bigint").alias("_senders"))
     if has_publisher:
-        keyed = numbers.select("publisher", _EVENT, "_number")
         joined = rows.join(keyed, ["publisher", _EVENT], "left")
     else:
-        earliest = f.min(f.struct("_first_ns", "publisher", "_number"))
-        keyed = numbers.groupBy(_EVENT).agg(earliest.alias("_send"))
+        alone = [f.when(f.count("*") == 1, f.min(name)).alias(name) for name in ("publisher", "_number")]
+        keyed = keyed.groupBy(_EVENT).agg(*alone, f.count("*").alias("_senders"))
         joined = rows.drop("publisher").join(keyed, [_EVENT], "left")
-        joined = joined.select("*", f.col("_send.publisher"), f.col("_send._number"))
     numbered = joined.withColumn("sequence", f.col("_number"))
     if table == "publications":
         return numbered
-    is_unknown = f.col("_number").isNull() & f.col(_EVENT).isNotNull() & (f.size("_faults") == 0)
-    return numbered.withColumn("_raw", f.when(is_unknown, f.col("_text")).otherwise(f.col("_raw"))).withColumn(
-        "_faults", f.when(is_unknown, f.array(f.lit(UNKNOWN_PUBLICATION))).otherwise(f.col("_faults"))
+    is_unsure = f.col("_number").isNull() & f.col(_EVENT).isNotNull() & (f.size("_faults") == 0)
+    reason = f.when(f.col("_senders") > 1, AMBIGUOUS_EVENT).otherwise(UNKNOWN_PUBLICATION)
+    return numbered.withColumn("_raw", f.when(is_unsure, f.col("_text")).otherwise(f.col("_raw"))).withColumn(
+        "_faults", f.when(is_unsure, f.array(reason)).otherwise(f.col("_faults"))
     )

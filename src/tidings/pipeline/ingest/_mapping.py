@@ -3,6 +3,10 @@
 It is TOML, decoded as strictly as a scenario: an unknown key, a column of no table, a default of the wrong type is an
 error with its line. A mapping says for each table which files hold it, in which format, which of their columns are the
 contract's fields, and in which unit times are; subscriptions may be given in the mapping itself.
+
+A mapping is data: whoever interprets it (Spark's expressions in _foreign.py, plain Python in _plain.py) has to do no
+more than it says here. A key of several columns is their values joined by SEPARATOR, with ESCAPE before each SEPARATOR
+or ESCAPE inside a value, so different values never make the same key; it is NULL if one of them is.
 """
 
 import hashlib
@@ -11,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -22,9 +26,37 @@ from tidings.model.scenario._decoding import decode, suggestion
 from tidings.model.scenario._laws import Quantity
 from tidings.model.scenario._source import Place, Source
 from tidings.model.trace import TABLES, AttributeKind
+from tidings.model.units import parse_quantity
 from tidings.pipeline.ingest._columns import TYPES
 
-__all__ = ["DIGITS", "EVENT", "FALLBACKS", "Mapping", "Subscriber", "TableMapping", "Time", "load_mapping"]
+if TYPE_CHECKING:
+    from tidings.pipeline.ingest._clocks import Corrections
+
+__all__ = [
+    "DIGITS",
+    "DURATIONS",
+    "ESCAPE",
+    "EVENT",
+    "FALLBACKS",
+    "HOSTED",
+    "SEPARATOR",
+    "SPAN_FIELDS",
+    "Clock",
+    "Clocks",
+    "Columns",
+    "FirstOf",
+    "Format",
+    "IfKnown",
+    "Mapping",
+    "Subscriber",
+    "TableMapping",
+    "Time",
+    "load_mapping",
+    "several",
+]
+
+SEPARATOR: Final = "|"
+ESCAPE: Final = "\\"
 
 EVENT: Final = "event"
 """In a log without sequence numbers: the column with the event's id, from which its number is derived."""
@@ -32,26 +64,54 @@ EVENT: Final = "event"
 DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Decimal digits of a unit's fraction that are whole nanoseconds."""
 
+HOSTED: Final = {"publications": "publisher", "deliveries": "subscription"}
+"""Tables whose rows tell the time of one host each, and what names it unless the mapping says `host`. In a hop the
+source (or the publisher) says when it was enqueued and sent, the target all the rest."""
+
+Format = Literal["csv", "json-lines", "otlp"]
+
 FROM_THE_BEGINNING_NS: Final = -(1 << 62)
 
-FALLBACKS: Final[dict[str, dict[str, str]]] = {
-    "publications": {"broker": "'broker'", "size_bytes": "0L"},
+
+class FirstOf(NamedTuple):
+    """The first of these fields that has a value."""
+
+    fields: tuple[str, ...]
+
+
+class IfKnown(NamedTuple):
+    """One word if a field has a value, another if not."""
+
+    field: str
+    then: str
+    otherwise: str
+
+
+FALLBACKS: Final[dict[str, dict[str, str | int | float | FirstOf | IfKnown]]] = {
+    "publications": {"broker": "broker", "size_bytes": 0},
     "hops": {
-        "enqueued_ns": "coalesce(sent_ns, received_ns)",
-        "outcome": "if(received_ns IS NULL, 'lost', 'received')",
+        "enqueued_ns": FirstOf(("sent_ns", "received_ns")),
+        "outcome": IfKnown("received_ns", "received", "lost"),
     },
-    "deliveries": {"broker": "'broker'", "delivered_ns": "arrived_ns"},
+    "deliveries": {"broker": "broker", "delivered_ns": FirstOf(("arrived_ns",))},
     "subscriptions": {
-        "subscription": "subscriber",
-        "subscriber": "subscription",
-        "broker": "'broker'",
-        "price": "1.0D",
-        "from_ns": f"{FROM_THE_BEGINNING_NS}L",
+        "subscription": FirstOf(("subscriber",)),
+        "subscriber": FirstOf(("subscription",)),
+        "broker": "broker",
+        "price": 1.0,
+        "from_ns": FROM_THE_BEGINNING_NS,
     },
-    "transitions": {"kind": "if(target IS NULL, 'broker', 'link')"},
-    "topology": {"kind": "if(target IS NULL, 'broker', 'link')"},
+    "transitions": {"kind": IfKnown("target", "link", "broker")},
+    "topology": {"kind": IfKnown("target", "link", "broker")},
 }
-"""What a field without a value is taken to be, as SQL; a field that is neither here nor NULL by contract is needed."""
+"""What a field without a value is taken to be, in this order; a field that is neither here nor NULL by contract is
+needed."""
+
+DURATIONS: Final = ("lifetime_ns", "max_delay_ns")
+"""Fields that are no moments, although their names end in `_ns`."""
+SPAN_FIELDS: Final = ("traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano")
+"""Columns of OTLP that are a span's own fields. `link.` and a name is a field of its first link, `resource.` and a name
+an attribute of its resource, any other name an attribute of its own."""
 
 _EVENT_TABLES: Final = ("publications", "hops", "deliveries")
 _LITERALS: Final[dict[str, tuple[type, ...]]] = {
@@ -107,12 +167,23 @@ class Attribute(_Written, frozen=True, kw_only=True):
     EXAMPLES: ClassVar = {"kind": 'kind = "number"'}
 
 
+Columns = str | Annotated[tuple[str, ...], Meta(min_length=1)]
+"""One column, or several whose values make a key together; in `where`, one value or several."""
+
+
+def several(given: Columns) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
+
+
 class TableMapping(_Written, frozen=True, kw_only=True):
-    """One table: its files (a pattern below the trace's directory), and what their columns are."""
+    """One table: its files (a pattern below the trace's directory), and what their columns are. Rows count only if
+    each column in `where` has one of its values. `host` is the column with the host whose clock the times are of."""
 
     files: Annotated[str, Meta(min_length=1)]
-    format: Literal["csv", "json-lines"]
-    columns: dict[str, str]
+    format: Format
+    columns: dict[str, Columns]
+    where: dict[str, Columns] = {}
+    host: Columns | None = None
     defaults: dict[str, str | int | float | bool] = {}
     attributes: dict[str, AttributeKind | Attribute] = {}
     time: Time | None = None
@@ -131,8 +202,11 @@ class TableMapping(_Written, frozen=True, kw_only=True):
         }
 
     def file_columns(self) -> list[str]:
-        """Every column that a file has to have."""
-        return [*self.columns.values(), *(column for column, _ in self.attribute_columns().values())]
+        """Every column that a file has to have, once."""
+        keys = [*self.columns.values(), *(() if self.host is None else (self.host,))]
+        named = [column for given in keys for column in several(given)]
+        attributes = [column for column, _ in self.attribute_columns().values()]
+        return list(dict.fromkeys([*named, *attributes, *self.where]))
 
 
 class Subscriber(_Written, frozen=True, kw_only=True):
@@ -147,6 +221,51 @@ class Subscriber(_Written, frozen=True, kw_only=True):
     EXAMPLES: ClassVar = {"subscriber": 'subscriber = "billing"', "filter": "filter = \"symbol = 'YHOO'\""}
 
 
+class _SignedTime:
+    """A time that may be negative, held in nanoseconds."""
+
+    def prepare(self, raw: Any, place: Place) -> int:
+        try:
+            return round(parse_quantity(raw, "time") * 1e9)
+        except InputError as error:
+            place.fail(str(error))
+
+
+class _Error(_SignedTime):
+    def prepare(self, raw: Any, place: Place) -> int:
+        value = super().prepare(raw, place)
+        if value < 0:
+            place.fail(f"{raw!r} is negative, but must be zero or more")
+        return value
+
+
+class _ClockWritten:
+    """A clock is a table, or just how far it is ahead."""
+
+    def prepare(self, raw: Any, place: Place) -> Any:  # noqa: ARG002 - the marker's signature
+        return {"ahead": raw} if isinstance(raw, str) else raw
+
+
+class Clock(_Written, frozen=True, kw_only=True):
+    """What is known of a host's clock: how far it is ahead of the true time, up to an error."""
+
+    ahead_ns: Annotated[int, _SignedTime()] = msgspec.field(name="ahead")
+    error_ns: Annotated[int, _Error()] = msgspec.field(name="error", default=0)
+    EXAMPLES: ClassVar = {"ahead": 'ahead = "35 ms"'}
+
+
+class Clocks(_Written, frozen=True, kw_only=True):
+    """Hosts have clocks of their own: those of `hosts` are declared, others are estimated from traffic in both
+    directions, if `estimate` says so, up to `error_ns` from the true time if that is known; with `drift` they may also
+    run at different speeds. The clock of `reference` is right."""
+
+    estimate: bool = True
+    drift: bool = False
+    reference: str | None = None
+    error_ns: Annotated[int, _Error()] | None = msgspec.field(name="error", default=None)
+    hosts: dict[str, Annotated[Clock, _ClockWritten()]] = {}
+
+
 class _Document(_Written, frozen=True, kw_only=True):
     time: Time
     publications: TableMapping | None = None
@@ -156,21 +275,28 @@ class _Document(_Written, frozen=True, kw_only=True):
     transitions: TableMapping | None = None
     topology: TableMapping | None = None
     subscribers: tuple[Subscriber, ...] = ()
+    clocks: Clocks | None = None
     EXAMPLES: ClassVar = {"time": '[time] with unit = "ms"'}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mapping:
-    """A mapping file, decoded and found consistent. `digest` changes with its text: then nothing read before holds."""
+    """A mapping file, decoded and found consistent. `digest` changes with its text: then nothing read before holds.
+
+    `corrections` are the clocks of its `clocks`, once they have been found (_clocks.py): whoever reads rows corrects
+    their times by them.
+    """
 
     source: str
     digest: str
     tables: dict[str, TableMapping]
     times: dict[str, Time]
     subscribers: tuple[Subscriber, ...]
+    clocks: Clocks | None = None
+    corrections: "Corrections | None" = None
 
     @property
-    def patterns(self) -> dict[str, tuple[str, Literal["csv", "json-lines"]]]:
+    def patterns(self) -> dict[str, tuple[str, Format]]:
         """By table: the pattern of its files, and their format."""
         return {name: (table.files, table.format) for name, table in self.tables.items()}
 
@@ -180,9 +306,10 @@ class Mapping:
         return {"subscriptions"} if self.subscribers else set()
 
     @property
-    def numbers_events(self) -> bool:
-        """Whether sequence numbers are derived from event ids: then all files count together, and none alone."""
-        return any(EVENT in table.columns for table in self.tables.values())
+    def is_whole(self) -> bool:
+        """Whether all files count together, and none alone: events are numbered by their ids, or clocks estimated."""
+        has_ids = any(EVENT in table.columns for table in self.tables.values())
+        return has_ids or (self.clocks is not None and self.clocks.estimate)
 
 
 def load_mapping(path: str | Path) -> Mapping:
@@ -206,6 +333,7 @@ def load_mapping(path: str | Path) -> Mapping:
         tables=tables,
         times={name: table.time or document.time for name, table in tables.items()},
         subscribers=document.subscribers,
+        clocks=document.clocks,
     )
 
 
@@ -222,17 +350,31 @@ def _check_table(name: str, table: TableMapping, tables: dict[str, TableMapping]
         for key in keys:
             if key not in known:
                 (place / part / key).fail(f"{name} has no field `{key}`; {suggestion(key, known, otherwise='it has')}")
+    for key, given in table.columns.items():
+        if not isinstance(given, str) and TYPES[name].get(key, "string") != "string":
+            (place / "columns" / key).fail(_not_composite(key, name))
     for key, value in table.defaults.items():
         if key == EVENT or type(value) not in _LITERALS[TYPES[name][key]]:
             (place / "defaults" / key).fail(f"{value!r} is no {TYPES[name].get(key, 'default of an event id')}")
     if table.attributes and name != "publications":
         (place / "attributes").fail("only publications have attributes; write them there")
+    if table.host is not None and name not in HOSTED:
+        (place / "host").fail(f"only {' and '.join(HOSTED)} name a host; hops have it as source and target")
     if table.time is not None:
         _check_time(table.time, place / "time")
     for key in table.columns:
-        if key in ("lifetime_ns", "max_delay_ns") and time.duration_unit is None:
+        if key in DURATIONS and time.duration_unit is None:
             (place / "columns" / key).fail('is a duration, whose unit is unknown; write durations = "ms" in [time]')
     _check_complete(name, table, tables, place)
+
+
+def _not_composite(key: str, name: str) -> str:
+    if key != "sequence" or name not in _EVENT_TABLES:
+        return "is one value, which several columns do not make; name one column"
+    return (
+        "is a number, which several columns do not make; put all but the last into the publisher, which then counts "
+        'by itself (publisher = ["topic", "partition"], sequence = "offset"), or write event = [...] in its place'
+    )
 
 
 def _check_complete(name: str, table: TableMapping, tables: dict[str, TableMapping], place: Place) -> None:

@@ -22,6 +22,7 @@ from tidings.model.trace import TABLES
 from tidings.pipeline._storage import read_path
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, names_in, quoted
 from tidings.pipeline.ingest._converting import as_kind, as_nanoseconds, converted
+from tidings.pipeline.ingest._envelope import HOST, corrected_mapping, on_one_clock
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._foreign import given_rows, read_foreign
 from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
@@ -29,7 +30,7 @@ from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
 if TYPE_CHECKING:
     from tidings.pipeline.ingest._mapping import Mapping
 
-__all__ = ["read_table"]
+__all__ = ["read_table", "with_clocks"]
 
 Kinds = dict[str, tuple[str, ...]]
 """Attributes by name with their kinds: one as a rule, several where files disagree."""
@@ -57,10 +58,15 @@ def read_table(
         groups.append(read_foreign(spark, table, files, mapping))
     if mapping is not None and table in mapping.given_tables:
         groups.append((given_rows(spark, mapping), {}))
-    if not groups:
-        return _no_rows(spark, table)
     kinds = _united(kinds for _, kinds in groups)
-    return reduce(DataFrame.unionAll, [_aligned(table, rows, found, kinds) for rows, found in groups])
+    parts = [_aligned(table, rows, found, kinds) for rows, found in groups]
+    rows = reduce(DataFrame.unionAll, parts) if parts else _no_rows(spark, table)
+    return rows.drop(HOST) if mapping is None else on_one_clock(spark, table, rows, mapping)
+
+
+def with_clocks(spark: SparkSession, files: Sequence[TraceFile], mapping: "Mapping | None") -> "Mapping | None":
+    """The mapping with the corrections of clocks that it asks for, found in these files; any other as it is."""
+    return corrected_mapping(mapping, lambda table: read_table(spark, table, files, mapping=mapping))
 
 
 def _read_parquet(spark: SparkSession, table: str, files: Sequence[TraceFile]) -> tuple[DataFrame, Kinds]:
@@ -128,7 +134,8 @@ def _aligned(table: str, rows: DataFrame, found: Kinds, wanted: Kinds) -> DataFr
     if table == "publications":
         layout = rows["attributes"] if list(found.items()) == list(wanted.items()) else _laid_out(rows, found, wanted)
         attributes = [layout.alias("attributes")]
-    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw")
+    host = rows[HOST] if HOST in rows.columns else f.lit(None).cast("string")
+    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw", host.alias(HOST))
 
 
 def _laid_out(rows: DataFrame, found: Kinds, wanted: Kinds) -> Column:
@@ -152,4 +159,6 @@ def _no_rows(spark: SparkSession, table: str) -> DataFrame:
     columns = [f"{name} {kind}" for name, kind in TYPES[table].items()]
     if table == "publications":
         columns.append("attributes struct<>")
-    return spark.createDataFrame([], ", ".join([*columns, "_file string", "_faults array<string>", "_raw string"]))
+    return spark.createDataFrame(
+        [], ", ".join([*columns, "_file string", "_faults array<string>", "_raw string", "_host string"])
+    )

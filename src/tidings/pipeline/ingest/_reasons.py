@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 __all__ = [
+    "AMBIGUOUS_EVENT",
     "BAD_FILTER",
     "BAD_VALUE",
     "DUPLICATE",
@@ -37,6 +38,7 @@ BAD_FILTER: Final = "bad-filter"
 NEGATIVE_DELAY: Final = "negative-delay"
 UNKNOWN_BROKER: Final = "unknown-broker"
 UNKNOWN_SUBSCRIPTION: Final = "unknown-subscription"
+AMBIGUOUS_EVENT: Final = "ambiguous-event"
 UNKNOWN_PUBLICATION: Final = "unknown-publication"
 NOT_MATCHING: Final = "not-matching"
 DUPLICATE: Final = "duplicate"
@@ -51,6 +53,7 @@ REASONS: Final = {
     NEGATIVE_DELAY: "something is over before it began, by more than the clock tolerance",
     UNKNOWN_BROKER: "a broker that the topology does not have",
     UNKNOWN_SUBSCRIPTION: "a delivery to a subscription that there is not (or that is in the quarantine itself)",
+    AMBIGUOUS_EVENT: "an id that several publishers have sent, in a row that does not say which of them",
     UNKNOWN_PUBLICATION: "a hop or delivery of an event that was never published (or that is in the quarantine itself)",
     NOT_MATCHING: "a delivery of an event that its subscription does not match, or outside its lifetime",
     DUPLICATE: "the same publication, hop, delivery, subscription or component again; the first is kept",

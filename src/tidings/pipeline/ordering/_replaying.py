@@ -34,6 +34,7 @@ from tidings.pipeline.ingest import (
     read_table,
     require_attributes,
     require_readable,
+    with_clocks,
 )
 from tidings.pipeline.interest import parse_filters, with_matches
 from tidings.pipeline.ordering._cells import FOUND, PAIR, PUBLICATION, CellReplay
@@ -107,6 +108,7 @@ def replay_orders(
     spark = start()
     if place is not None:
         require_writable(spark, place)
+    mapping = with_clocks(spark, files, mapping)
     replay = _Replay(spark, files, mapping, tuple(policies), chosen, report)
     return replay.go(place)
 

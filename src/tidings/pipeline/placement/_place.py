@@ -30,6 +30,7 @@ from tidings.pipeline.ingest import (
     read_table,
     require_readable,
     warmup_of,
+    with_clocks,
 )
 from tidings.pipeline.interest import ship
 from tidings.pipeline.placement._measuring import measured_times
@@ -116,6 +117,7 @@ def place_on_spark(
     spark = start()
     with naming_damaged_files():
         report("reading subscriptions and topology")
+        mapping = with_clocks(spark, files, mapping)
         tables = read_network(spark, files, mapping)
         job = _Job(spark, files, mapping, tables, chosen, warmup_ns, report)
         try:

@@ -13,11 +13,24 @@ from tidings.pipeline.profiles._sums import Total, merged_value, totals
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BATCHED", "PAIR_TOTALS", "SCORE_TOTALS", "SETS", "SHARES", "batched", "merged_pairs", "of_set", "sums_by"]
+__all__ = [
+    "BATCHED",
+    "COUNTS",
+    "PAIR_TOTALS",
+    "SCORE_TOTALS",
+    "SETS",
+    "SHARES",
+    "batched",
+    "merged_pairs",
+    "of_set",
+    "sums_by",
+]
 
 SETS: Final = (("publisher", "subscription", "subscriber"), ("topic", "window_ns"))
 """What partials are put together by at first: everything else is put together of these, which are far fewer."""
 
+COUNTS: Final = ("matched", "on_time", "on_time_least", "on_time_most", "late", "duplicates")
+"""What partials count, beside violations of order."""
 
 BATCHED: Final = (
     ("subscription", "subscriber"),
@@ -27,9 +40,8 @@ BATCHED: Final = (
     ("publisher", "subscription"),
 )
 """By what tables show shares with intervals: batches cannot be put together of those of others."""
-COUNTS: Final = ("matched", "on_time", "late", "duplicates", "fifo_violations")
 PAIR_TOTALS: Final = (
-    *(Total(name, "sum") for name in COUNTS),
+    *(Total(name, "sum") for name in (*COUNTS, "fifo_violations")),
     *merged_value("delay"),
     Total("difference_count", "sum"),
     Total("difference_absolute_sum", "exact"),
@@ -37,7 +49,11 @@ PAIR_TOTALS: Final = (
 )
 """What is added up by SETS; the earnings beside it."""
 SCORE_TOTALS: Final = (
-    *(each for each in PAIR_TOTALS if each.name in (*COUNTS, "delay_sum", "delay_min", "delay_max", "delay_sketch")),
+    *(
+        each
+        for each in PAIR_TOTALS
+        if each.name in (*COUNTS, "fifo_violations", "delay_sum", "delay_min", "delay_max", "delay_sketch")
+    ),
 )
 """What scores are made of."""
 SHARES: Final = {"on_time": ("on_time", "matched"), "arrived": ("arrived", "matched")}

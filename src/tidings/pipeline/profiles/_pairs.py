@@ -33,7 +33,7 @@ from tidings.pipeline.profiles._finishing import (
     moments_of,
     partial_columns,
 )
-from tidings.pipeline.profiles._pair_sums import SETS, batched, merged_pairs, of_set
+from tidings.pipeline.profiles._pair_sums import COUNTS, SETS, batched, merged_pairs, of_set
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.pipeline.profiles._sums import PROBABILITIES, quantiles, shown
 from tidings.pipeline.rows import (
@@ -102,7 +102,8 @@ PAIRS = (
 
 PARTIAL_PAIRS: Final = (
     "publisher string, chunk bigint, subscription string, subscriber string, price double, topic string, "
-    "window_ns bigint, matched bigint, on_time bigint, late bigint, duplicates bigint, overtaken bigint, "
+    "window_ns bigint, matched bigint, on_time bigint, on_time_least bigint, on_time_most bigint, late bigint, "
+    "duplicates bigint, overtaken bigint, "
     f"first_delivered_ns bigint, border_ns array<bigint>, {partial_columns('delay')}, difference_count bigint, "
     f"difference_absolute_sum bigint, difference_sketch binary, {batch_columns('matched', 'on_time', 'arrived')}"
 )
@@ -142,6 +143,8 @@ def pairs_of(fates: FateRows, audience: Audience, *, window_ns: int) -> pa.Table
         "window_ns": window[groups.firsts] * window_ns,
         "matched": groups.counts(),
         "on_time": groups.sums(fates.is_on_time[order]),
+        "on_time_least": groups.sums(fates.is_surely_on_time[order]),
+        "on_time_most": groups.sums(fates.is_maybe_on_time[order]),
         "late": groups.sums(fates.is_late[order]),
         "duplicates": groups.sums(fates.duplicates[order]),
         "overtaken": groups.sums(is_overtaken),
@@ -205,7 +208,7 @@ def unmatched(subscriptions: "DataFrame") -> "DataFrame":
 
     from pyspark.sql import functions as fn
 
-    zeros = [fn.lit(0).cast("bigint").alias(name) for name in ("matched", "on_time", "late", "duplicates", "overtaken")]
+    zeros = [fn.lit(0).cast("bigint").alias(name) for name in (*COUNTS, "overtaken")]
     unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
     return subscriptions.select(*unit, "subscription", "subscriber", "price", *zeros)
 

@@ -79,7 +79,10 @@ class EventRows:
 
 @dataclass(frozen=True, kw_only=True)
 class FateRows:
-    """Pairs of an event and a subscription that it matches; `delay_ns` is from departure to arrival."""
+    """Pairs of an event and a subscription that it matches; `delay_ns` is from departure to arrival.
+
+    `is_surely_on_time` and `is_maybe_on_time` are for the ends of what the clocks' errors leave open.
+    """
 
     publisher: Names
     chunk: Array
@@ -90,6 +93,8 @@ class FateRows:
     delay_ns: Values
     delivered_ns: Values
     is_on_time: Array
+    is_surely_on_time: Array
+    is_maybe_on_time: Array
     is_late: Array
     duplicates: Array
 
@@ -98,6 +103,7 @@ class FateRows:
         departure = values_of(table["departure_ns"])
         fate = names_of(table["fate"])
         words = [*fate.names.to_pylist(), None]
+        is_on_time = np.array([word == "on-time" for word in words])[fate.codes]
         return cls(
             publisher=names_of(table["publisher"]),
             chunk=values_of(table["chunk"]).values,
@@ -107,7 +113,9 @@ class FateRows:
             departure_ns=departure.values,
             delay_ns=values_of(table["arrived_ns"]).minus(departure),
             delivered_ns=values_of(table["delivered_ns"]),
-            is_on_time=np.array([word == "on-time" for word in words])[fate.codes],
+            is_on_time=is_on_time,
+            is_surely_on_time=is_on_time,
+            is_maybe_on_time=is_on_time,
             is_late=np.array([word == "late" for word in words])[fate.codes],
             duplicates=values_of(table["duplicates"]).values,
         )

@@ -42,14 +42,16 @@ KEPT_IN: Final[dict[str, dict[str, str]]] = {
         "a": "departure_ns",
         "b": "size_bytes",
         "c": "lifetime_ns",
+        "d": "clock",
         "first": "broker",
         "second": "topic",
         "matches": "matches",
     },
     "hops": {**dict(zip(NUMBERS, TIMES, strict=False)), "f": "outcome", "first": "source", "second": "target"},
-    "deliveries": {"a": "arrived_ns", "b": "delivered_ns", "c": "number", "first": "broker"},
+    "deliveries": {"a": "arrived_ns", "b": "delivered_ns", "c": "number", "d": "clock", "first": "broker"},
 }
-"""Which column of its table each column of a gathered row holds; `outcome` and `number` are numbers."""
+"""Which column of its table each column of a gathered row holds; `outcome` and `number` are numbers. `clock` is the
+number of the host whose clock the times are of; rows have it only where clocks were compared (ingest/_clocks.py)."""
 TABLES: Final = tuple(KEPT_IN)
 PUBLICATIONS, HOPS, DELIVERIES = range(3)
 

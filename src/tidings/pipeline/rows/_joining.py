@@ -48,12 +48,18 @@ ROWS: Final = "publisher string, chunk bigint, table string, rows bigint"
 """How many rows a table has in a unit."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Counting:
-    """What is counted: events that depart from `counted_from_ns` on; clocks may differ by `clock_tolerance_ns`."""
+    """What is counted: events that depart from `counted_from_ns` on; clocks may differ by `clock_tolerance_ns`.
+
+    Where clocks were corrected, the delay of what went from host a to host b is known up to an error between
+    `clock_low_ns[a, b]` and `clock_high_ns[a, b]`.
+    """
 
     counted_from_ns: int = 0
     clock_tolerance_ns: int = 0
+    clock_low_ns: Array | None = None
+    clock_high_ns: Array | None = None
 
 
 class JoinedRows(NamedTuple):
@@ -194,7 +200,14 @@ def _fates(
     departure = events.departure_ns[event]
     delay = np.where(has_arrived, rows.numbers["a"].values[arrival] - departure, 0)
     deadline = _sooner(rows.numbers["c"].at(row), audience.delays_ns.at(number))
-    is_on_time = has_arrived & (~deadline.known | (delay < deadline.values))
+
+    def within(error_ns: Array | int) -> Array:
+        return has_arrived & (~deadline.known | (delay + error_ns < deadline.values))
+
+    is_on_time = within(0)
+    clocks = rows.numbers["d"]
+    sent_by, received_by = clocks.at(row), clocks.at(arrival)
+    low, high = (_clock_error(ends, sent_by, received_by) for ends in (counting.clock_low_ns, counting.clock_high_ns))
     return FateRows(
         publisher=rows.publisher.at(row),
         chunk=rows.chunk[row],
@@ -205,9 +218,18 @@ def _fates(
         delay_ns=Values(delay, has_arrived),
         delivered_ns=Values(np.where(has_arrived, rows.numbers["b"].values[arrival], 0), has_arrived),
         is_on_time=is_on_time,
+        is_surely_on_time=is_on_time if high is None else within(high),
+        is_maybe_on_time=is_on_time if low is None else within(low),
         is_late=has_arrived & ~is_on_time,
         duplicates=duplicates[chosen],
     )
+
+
+def _clock_error(ends: Array | None, sent_by: Values, received_by: Values) -> Array | None:
+    """What delays may be off by at one end, by the hosts that tell them; 0 where a host is unknown."""
+    if ends is None:
+        return None
+    return np.where(sent_by.known & received_by.known, ends[sent_by.values, received_by.values], 0)
 
 
 def _first_arrivals(

@@ -9,6 +9,8 @@ Rules:
   (statistics/_batches.py); `effective_events` is for how many independent ones they count, and where those are few, or
   the batches, the interval `is_rough`. `delivered_share` counts what came late as well. Earnings are the prices of
   what came on time (equation 2), added as decimals so that they do not depend on the order.
+- Where clocks were corrected, delays are known up to an error, and so is what was on time: between `on_time_least` and
+  `on_time_most`. The interval of R is wider by the shares of what is between them and `on_time`.
 - A FIFO violation is an event that is delivered after a later event of the same publisher to the same subscription.
   Inside a chunk every one is found. Across the border of a chunk the last BORDER_EVENTS sequence numbers before it are
   held against everything after it; an event that is overtaken from the next chunk although it is further from the
@@ -19,11 +21,12 @@ Rules:
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from tidings.pipeline.profiles._batch_sums import shares_of, sum_columns
 from tidings.pipeline.profiles._finishing import finished, floats
-from tidings.pipeline.profiles._pair_sums import batched, merged_pairs, sums_by
+from tidings.pipeline.profiles._pair_sums import COUNTS, batched, merged_pairs, sums_by
 from tidings.pipeline.profiles._profile import LEVEL
 from tidings.statistics import ratio
 
@@ -35,7 +38,8 @@ __all__ = ["LEVEL", "QUANTILES", "SCORES", "finish_scores", "merge_scores", "sco
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
 SCORES: Final = (
-    "matched bigint, on_time bigint, late bigint, lost bigint, on_time_reliability double, reliability_low double, "
+    "matched bigint, on_time bigint, late bigint, lost bigint, on_time_least bigint, on_time_most bigint, "
+    "on_time_reliability double, reliability_low double, "
     "reliability_high double, effective_events double, is_rough boolean, delivered_share double, earnings double, "
     "duplicates bigint, fifo_violations bigint, "
     "delay_min_ns bigint, delay_mean_ns double, delay_max_ns bigint, delay_p50_ns bigint, delay_p90_ns bigint, "
@@ -54,7 +58,7 @@ def scores_table(merged: "DataFrame", *, keys: Sequence[str]) -> "DataFrame":
     from pyspark.sql import functions as fn
 
     mine = batched(merged, sums_by(merged, keys), keys, "on_time")
-    sums = ("matched", "on_time", "late", "duplicates", "fifo_violations", "earnings", "delay_sum", "delay_sketch")
+    sums = (*COUNTS, "fifo_violations", "earnings", "delay_sum", "delay_sketch")
     extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
     kinds = dict(mine.dtypes)
     columns = ", ".join([*(f"{key} {kinds[key]}" for key in keys), SCORES])
@@ -75,13 +79,13 @@ def _quantiles() -> "list[Column]":
 
 
 def finish_scores(batch: pa.RecordBatch) -> dict[str, Any]:
-    matched, on_time, late = (batch.column(name).to_numpy() for name in ("matched", "on_time", "late"))
+    matched, on_time, least, most, late = (batch.column(name).to_numpy() for name in COUNTS[:5])
     found = shares_of(batch, "on_time", level=LEVEL)
     return {
         "lost": matched - on_time - late,
         "on_time_reliability": ratio(on_time, matched),
-        "reliability_low": found.interval.low,
-        "reliability_high": found.interval.high,
+        "reliability_low": np.maximum(found.interval.low - ratio(on_time - least, matched), 0.0),
+        "reliability_high": np.minimum(found.interval.high + ratio(most - on_time, matched), 1.0),
         "effective_events": found.effective,
         "is_rough": found.is_rough,
         "delivered_share": ratio(on_time + late, matched),

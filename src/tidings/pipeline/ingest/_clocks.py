@@ -1,0 +1,184 @@
+"""The clocks of hosts: from least delays between them and from what a mapping declares, to corrections of times.
+
+A clock that is ahead makes what leaves its host seem early and what reaches it seem late. Each time is therefore
+brought to one clock: the reference's, or the true time if the mapping declares how far clocks are from it. What traffic
+says and what is declared are bounds of the same kind (statistics/_clocks.py), so they are solved together. A clock that
+nothing bounds on both sides is an error: a guess would be counted as if it were known.
+
+What remains is an error of each delay, known to be between two ends for each pair of hosts: the scores count what is on
+time at both ends. Clocks that tick coarsely (whole milliseconds in a log) round times down, which is in these ends too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.errors import InputError
+from tidings.pipeline.ingest._mapping import Clocks
+from tidings.statistics import UNBOUNDED_NS, clock_bounds, clock_estimate, clock_rates
+
+__all__ = ["BUCKETS", "HOSTS_MAX", "LEAST_DELAYS", "STEPS_NS", "Corrections", "find_clocks"]
+
+Array = npt.NDArray[Any]
+
+HOSTS_MAX: Final = 1000
+"""More would make a table of pairs that is too large to send to every worker."""
+BUCKETS: Final = 64
+"""Parts that the log's time is cut into for each pair of hosts, if clocks may drift."""
+STEPS_NS: Final = (10**9, 10**6, 10**3, 1)
+"""How coarse the times of a log may be."""
+_SHOWN: Final = 3
+
+LEAST_DELAYS: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("target", pa.string()),
+        ("at_ns", pa.int64()),
+        ("least_ns", pa.int64()),
+        ("source_step_ns", pa.int64()),
+        ("target_step_ns", pa.int64()),
+    ]
+)
+"""From one host to another, in a part of the time: the least that anything seemed to take, when that was sent, and how
+coarse the times of either are."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Corrections:
+    """How far each clock is ahead: by `ahead_ns`, give or take `error_ns`, at `origin_ns`, and by `rate` more per unit
+    of time after it. Ahead of what: of `reference`, or if that is None of the true time.
+
+    The true delay of what went from host a to host b is the corrected one plus an error between `low_ns[a, b]` and
+    `high_ns[a, b]`; hosts are told by their number in `hosts`.
+    """
+
+    hosts: tuple[str, ...]
+    ahead_ns: Array
+    error_ns: Array
+    rate: Array
+    origin_ns: int
+    low_ns: Array
+    high_ns: Array
+    reference: str | None
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """By host: how far its clock is ahead and by how much that may be wrong, in seconds."""
+        return {
+            host: {
+                "ahead_s": int(self.ahead_ns[number]) / 1e9,
+                "error_s": int(self.error_ns[number]) / 1e9,
+                "drift_ppm": float(self.rate[number]) * 1e6,
+            }
+            for number, host in enumerate(self.hosts)
+        }
+
+
+def find_clocks(asked: Clocks, seen: pa.Table) -> Corrections:
+    """The corrections that a mapping asks for, with the least delays (LEAST_DELAYS) that its log shows."""
+    hosts = sorted({*seen["source"].to_pylist(), *seen["target"].to_pylist(), *asked.hosts})
+    if asked.reference is not None and asked.reference not in hosts:
+        raise InputError(f"[clocks] reference = {asked.reference!r}: no row is of this host; there are: {_some(hosts)}")
+    if len(hosts) > HOSTS_MAX:
+        raise InputError(
+            f"[clocks]: {len(hosts):,} hosts, but the clocks of at most {HOSTS_MAX:,} can be compared; name fewer in "
+            "`host`, such as the machine in place of the process"
+        )
+    numbers = {host: number for number, host in enumerate(hosts)}
+    source, target = (
+        np.array([numbers[name] for name in seen[end].to_pylist()], np.int64) for end in ("source", "target")
+    )
+    at, least = seen["at_ns"].to_numpy(), seen["least_ns"].to_numpy()
+    steps = _steps(len(hosts), seen, source, target)
+    origin_ns = int(at.min()) if len(at) else 0
+    rate = clock_rates(len(hosts), source, target, at, least) if asked.drift else np.zeros(len(hosts))
+    steady = least - np.round((rate[target] - rate[source]) * (at - origin_ns)).astype(np.int64)
+    most = _bounds(asked, numbers, source, target, steady + steps[target] - 1)
+    base = _base(asked, numbers, most)
+    found = clock_estimate(most, base)
+    _require_bounded(hosts, found.low_ns[: len(hosts)], found.high_ns[: len(hosts)])
+    ahead = found.ahead_ns[: len(hosts)]
+    difference = ahead[None, :] - ahead[:, None]
+    within = most[: len(hosts), : len(hosts)]
+    return Corrections(
+        hosts=tuple(hosts),
+        ahead_ns=ahead,
+        error_ns=(found.high_ns - found.low_ns + 1)[: len(hosts)] // 2,
+        rate=rate - (rate[_steady(asked, numbers, base)] if len(rate) else 0.0),
+        origin_ns=origin_ns,
+        low_ns=difference - within - (steps[:, None] - 1),
+        high_ns=difference + within.T + (steps[None, :] - 1),
+        reference=hosts[base] if base < len(hosts) else None,
+    )
+
+
+def _bounds(asked: Clocks, numbers: Mapping[str, int], source: Array, target: Array, most_ns: Array) -> Array:
+    """What each clock can be ahead of another at most; the last is the true time."""
+    true = len(numbers)
+    if not asked.estimate:
+        source = target = most_ns = np.zeros(0, np.int64)
+    edges: list[tuple[int, int, int]] = []
+    for host, number in numbers.items():
+        clock = asked.hosts.get(host)
+        ahead_ns, error_ns = (0, asked.error_ns) if clock is None else (clock.ahead_ns, clock.error_ns)
+        if host == asked.reference:
+            ahead_ns, error_ns = 0, 0
+        if error_ns is not None:
+            edges += [(true, number, ahead_ns + error_ns), (number, true, error_ns - ahead_ns)]
+    declared = np.array(edges, np.int64).reshape(-1, 3).T
+    ends = [np.concatenate(pair) for pair in zip((source, target, most_ns), declared, strict=True)]
+    most = clock_bounds(true + 1, *ends)
+    wrong = [host for host, number in numbers.items() if most[number, number] < 0]
+    if wrong:
+        raise InputError(
+            f"the clocks of {_some(wrong)} contradict each other: going there and back "
+            "takes less than no time; a clock was set or drifts (write drift = true in [clocks]), a declared error is "
+            "too small, or rows have wrong times"
+        )
+    return most
+
+
+def _base(asked: Clocks, numbers: Mapping[str, int], most: Array) -> int:
+    """Whose time all others are brought to: the true one if anything is declared, or else that of the host that all
+    others are known by best."""
+    if asked.hosts or asked.reference is not None or asked.error_ns is not None or not numbers:
+        return len(numbers)
+    among = most[:-1, :-1].astype(np.float64)
+    return int(np.argmin((among + among.T).sum(axis=0)))
+
+
+def _steady(asked: Clocks, numbers: Mapping[str, int], base: int) -> int:
+    """The host whose clock is taken to run at the right speed: the reference, or the first that is declared."""
+    if base < len(numbers):
+        return base
+    return numbers[asked.reference or min(asked.hosts, default=min(numbers))]
+
+
+def _require_bounded(hosts: Sequence[str], low: Array, high: Array) -> None:
+    is_loose = (high >= UNBOUNDED_NS) | (low <= -UNBOUNDED_NS)
+    loose = [host for host, is_one in zip(hosts, is_loose.tolist(), strict=True) if is_one]
+    if loose:
+        raise InputError(
+            f"the clocks of {_some(loose)} cannot be estimated: that takes traffic in both directions; declare them "
+            f'under [clocks.hosts] ("{loose[0]}" = {{ ahead = "0 ms", error = "5 ms" }}), or write error = "5 ms" in '
+            "[clocks] for all"
+        )
+
+
+def _steps(hosts: int, seen: pa.Table, source: Array, target: Array) -> Array:
+    """How coarse the times of each host are: as coarse as the finest of what was seen."""
+    steps = np.full(hosts, STEPS_NS[0])
+    for end, where in (("source_step_ns", source), ("target_step_ns", target)):
+        np.minimum.at(steps, where, pc.fill_null(seen[end], 1).to_numpy())
+    known = np.zeros(hosts, np.bool_)
+    known[source] = known[target] = True
+    return np.where(known, steps, 1)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
