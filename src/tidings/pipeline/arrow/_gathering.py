@@ -132,8 +132,10 @@ class Source:
             read = {name: values for name, values in batch.attributes.items() if name in wanted}
             columns["matches"] = matcher.matches(_one(rows["departure_ns"]), read)
             columns["topic"] = _topic(batch.attributes.get(self.topic or TOPIC), len(rows))
-        names = ["of", "publisher", "sequence", *KEPT_IN[table]]
-        own = [columns[column] if column in columns else _one(rows[column]) for column in KEPT_IN[table].values()]
+        known = {*columns, *rows.column_names}  # no clock: those of hosts are compared where there is a mapping only
+        kept = {name: column for name, column in KEPT_IN[table].items() if column in known}
+        names = ["of", "publisher", "sequence", *kept]
+        own = [columns[column] if column in columns else _one(rows[column]) for column in kept.values()]
         of = pa.array(np.full(len(rows), LARGE.index(table), np.int32))
         arrays = [of, _one(rows["publisher"]), _one(rows["sequence"]), *own]
         if len(bad):
