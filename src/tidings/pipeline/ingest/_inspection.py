@@ -337,9 +337,9 @@ def _advice(found: Inspection) -> list[str]:
             else "no column of the log tells them apart"
         )
         advice.append(f"{found.collision.rows:,} events share a key ({found.collision.key}): {remedy}")
-    if found.negative_delays and not found.clocks_asked:
+    if found.negative_delays and not found.clocks_asked and found.collision is None:
         advice.append(
-            f"{found.negative_delays:,} messages seem to arrive before they were sent: clocks differ; write [clocks] "
+            f"messages seem to arrive before they were sent ({found.negative_delays:,}): clocks differ; write [clocks] "
             "and name the column of the host in each table (host = ...)"
         )
     if found.clocks_asked and found.clocks_fault is not None:
