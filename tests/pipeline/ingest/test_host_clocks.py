@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidings.errors import InputError, TidingsError
 from tidings.pipeline.ingest import load_mapping
@@ -60,6 +62,53 @@ def test_what_is_declared_narrows_what_is_seen() -> None:
     with pytest.raises(InputError, match=r"clocks of b cannot be estimated"):
         find_clocks(Clocks(hosts={"a": hosts["a"]}, estimate=False), BOTH)
     assert find_clocks(Clocks(error_ns=MS, estimate=False), BOTH).error_ns.tolist() == [MS, MS]
+
+
+def test_traffic_decides_about_differences_and_declarations_about_the_rest() -> None:
+    """A wide error for all does not move the difference that traffic tells; where traffic tells little, nor does that
+    move what is declared."""
+    found = find_clocks(Clocks(error_ns=50 * MS), BOTH)
+    assert (found.ahead_ns[1] - found.ahead_ns[0], found.reference) == (9 * MS, None)
+    assert (found.low_ns[0, 1], found.high_ns[0, 1]) == (-3 * MS, 3 * MS)
+    assert (found.error_ns >= 47 * MS).all()
+    one_way = find_clocks(Clocks(error_ns=20 * MS), seen(("a", "b", 5 * MS)))
+    assert one_way.ahead_ns.tolist() == [0, 0]
+    assert (one_way.low_ns[0, 1], one_way.high_ns[0, 1]) == (-5 * MS, 40 * MS)
+
+
+MACHINES = st.integers(0, 4)
+
+
+@given(
+    ahead=st.lists(st.integers(-30, 30), min_size=5, max_size=5),
+    traffic=st.lists(st.tuples(MACHINES, MACHINES, st.integers(0, 20)), max_size=20),
+    declared=st.sets(MACHINES),
+    error=st.none() | st.just(30),
+)
+def test_the_truth_is_within_the_ends_whatever_is_known(
+    ahead: list[int], traffic: list[tuple[int, int, int]], declared: set[int], error: int | None
+) -> None:
+    rows = [(str(a), str(b), delay + ahead[b] - ahead[a]) for a, b, delay in traffic if a != b]
+    hosts = {str(each): Clock(ahead_ns=ahead[each] // 2 * 2, error_ns=2) for each in declared}
+    found, problem = None, ""
+    try:
+        found = find_clocks(Clocks(hosts=hosts, error_ns=error), seen(*rows))
+    except InputError as refused:
+        problem = str(refused)
+    if found is None:
+        assert "cannot be estimated" in problem
+        return
+    numbers = [int(host) for host in found.hosts]
+    true = np.array(ahead)[numbers] if numbers else np.zeros(0, np.int64)
+    errors = (found.ahead_ns[None, :] - found.ahead_ns[:, None]) - (true[None, :] - true[:, None])
+    assert (found.low_ns <= errors).all()
+    assert (errors <= found.high_ns).all()
+    assert (found.low_ns <= 0).all()
+    assert (found.high_ns >= 0).all()
+    if found.reference is None:
+        assert (np.abs(found.ahead_ns - true) <= found.error_ns).all()
+    places = {host: place for place, host in enumerate(found.hosts)}
+    assert all(least - found.ahead_ns[places[b]] + found.ahead_ns[places[a]] >= 0 for a, b, least in rows)
 
 
 def test_errors_of_a_pair_are_those_of_the_pair() -> None:

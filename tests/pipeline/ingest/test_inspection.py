@@ -55,11 +55,12 @@ def test_an_example_is_understood(system: str, tmp_path: Path) -> None:
 
 
 def test_keys_that_collide_and_the_column_that_tells_them_apart(kafka: Path, tmp_path: Path) -> None:
-    found = inspect_log([kafka], changed(tmp_path, ('["topic", "partition"]', '"partition"')))
+    found = inspect_log([kafka], changed(tmp_path, ('["topic", "partition"]', '"partition"'), ("[clocks]", "")))
     assert found.collision is not None
     assert found.collision.rows == 120
     assert found.collision.remedy[0] == "topic"
     assert "add topic" in found.advice[0]
+    assert not any("clocks differ" in line for line in found.advice)  # nothing follows from delays of mixed events
     duplicates = {bad.table: bad.rows for bad in found.bad if bad.reason == "duplicate"}
     assert duplicates["publications"] == 60
 
@@ -101,10 +102,20 @@ def test_every_kind_of_bad_row_has_an_example(kafka: Path, tmp_path: Path) -> No
     assert counts["matched"] == 60
 
 
-def test_rows_that_are_not_read_are_not_judged(kafka: Path) -> None:
-    found = inspect_log([kafka], EXAMPLES / "kafka.toml", rows_max=50)
+@pytest.mark.parametrize("system", ["kafka", "otel"])
+def test_rows_that_are_not_read_are_not_judged(system: str, tmp_path: Path) -> None:
+    """By numbers of the log's own, and by ids."""
+    WRITERS[system](traffic(), tmp_path)
+    found = inspect_log([tmp_path], EXAMPLES / f"{system}.toml", rows_max=50)
     assert not found.tables["publications"].is_whole
-    assert "unknown-publication" not in {bad.reason for bad in found.bad}
+    assert found.bad == []
+
+
+def test_logs_without_hosts_name_none() -> None:
+    found = inspect_log([EXAMPLES], EXAMPLES / "mapping.toml")
+    assert found.hosts == {}
+    assert [(bad.reason, bad.rows) for bad in found.bad] == [("unknown-publication", 1)]
+    assert found.advice == []
 
 
 def command(*words: str) -> Any:

@@ -99,20 +99,20 @@ def find_clocks(asked: Clocks, seen: pa.Table) -> Corrections:
     steady = least - np.round((rate[target] - rate[source]) * (at - origin_ns)).astype(np.int64)
     most = _bounds(asked, numbers, source, target, steady + steps[target] - 1)
     base = _base(asked, numbers, most)
-    found = clock_estimate(most, base)
-    _require_bounded(hosts, found.low_ns[: len(hosts)], found.high_ns[: len(hosts)])
-    ahead = found.ahead_ns[: len(hosts)]
+    is_connected = asked.estimate and _is_connected(len(hosts), source, target)
+    ahead, error = _estimate(asked, most, base, is_connected=is_connected)
+    within = most[:-1, :-1]
+    _require_bounded(hosts, within, base)
     difference = ahead[None, :] - ahead[:, None]
-    within = most[: len(hosts), : len(hosts)]
     return Corrections(
         hosts=tuple(hosts),
         ahead_ns=ahead,
-        error_ns=(found.high_ns - found.low_ns + 1)[: len(hosts)] // 2,
-        rate=rate - (rate[_steady(asked, numbers, base)] if len(rate) else 0.0),
+        error_ns=error,
+        rate=rate - (rate[base] if hosts else 0.0),
         origin_ns=origin_ns,
         low_ns=difference - within - (steps[:, None] - 1),
         high_ns=difference + within.T + (steps[None, :] - 1),
-        reference=hosts[base] if base < len(hosts) else None,
+        reference=None if asked.is_anchored or not hosts else hosts[base],
     )
 
 
@@ -135,31 +135,50 @@ def _bounds(asked: Clocks, numbers: Mapping[str, int], source: Array, target: Ar
     wrong = [host for host, number in numbers.items() if most[number, number] < 0]
     if wrong:
         raise InputError(
-            f"the clocks of {_some(wrong)} contradict each other: going there and back "
-            "takes less than no time; a clock was set or drifts (write drift = true in [clocks]), a declared error is "
-            "too small, or rows have wrong times"
+            f"the clocks of {_some(wrong)} contradict each other: going there and back takes less than no time; a "
+            "clock was set or drifts (write drift = true in [clocks]), a declared error is too small, or rows have "
+            "wrong times"
         )
     return most
 
 
 def _base(asked: Clocks, numbers: Mapping[str, int], most: Array) -> int:
-    """Whose time all others are brought to: the true one if anything is declared, or else that of the host that all
-    others are known by best."""
-    if asked.hosts or asked.reference is not None or asked.error_ns is not None or not numbers:
-        return len(numbers)
+    """The host that others are compared with: the reference, or else the one that all others are known by best."""
+    if asked.reference is not None or not numbers:
+        return numbers[asked.reference] if asked.reference is not None else 0
     among = most[:-1, :-1].astype(np.float64)
     return int(np.argmin((among + among.T).sum(axis=0)))
 
 
-def _steady(asked: Clocks, numbers: Mapping[str, int], base: int) -> int:
-    """The host whose clock is taken to run at the right speed: the reference, or the first that is declared."""
-    if base < len(numbers):
-        return base
-    return numbers[asked.reference or min(asked.hosts, default=min(numbers))]
+def _estimate(asked: Clocks, most: Array, base: int, *, is_connected: bool) -> tuple[Array, Array]:
+    """How far each clock is ahead, and how far that can be off.
+
+    Without declarations: of the base's clock. With them: of the true time. Of what is possible the middle is taken: for
+    each host alone, since what is declared is so in good faith; or where traffic connects all hosts in both directions,
+    for the difference of each to the base, and for the base. Both keep all bounds.
+    """
+    if not asked.is_anchored:
+        found = clock_estimate(most[:-1, :-1] if len(most) > 1 else most, base)
+        hosts = slice(0, len(most) - 1)
+        return found.ahead_ns[hosts], (found.high_ns - found.low_ns + 1)[hosts] // 2
+    true = clock_estimate(most, len(most) - 1)
+    ahead = true.ahead_ns[:-1]
+    if is_connected:
+        ahead = clock_estimate(most, base).ahead_ns[:-1] + ahead[base]
+    return ahead, np.maximum(true.high_ns[:-1] - ahead, ahead - true.low_ns[:-1])
 
 
-def _require_bounded(hosts: Sequence[str], low: Array, high: Array) -> None:
-    is_loose = (high >= UNBOUNDED_NS) | (low <= -UNBOUNDED_NS)
+def _is_connected(hosts: int, source: Array, target: Array) -> bool:
+    """Whether traffic goes from each host to each other, if only through third ones."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    talks = coo_array((np.ones(len(source)), (source, target)), shape=(hosts, hosts))
+    return bool(connected_components(talks, connection="strong")[0] == 1)
+
+
+def _require_bounded(hosts: Sequence[str], within: Array, base: int) -> None:
+    is_loose = np.maximum(within[base], within[:, base]) >= UNBOUNDED_NS if hosts else np.zeros(0, np.bool_)
     loose = [host for host, is_one in zip(hosts, is_loose.tolist(), strict=True) if is_one]
     if loose:
         raise InputError(

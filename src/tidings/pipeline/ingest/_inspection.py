@@ -135,7 +135,7 @@ class _Log:
             events=[self._shown(row, received) for row in islice((row for row in sends if not row.faults), SHOWN)],
             publishers=_most(row.values["publisher"] for row in sends),
             topics=_most(row.attributes.get("topic") for row in sends),
-            hosts=_most(row.host for table in HOSTED for row in self._rows[table]),
+            hosts=_most(row.host for table in HOSTED for row in self._rows[table]) if self._has_hosts() else {},
             subscriptions=self._subscriptions(received),
             first_ns=min(times, default=None),
             last_ns=max(times, default=None),
@@ -159,7 +159,8 @@ class _Log:
                 if not row.faults and any(row.values[name] is None for name in needed):
                     row.faults.append(MISSING_ID)
                 for reason in row.faults:
-                    self._set_aside(table, row, reason)
+                    if reason != UNKNOWN_PUBLICATION or self._has_all_events():
+                        self._set_aside(table, row, reason)
 
     def _judge_together(self) -> list[PlainRow]:
         """Find the events, and judge deliveries by them; those that are left are returned."""
@@ -169,7 +170,7 @@ class _Log:
         for same in self._events.values():
             for row in same[1:]:
                 self._set_aside("publications", row, DUPLICATE)
-        is_whole = len(self._rows["publications"]) < self._rows_max
+        has_all = self._has_all_events()
         knows_all = "subscriptions" not in self._mapping.tables and bool(self._filters)
         filters = {name: Filter.parse(given.filter) for name, given in self._filters.items()}
         received, seen = [], set[tuple[Any, ...]]()
@@ -181,7 +182,7 @@ class _Log:
             if knows_all and name not in filters:
                 reason = UNKNOWN_SUBSCRIPTION
             elif events is None:
-                reason = UNKNOWN_PUBLICATION if is_whole else None
+                reason = UNKNOWN_PUBLICATION if has_all else None
             elif name in filters and not filters[name].matches(events[0].attributes):
                 reason = NOT_MATCHING
             elif (*_key(row), name) in seen:
@@ -192,6 +193,13 @@ class _Log:
             elif events is not None:
                 received.append(row)
         return received
+
+    def _has_all_events(self) -> bool:
+        """Whether every publication was read: an event that is not among them was never sent."""
+        return "publications" in self._mapping.tables and len(self._rows["publications"]) < self._rows_max
+
+    def _has_hosts(self) -> bool:
+        return self._mapping.clocks is not None or any(plan.host for plan in self._mapping.tables.values())
 
     def _negative(self, received: Sequence[PlainRow]) -> int:
         early = [row for row in received if _delay(self._events, row) < 0]
@@ -329,9 +337,9 @@ def _advice(found: Inspection) -> list[str]:
             else "no column of the log tells them apart"
         )
         advice.append(f"{found.collision.rows:,} events share a key ({found.collision.key}): {remedy}")
-    if found.negative_delays and not found.clocks_asked:
+    if found.negative_delays and not found.clocks_asked and found.collision is None:
         advice.append(
-            f"{found.negative_delays:,} messages seem to arrive before they were sent: clocks differ; write [clocks] "
+            f"messages seem to arrive before they were sent ({found.negative_delays:,}): clocks differ; write [clocks] "
             "and name the column of the host in each table (host = ...)"
         )
     if found.clocks_asked and found.clocks_fault is not None:

@@ -265,6 +265,11 @@ class Clocks(_Written, frozen=True, kw_only=True):
     error_ns: Annotated[int, _Error()] | None = msgspec.field(name="error", default=None)
     hosts: dict[str, Annotated[Clock, _ClockWritten()]] = {}
 
+    @property
+    def is_anchored(self) -> bool:
+        """Whether anything is said about the true time."""
+        return bool(self.hosts) or self.reference is not None or self.error_ns is not None
+
 
 class _Document(_Written, frozen=True, kw_only=True):
     time: Time
