@@ -70,8 +70,9 @@ PARTIALS: Final = f"kind string, {UNIT_COLUMNS}" + ", ".join(
 def computed_of(table: pa.Table, audience: Audience, counting: Counting, *, window_ns: int) -> dict[str, pa.Table]:
     """The partials of these rows (GATHERED), which are all there is of their units, by kind."""
     joined = join_rows(table, audience, counting)
+    pairs = pa.concat_tables(pairs_of(fates, audience, window_ns=window_ns) for fates in joined.fates)
     return {
-        "pairs": pairs_of(joined.fates, audience, window_ns=window_ns),
+        "pairs": pairs,
         "transmissions": transmissions_of(joined.hops),
         "publishers": publishers_of(joined.events),
         "content": content_of(joined.events, audience),
@@ -79,7 +80,7 @@ def computed_of(table: pa.Table, audience: Audience, counting: Counting, *, wind
         "quarantine": joined.quarantined,
         "rows": joined.rows,
         RECEIVED: receptions_of(joined.hops),
-        FAULTY: joined.faults,
+        FAULTY: joined.found.table(),
     }
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark.sql")
 
-from tidings.pipeline.rows import Counting, JoinedRows, audience_of, join_rows
+from tidings.pipeline.rows import Counting, FateRows, JoinedRows, audience_of, join_rows
 from tidings.pipeline.rows._gathered import GATHERED_SCHEMA as SCHEMA
 from tidings.pipeline.rows._gathered import NUMBERS, STRINGS, TABLES
+from tidings.pipeline.rows._joining import PAIRS_MOST
 
 AUDIENCE = audience_of(
     pa.table(
@@ -60,9 +61,11 @@ BROKEN = st.fixed_dictionaries(
 ALL = st.lists(PUBLICATIONS | HOPS | DELIVERIES | BROKEN, max_size=25)
 
 
-def joined(rows: list[Row]) -> JoinedRows:
+def joined(rows: list[Row], *, pairs_most: int = PAIRS_MOST) -> tuple[JoinedRows, list[FateRows], pa.Table]:
+    """The facts, with the fates used up, and the faults."""
     table = pa.Table.from_pylist([{field.name: row.get(field.name) for field in SCHEMA} for row in rows], SCHEMA)
-    return join_rows(table, AUDIENCE, COUNTING)
+    found = join_rows(table, AUDIENCE, COUNTING, pairs_most=pairs_most)
+    return found, list(found.fates), found.found.table()
 
 
 def values(row: Row) -> tuple[Any, ...]:
@@ -129,29 +132,35 @@ def faulty(of: int, key: Any, group: list[Row], event: Row | None) -> list[Any]:
     return faults
 
 
-@settings(max_examples=150, deadline=None)
-@given(ALL)
-def test_facts_and_faults_are_those_of_plain_python(rows: list[Row]) -> None:
+@settings(max_examples=200, deadline=None)
+@given(ALL, st.sampled_from([1, 2, PAIRS_MOST]))
+def test_facts_and_faults_are_those_of_plain_python(rows: list[Row], pairs_most: int) -> None:
+    """However many subscriptions are looked at together."""
     if not rows:
         return
     events, fates, faults = plain(rows)
-    found = joined(rows)
+    found, pieces, faulty_rows = joined(rows, pairs_most=pairs_most)
+    assert len(pieces) == 1 or all(len(piece.sequence) <= max(pairs_most, len(events)) for piece in pieces)
     counted = {key for key, event in events.items() if event["a"] >= COUNTING.counted_from_ns}
     names = found.events.publisher.to_arrow().to_pylist()
     assert set(zip(names, found.events.sequence.tolist(), strict=True)) == counted
-    delays = found.fates.delay_ns.to_arrow().to_pylist()
-    columns = (
-        found.fates.publisher.to_arrow().to_pylist(),
-        found.fates.sequence.tolist(),
-        found.fates.number.tolist(),
-        delays,
-        found.fates.is_on_time.tolist(),
-        found.fates.duplicates.tolist(),
-    )
-    assert sorted(zip(*columns, strict=True), key=repr) == sorted(fates, key=repr)
+    columns = [
+        row
+        for piece in pieces
+        for row in zip(
+            piece.publisher.to_arrow().to_pylist(),
+            piece.sequence.tolist(),
+            piece.number.tolist(),
+            piece.delay_ns.to_arrow().to_pylist(),
+            piece.is_on_time.tolist(),
+            piece.duplicates.tolist(),
+            strict=True,
+        )
+    ]
+    assert sorted(columns, key=repr) == sorted(fates, key=repr)
     told = [
         ((row["publisher"], row["sequence"]), TABLES.index(row["table"]), row["reason"], values(row))
-        for row in found.faults.to_pylist()
+        for row in faulty_rows.to_pylist()
     ]
     assert sorted(told, key=repr) == sorted(faults, key=repr)
     good_hops = sum(row["of"] == 1 and "bad" not in row for row in rows)
@@ -171,23 +180,14 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], generator: Any) -> N
     shuffled = [*rows]
     generator.shuffle(shuffled)
 
-    def shown(found: JoinedRows) -> list[str]:
-        tables = (found.faults, found.quarantined, found.rows)
-        return [
-            *(repr(sorted(map(repr, table.to_pylist()))) for table in tables),
-            repr(sorted(map(repr, fates(found)))),
-        ]
+    def shown(given: list[Row]) -> list[str]:
+        found, (fates,), faults = joined(given)
+        tables = (faults, found.quarantined, found.rows)
+        arrays = (fates.sequence, fates.number, fates.delay_ns.values, fates.delivered_ns.values)
+        pairs = zip(*(array.tolist() for array in arrays), strict=True)
+        return [*(repr(sorted(map(repr, table.to_pylist()))) for table in tables), repr(sorted(map(repr, pairs)))]
 
-    def fates(found: JoinedRows) -> list[Any]:
-        arrays = (
-            found.fates.sequence,
-            found.fates.number,
-            found.fates.delay_ns.values,
-            found.fates.delivered_ns.values,
-        )
-        return list(zip(*(array.tolist() for array in arrays), strict=True))
-
-    assert shown(joined(rows)) == shown(joined(shuffled))
+    assert shown(rows) == shown(shuffled)
 
 
 def test_what_clocks_leave_open_is_counted_at_both_ends() -> None:
@@ -203,10 +203,10 @@ def test_what_clocks_leave_open_is_counted_at_both_ends() -> None:
     ]
     table = pa.Table.from_pylist([*sends, *gets], SCHEMA)
     low, high = np.array([[0, -4], [0, 0]]), np.array([[0, 6], [0, 0]])
-    fates = join_rows(table, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
+    (fates,) = join_rows(table, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
     assert fates.is_on_time.tolist() == [True, True, False, False]
     assert fates.is_surely_on_time.tolist() == [True, False, False, False]
     assert fates.is_maybe_on_time.tolist() == [True, True, True, False]
     unknown = table.set_column(table.schema.get_field_index("d"), "d", pa.nulls(len(table), pa.int64()))
-    fates = join_rows(unknown, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
+    (fates,) = join_rows(unknown, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
     assert fates.is_surely_on_time.tolist() == fates.is_maybe_on_time.tolist() == fates.is_on_time.tolist()

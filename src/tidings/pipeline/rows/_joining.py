@@ -9,11 +9,16 @@ What is good in itself is judged here by the other rows of its event:
 - Of the deliveries of an event to a subscription that are left the first arrival is kept, ties being decided by the
   other columns; of hops that are the same in every column one. The others are duplicates.
 
+Pairs of an event and a subscription are far more than rows where an event has a thousand subscriptions. They are made
+for some subscriptions at a time, PAIRS_MOST of them: what is computed of a subscription's pairs needs no other's.
+
 Nothing depends on the order of the rows. Rows that are alike are told apart by their turn (1, 2, ...), so that each can
 be found in the files again; of those that are alike the first is the one that is kept.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,6 +45,8 @@ __all__ = ["QUARANTINED", "ROWS", "Counting", "JoinedRows", "join_rows"]
 
 Array = npt.NDArray[Any]
 
+PAIRS_MOST: Final = 1 << 20
+"""Pairs of an event and a subscription that are held at a time."""
 QUARANTINED: Final = (
     "publisher string, chunk bigint, table string, file string, reasons array<string>, row string, rows bigint"
 )
@@ -63,14 +70,17 @@ class Counting:
 
 
 class JoinedRows(NamedTuple):
-    """The facts of a partition, and its rows that are bad (QUARANTINED, FAULTS) or counted (ROWS)."""
+    """The facts of a partition, and its rows that are bad (QUARANTINED) or counted (ROWS).
+
+    `fates` come for some subscriptions at a time; when they are used up, `found` has the FAULTS.
+    """
 
     events: EventRows
-    fates: FateRows
+    fates: Iterator[FateRows]
     hops: HopRows
     quarantined: pa.Table
-    faults: pa.Table
     rows: pa.Table
+    found: Faults
 
 
 class _Events(NamedTuple):
@@ -88,20 +98,45 @@ class _Events(NamedTuple):
         return _found(self.events, events)
 
 
-def join_rows(table: pa.Table, audience: Audience, counting: Counting) -> JoinedRows:
+def join_rows(table: pa.Table, audience: Audience, counting: Counting, *, pairs_most: int = PAIRS_MOST) -> JoinedRows:
     """The facts of rows (GATHERED) that are all there is of their units."""
     rows = gathered_rows(table)
     faults = Faults(rows)
     events = _events(rows, audience, faults)
     is_counted = events.departure_ns >= counting.counted_from_ns
     return JoinedRows(
-        fates=_fates(rows, events, is_counted, audience, counting, faults),
+        fates=(
+            _fates(rows, _wanted_by(events, low, high), (low, high), is_counted, audience, counting, faults)
+            for low, high in _spans(events.numbers, len(audience), pairs_most)
+        ),
         hops=_hops(rows, events, is_counted, counting, faults),
         events=_event_rows(rows, events, np.flatnonzero(is_counted)),
         quarantined=_quarantined(rows),
-        faults=faults.table(),
         rows=_counts(rows),
+        found=faults,
     )
+
+
+def _spans(numbers: Array, subscriptions: int, most: int) -> list[tuple[int, int]]:
+    """Ranges of subscriptions, from the first to the last, that these have at most so many pairs of, or one has."""
+    if len(numbers) <= most:
+        return [(0, subscriptions)]
+    part = (np.cumsum(np.bincount(numbers, minlength=subscriptions)) - 1) // most
+    begins = np.flatnonzero(np.diff(part, prepend=part[0]))
+    return list(pairwise([0, *begins.tolist(), subscriptions]))
+
+
+def _wanted_by(events: _Events, low: int, high: int) -> _Events:
+    """The events with those of their pairs whose subscriptions are in a range."""
+    is_mine = (events.numbers >= low) & (events.numbers < high)
+    if is_mine.all():
+        return events
+    # Counted event by event: a sum over all pairs would be as long as they are.
+    has_any = events.starts[:-1] < events.starts[1:]
+    counts = np.zeros(len(events.rows), np.int64)
+    counts[has_any] = np.add.reduceat(is_mine, events.starts[:-1][has_any], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    return events._replace(starts=starts, numbers=events.numbers[is_mine])
 
 
 def _found(known: Array, wanted: Array) -> Array:
@@ -119,7 +154,7 @@ def _events(rows: GatheredRows, audience: Audience, faults: Faults) -> _Events:
     is_again[1:] = rows.event[mine[1:]] == rows.event[mine[:-1]]
     kept = _least_publications(rows, mine, is_again, faults) if is_again.any() else mine
     matches = one_array(rows.table["matches"].take(pa.array(kept)))
-    numbers = np.asarray(matches.flatten()).astype(np.int64)
+    numbers = np.asarray(matches.flatten())
     starts = np.concatenate(([0], np.cumsum(np.asarray(matches.value_lengths().fill_null(0))))).astype(np.int64)
     return _Events(
         rows=kept,
@@ -187,15 +222,23 @@ def _is_early(at_ns: Array, departure_ns: Array, counting: Counting) -> Array:
 
 
 def _fates(
-    rows: GatheredRows, events: _Events, is_counted: Array, audience: Audience, counting: Counting, faults: Faults
+    rows: GatheredRows,
+    events: _Events,
+    span: tuple[int, int],
+    is_counted: Array,
+    audience: Audience,
+    counting: Counting,
+    faults: Faults,
 ) -> FateRows:
+    """What became of the pairs of these events, which are those of a range of subscriptions."""
     lengths = np.diff(events.starts)
     of_event = np.repeat(np.arange(len(events.rows)), lengths)
     stride = max(1, len(audience))
-    first, duplicates = _first_arrivals(rows, events, of_event * stride + events.numbers, stride, counting, faults)
+    pairs = of_event * stride + events.numbers
+    first, duplicates = _first_arrivals(rows, events, pairs, span, stride, counting, faults)
     chosen = np.flatnonzero(is_counted[of_event])
     event, arrival = of_event[chosen], first[chosen]
-    row, number = events.rows[event], events.numbers[chosen]
+    row, number = events.rows[event], events.numbers[chosen].astype(np.int64)
     has_arrived = arrival >= 0
     departure = events.departure_ns[event]
     delay = np.where(has_arrived, rows.numbers["a"].values[arrival] - departure, 0)
@@ -233,10 +276,18 @@ def _clock_error(ends: Array | None, sent_by: Values, received_by: Values) -> Ar
 
 
 def _first_arrivals(
-    rows: GatheredRows, events: _Events, pairs: Array, stride: int, counting: Counting, faults: Faults
+    rows: GatheredRows,
+    events: _Events,
+    pairs: Array,
+    span: tuple[int, int],
+    stride: int,
+    counting: Counting,
+    faults: Faults,
 ) -> tuple[Array, Array]:
     """For each pair the row of its first arrival (-1: none), and how many more there are."""
     mine = rows.good(DELIVERIES)
+    number = rows.numbers["c"].values[mine]
+    mine = mine[(number >= span[0]) & (number < span[1])]
     event = events.find(rows.event[mine])
     pair = _found(pairs, event * stride + rows.numbers["c"].values[mine])
     is_known = event >= 0
