@@ -1,9 +1,10 @@
 """The data pipeline on Spark: what a network did in, what can be known about it out (docs/reference/pipeline.md).
 
-Names load on first use: importing this package needs no Spark.
+Names load on first use: importing this package needs no Spark. What does is an error with the remedy without it.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from tidings.lazy import lazily
 
@@ -12,26 +13,47 @@ if TYPE_CHECKING:
     from tidings.pipeline._result import PipelineResult, SubscriberScore, TooManyBadRows
     from tidings.pipeline._session import open_session
     from tidings.pipeline._store import table_paths
+    from tidings.pipeline.source import TidingsSource
 
 __all__ = [
     "PipelineOptions",
     "PipelineResult",
     "SubscriberScore",
+    "TidingsSource",
     "TooManyBadRows",
     "open_session",
     "run_pipeline",
     "table_paths",
 ]
 
-__getattr__, __dir__ = lazily(
+_load, __dir__ = lazily(
     __name__,
     {
         "PipelineOptions": "_job",
         "PipelineResult": "_result",
         "SubscriberScore": "_result",
+        "TidingsSource": "source",
         "TooManyBadRows": "_result",
         "open_session": "_session",
         "run_pipeline": "_job",
         "table_paths": "_store",
     },
 )
+
+_ROOMS = ("interest", "profiles", "scores")
+"""Packages whose `of` takes DataFrames and gives DataFrames."""
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{name}") if name in _ROOMS else _load(name)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("pyspark"):
+            raise
+        from tidings.errors import ConfigurationError
+        from tidings.pipeline._session import require_pyspark
+
+        require_pyspark()
+        raise ConfigurationError(
+            f"tidings.pipeline.{name} needs a later PySpark ({error}): pip install --upgrade 'tidings[spark]'"
+        ) from error
