@@ -1,5 +1,6 @@
 """Every example works: scenarios are good and run, scripts run, and each is told of in examples/README.md."""
 
+import os
 import re
 import socket
 import subprocess
@@ -124,6 +125,21 @@ def test_the_client_gets_what_it_asked_for(brokers: list[str]) -> None:
     lines = script.stdout.splitlines()
     assert lines[-1] == "3 of 3 on time"
     assert all("'symbol': 'YHOO'" in line for line in lines[:-1])
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_spark_job_gets_what_it_publishes(brokers: list[str], tmp_path: Path) -> None:
+    script = subprocess.run(
+        [sys.executable, EXAMPLES / "spark_stream.py", brokers[0]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+    )
+    assert script.returncode == 0, script.stderr
+    assert script.stdout.splitlines() == ["YHOO 16.9", "YHOO 17.2", "YHOO 19.8", "3 quotes came"]
 
 
 @pytest.mark.spark

@@ -183,6 +183,33 @@ def test_without_pyspark_the_error_says_how_to_install_it() -> None:
     assert "pip install 'tidings[spark]'" in ran.stdout
 
 
+def test_without_pyspark_every_name_of_the_pipeline_says_so() -> None:
+    """A notebook got ModuleNotFoundError, and the name of a module of ours in it."""
+    ran = run(
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import tidings.pipeline\n"
+        "from tidings.errors import ConfigurationError\n"
+        "for name in (*tidings.pipeline.__all__, 'scores', 'profiles', 'interest'):\n"
+        "    try: getattr(tidings.pipeline, name)\n"
+        "    except ConfigurationError as error: print(name, \"pip install 'tidings[spark]'\" in str(error))\n"
+    )
+    assert ran.stderr == ""
+    told = dict(line.split() for line in ran.stdout.splitlines())
+    assert {"PipelineOptions", "TidingsSource", "run_pipeline", "scores", "profiles"} <= told.keys()
+    assert set(told.values()) == {"True"}
+
+
+def test_a_pyspark_without_what_a_name_needs_is_named() -> None:
+    ran = run(
+        "import sys; sys.modules['pyspark.sql.streaming.datasource'] = None\n"
+        "import tidings.pipeline\n"
+        "from tidings.errors import ConfigurationError\n"
+        "try: tidings.pipeline.TidingsSource\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    assert "TidingsSource needs a later PySpark" in ran.stdout, ran.stderr
+
+
 SAY = "    spark._jvm.java.lang.System.out.println('of the JVM')\n"
 
 

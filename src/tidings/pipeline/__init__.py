@@ -1,9 +1,10 @@
 """The data pipeline on Spark: what a network did in, what can be known about it out (docs/reference/pipeline.md).
 
-Names load on first use: importing this package needs no Spark.
+Names load on first use: importing this package needs no Spark. What does is an error with the remedy without it.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from tidings.lazy import lazily
 
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
     from tidings.pipeline._session import open_session
     from tidings.pipeline._store import table_paths
     from tidings.pipeline.arrow import run_in_process
+    from tidings.pipeline.source import TidingsSource
 
 __all__ = [
     "PipelineOptions",
     "PipelineResult",
     "SubscriberScore",
+    "TidingsSource",
     "TooManyBadRows",
     "open_session",
     "run_in_process",
@@ -26,12 +29,13 @@ __all__ = [
     "table_paths",
 ]
 
-__getattr__, __dir__ = lazily(
+_load, __dir__ = lazily(
     __name__,
     {
         "PipelineOptions": "_options",
         "PipelineResult": "_result",
         "SubscriberScore": "_result",
+        "TidingsSource": "source",
         "TooManyBadRows": "_result",
         "open_session": "_session",
         "run_in_process": "arrow",
@@ -39,3 +43,21 @@ __getattr__, __dir__ = lazily(
         "table_paths": "_store",
     },
 )
+
+_ROOMS = ("interest", "profiles", "scores")
+"""Packages whose `of` takes DataFrames and gives DataFrames."""
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{name}") if name in _ROOMS else _load(name)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("pyspark"):
+            raise
+        from tidings.errors import ConfigurationError
+        from tidings.pipeline._session import require_pyspark
+
+        require_pyspark()
+        raise ConfigurationError(
+            f"tidings.pipeline.{name} needs a later PySpark ({error}): pip install --upgrade 'tidings[spark]'"
+        ) from error

@@ -205,7 +205,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     A move that has not come to the new home within `move_ns` is called off; events that the old home has not
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
     When its home has not been heard for `failover_ns`, the client goes on at another broker; 0: it waits for its home.
-    Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge.
+    Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge. For `settle_ns` from
+    its first greeting on, events of subscriptions that a life before has made stay with the broker: this life may be
+    about to ask for the same.
     """
 
     name: str
@@ -221,6 +223,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     move_ns: int = 10 * SECOND
     handover_ns: int = 1 * SECOND
     failover_ns: int = 5 * SECOND
+    settle_ns: int = 10 * SECOND
     may_be_moved: bool = True
 
     ack_many: int = 64

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from tidings.errors import TidingsError
 from tidings.live.client._client import Tidings
 from tidings.live.client._connecting import connect
 from tidings.live.client._subscription import Attributes, Delivery, Subscription
@@ -40,9 +41,21 @@ class BlockingSubscription:
         """The next event; None when the subscription has ended, or nothing came in time."""
         return self._owner._do(self._next(timeout_s))
 
+    @property
+    def failure(self) -> TidingsError | None:
+        """What has ended the subscription against its owner's will."""
+        return self._inner.failure
+
+    def resume(self) -> None:
+        """There is room to keep more events."""
+        self._owner._do(self._resume())
+
     def close(self) -> None:
         """Want no more events."""
         self._owner._do(self._inner.close())
+
+    async def _resume(self) -> None:
+        self._inner.resume()
 
     async def _next(self, timeout_s: float | None) -> Delivery | None:
         try:

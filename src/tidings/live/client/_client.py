@@ -29,8 +29,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tidings.errors import ConnectionLostError, DeniedError, InputError, RequestError, TidingsError
+from tidings.live._errors import StoreError
 from tidings.live.client._arguments import checked_filter, checked_price, duration_ns, plain_attributes, require_bytes
-from tidings.live.client._subscription import Attributes, Delivery, Subscription
+from tidings.live.client._subscription import Attributes, Delivery, Keep, Subscription
 from tidings.live.configuration._schema import Address
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
@@ -82,6 +83,7 @@ class Tidings:
         self._max_in_flight = max_in_flight
         self._connect_s = connect_s
         self._subscriptions: dict[str, Subscription] = {}
+        self._keeping: dict[str, Subscription] = {}  # whose events came in this turn, and are to be kept
         self._waiting: defaultdict[tuple[str, str], list[asyncio.Future[None]]] = defaultdict(list)
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
@@ -108,7 +110,9 @@ class Tidings:
             chance=random.random,
             is_refusal_final=True,
         )
-        self._driver = Driver(self._node, Clock(), on_effect=self._on_effect, tls=lambda: self._tls)
+        self._driver = Driver(
+            self._node, Clock(), on_effect=self._on_effect, tls=lambda: self._tls, before_write=self._keep
+        )
         self._first = asyncio.get_running_loop().create_future()
         self._driver.start()
         address, *others = map(str, self.addresses)
@@ -209,7 +213,7 @@ class Tidings:
         self._waiting.clear()
         self._in_flight.clear()
         for subscription in self._subscriptions.values():
-            subscription.end(error if isinstance(error, DeniedError) else None)
+            subscription.end(error if isinstance(error, DeniedError | StoreError) else None)
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
@@ -300,6 +304,7 @@ class Tidings:
         order: Policy | str | None = None,
         late_order: Literal["deliver", "drop"] = "deliver",
         callback: Callable[[Delivery], None] | None = None,
+        keep: Keep | None = None,
         max_held: int = 10_000,
     ) -> Subscription:
         """Ask for the events that satisfy a filter; returns when the broker has made that durable.
@@ -307,13 +312,22 @@ class Tidings:
         `late_s`: for so long after its deadline an event is still wanted, and then marked as late. `order` is an
         ordering policy or its name (docs/reference/ordering.md); `late_order` what it does with events out of order. A
         filter that hardly says what was meant gives a `FilterWarning`.
+
+        `keep` is given the events that came together, and none of them is acknowledged before it returns: what it has
+        made durable by then is never lost. It tells whether there is room for more; if not, nothing comes until
+        `resume` is called. If it raises, nothing is acknowledged, and the client ends with a `StoreError`.
         """
         filter = checked_filter(filter, stacklevel=2)
+        if keep is not None and (callback is not None or order is not None):
+            raise InputError(
+                "keep excludes callback and order (what is held to restore order is acknowledged before it is kept): "
+                "leave them out, and sort what was kept by publisher and sequence"
+            )
         wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
         policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
         terms = _terms(max_delay_s, price, late_s, policy)
         (subscription,) = await self._subscribe(
-            wanted, terms, lambda name: Subscription(self, name, max_held, callback)
+            wanted, terms, lambda name: Subscription(self, name, max_held, callback, keep)
         )
         return subscription
 
@@ -496,7 +510,28 @@ class Tidings:
                 out_of_order=effect.out_of_order,
             )
         )
-        if subscription.is_full and not self._is_paused:
+        if subscription.is_kept:
+            self._keeping[subscription.name] = subscription
+        elif subscription.is_full:
+            self._pause()
+
+    def _keep(self) -> bool:
+        """Before anything is sent: what came is made durable, so that it may be acknowledged. Whether it was."""
+        keeping, self._keeping = self._keeping, {}
+        for subscription in keeping.values():
+            try:
+                subscription.keep_held()
+            except Exception as error:
+                self._give_up(StoreError(f"subscription {subscription.name!r}: its events cannot be kept: {error}"))
+                for connection in list(self._driver.connections.values()):
+                    connection.abort("what came cannot be kept")
+                return False
+            if subscription.is_full:
+                self._pause()
+        return not isinstance(self._failure, StoreError)
+
+    def _pause(self) -> None:
+        if not self._is_paused:
             self._is_paused = True
             self._driver.call(self._machine.pause)
 

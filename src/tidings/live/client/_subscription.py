@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from tidings.errors import TidingsError
 
-__all__ = ["Attributes", "Delivery", "Subscription"]
+__all__ = ["Attributes", "Delivery", "Keep", "Subscription"]
 
 Attributes = Mapping[str, int | float | str | bool]
 
@@ -49,15 +49,29 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     out_of_order: bool = False
 
 
-class Subscription:
-    """The events of one subscription, to iterate over; or given to a callback as they come."""
+Keep = Callable[[Sequence[Delivery]], bool]
+"""Makes events durable that came together, before any of them is acknowledged; whether there is room for more."""
 
-    def __init__(self, owner: Owner, name: str, max_held: int, callback: Callable[[Delivery], None] | None) -> None:
+
+class Subscription:
+    """The events of one subscription, to iterate over; or given to a callback, or to be kept, as they come."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        name: str,
+        max_held: int,
+        callback: Callable[[Delivery], None] | None,
+        keep: Keep | None = None,
+    ) -> None:
         self.name = name
         self.filter = ""
         self._owner = owner
         self._max_held = max_held
         self._callback = callback
+        self._keep = keep
+        self._to_keep: list[Delivery] = []
+        self._has_room = True
         self._held: deque[Delivery] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_ended = False
@@ -87,7 +101,28 @@ class Subscription:
     @property
     def is_full(self) -> bool:
         """Whether the broker should wait."""
-        return len(self._held) >= self._max_held
+        return not self._has_room or len(self._held) >= self._max_held
+
+    @property
+    def failure(self) -> TidingsError | None:
+        """What has ended the subscription against its owner's will; events that are here can still be taken."""
+        return self._failure
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its events are made durable before they are acknowledged."""
+        return self._keep is not None
+
+    def keep_held(self) -> None:
+        """Have kept what has come since the last time."""
+        if self._keep is not None and self._to_keep:
+            came, self._to_keep = self._to_keep, []
+            self._has_room = self._keep(came)
+
+    def resume(self) -> None:
+        """There is room to keep more."""
+        self._has_room = True
+        self._owner.may_resume()
 
     async def close(self) -> None:
         """Want no more events; those that are here can still be taken."""
@@ -96,6 +131,9 @@ class Subscription:
     def put(self, delivery: Delivery) -> None:
         if self._callback is not None:
             self._call(self._callback, delivery)
+            return
+        if self._keep is not None:
+            self._to_keep.append(delivery)
             return
         self._held.append(delivery)
         self._wake()

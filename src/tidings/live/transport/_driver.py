@@ -47,7 +47,10 @@ class Tracer(Protocol):
 
 
 class Driver:
-    """A node with its connections; `on_effect` gets what is for the application or the operator."""
+    """A node with its connections; `on_effect` gets what is for the application or the operator.
+
+    `before_write` is called before bytes leave: whether they may. Whatever they acknowledge was handed over before.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Driver:
         *,
         on_effect: Callable[[NodeEffect], None],
         on_bug: Callable[[Exception], None] = lambda error: None,  # noqa: ARG005
+        before_write: Callable[[], bool] = lambda: True,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         send_buffer_bytes: int = SEND_BUFFER_BYTES,
     ) -> None:
@@ -66,6 +70,7 @@ class Driver:
         self.connections: dict[str, Connection] = {}
         self._on_effect = on_effect
         self._on_bug = on_bug
+        self._before_write = before_write
         self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
         self._loop = asyncio.get_running_loop()
@@ -172,7 +177,7 @@ class Driver:
             kind = type(effect)
             if kind is Write:
                 connection = self.connections.get(effect.connection)  # type: ignore[union-attr]
-                if connection is not None:
+                if connection is not None and self._before_write():
                     unsent_bytes = connection.write(effect.parts)  # type: ignore[union-attr]
                     self._carry_out(self.node.wrote(connection.name, unsent_bytes, now_ns), now_ns)
             elif kind is Note:

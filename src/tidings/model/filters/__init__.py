@@ -6,6 +6,7 @@ from tidings.model.filters._doubts import filter_warnings
 from tidings.model.filters._evaluate import compile_condition
 from tidings.model.filters._explain import NormalClause, NormalForm
 from tidings.model.filters._filter import Filter
+from tidings.model.filters._kinds import implied_kinds
 from tidings.model.filters._values import PlainValue, check_value
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "compile_condition",
     "covers",
     "filter_warnings",
+    "implied_kinds",
     "intersects",
 ]

@@ -9,7 +9,7 @@
   there are two, both may deliver. When home stays away for `failover_ns`, the client moves by itself.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidings.ordering import Policy, Stamper
@@ -46,6 +46,7 @@ class Client(Machine):
         """Which life this is: later than any that its broker knows of, whatever the clocks say."""
         self._is_known = False  # by its epoch
         self._is_paused = False
+        self._left: dict[tuple[str, int, int], frozenset[str]] = {}  # not acknowledged, by number: who was given it
         self._stamper = Stamper(record=0)
         self._receiving = Receiving(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
@@ -380,6 +381,8 @@ class Client(Machine):
         if said.epoch < peer.epoch:
             return
         was_up = peer.is_up
+        if not self._is_known:
+            self._agenda.set(("settle",), self._now_ns + self.settings.settle_ns)
         self._is_known = True
         peer.connection, peer.version = connection, said.version
         peer.outbox.is_congested = connection in self._congested
@@ -437,6 +440,8 @@ class Client(Machine):
                 pass  # every step ends with it
             case ("seen",):
                 self._receiving.forget_old(self._now_ns)
+            case ("settle",):
+                self._receiving.settle()
 
     def _fail_over(self) -> None:
         """Is home away, and for how long?"""
@@ -469,18 +474,38 @@ class Client(Machine):
         self.events_in += len(said.events)
         new, done = source.inbox.look(said.number, len(said.events), said.floor)
         left_ns = source.meter.left_ns(said.sent_ns, self._now_ns)
+        left: set[int] = set()
         for number in new:
             place = number - said.number
             try:
-                self._receiving.take(source, said.events[place], said.targets[place], left_ns, self._now_ns)
+                targets: Collection[str] = said.targets[place]
+                former = self._receiving.former(targets)
+                if former:
+                    left.add(number)
+                if former or self._left:
+                    targets = self._not_before(source, number, targets, former)
+                self._receiving.take(source, said.events[place], targets, left_ns, self._now_ns)
             except PeerError as error:
                 self.refused[error.code] += 1
                 for name in said.targets[place]:
                     source.outcomes.of(name).discarded += 1
+        if left:
+            self.counts["left with the broker"] += len(left)
+            new = [number for number in new if number not in left]
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
         self._acks.take(source, new, done, self._now_ns)
+
+    def _not_before(self, source: Peer, number: int, targets: Iterable[str], former: Sequence[str]) -> list[str]:
+        """Who is to be given an event: none of a former life, and nobody who was given it when it was left with the
+        broker because of them."""
+        key = (source.name, source.epoch, number)
+        given = self._left.pop(key, frozenset())
+        here = [name for name in targets if name not in former]
+        if former:
+            self._left[key] = given.union(here)
+        return [name for name in here if name not in given]
 
     def _finish(self) -> list[Effect]:
         if self._publishing.is_stirred:

@@ -4,6 +4,9 @@
   whichever broker they come from.
 - On time means that the application gets the event before its deadline, holding included. What is too late is
   discarded, or delivered and marked as late if the subscription takes late events.
+- An event of a subscription that this life has neither asked for nor ended is for a former life. In the first moments
+  of a life (`settle_ns`) it is left with the broker, so that it comes again when the application has asked; later on
+  nobody wants it.
 - What became of each event is counted for the broker that it came from, who is told (`links/_peers`).
 - No event is held for order until its deadline has passed: it leaves TIMER_SLACK_NS before, for timers may be late, and
   whatever stands before it in line leaves with it. One that is late already is held until nobody wants it any more.
@@ -82,6 +85,7 @@ class Receiving:
         self._forget_at = forget_at
         self._subscriptions: dict[str, Subscription] = {}
         self._seen: Seen[tuple[str, str, int]] = Seen(settings.max_seen)
+        self._ended: set[str] | None = set()  # subscriptions that this life has ended; None when it has settled
         self.given = False
         """Whether a broker that traces has to be told what the application was given."""
 
@@ -101,9 +105,22 @@ class Receiving:
             receiver = Receiver(policy, SummaryMatcher([parsed(entry.filter)]), idle_ns=idle_ns)
         self._subscriptions[entry.name] = Subscription(entry, receiver)
 
+    def settle(self) -> None:
+        """From now on nobody will ask for what a former life wanted."""
+        self._ended = None
+
+    def former(self, targets: Iterable[str]) -> list[str]:
+        """Which of these subscriptions are a former life's, and may be asked for yet."""
+        ended = self._ended
+        if ended is None:
+            return []
+        return [name for name in targets if name not in self._subscriptions and name not in ended]
+
     def drop(self, name: str) -> None:
         """No more of them; what is held to restore order is dropped."""
         self._subscriptions.pop(name, None)
+        if self._ended is not None:
+            self._ended.add(name)
 
     def end(self) -> list[tuple[str, EventId]]:
         """What is held to restore order, by subscription; it is held no longer."""
