@@ -125,3 +125,41 @@ def test_drift_is_found_and_corrected(spark: Any, tmp_path: Path) -> None:
     true = sorted(each.at_ns for each in truth.sent)
     slack_ns = round(3e-6 * true[-1]) + int(found.corrections.error_ns.max())
     assert max(abs(a - b) for a, b in zip(times, true, strict=True)) <= slack_ns
+
+
+def test_each_end_of_a_hop_has_its_own_clock(spark: Any, tmp_path: Path) -> None:
+    """Broker b is ahead of a by 9 ms, by what the two send each other; the publisher by 4 ms, as is declared."""
+    (tmp_path / "sends.csv").write_text("p,n,at\np,0,5\n")
+    (tmp_path / "hops.csv").write_text("p,n,from,to,sent,got\np,0,,a,5,7\np,0,a,b,10,22\np,0,b,a,30,24\n")
+    path = tmp_path / "mapping.toml"
+    path.write_text("""[time]
+    unit = "ms"
+    [publications]
+    files = "sends.csv"
+    format = "csv"
+    columns = { publisher = "p", sequence = "n", departure_ns = "at" }
+    [hops]
+    files = "hops.csv"
+    format = "csv"
+    [hops.columns]
+    publisher = "p"
+    sequence = "n"
+    source = "from"
+    target = "to"
+    sent_ns = "sent"
+    received_ns = "got"
+    [clocks]
+    reference = "a"
+    hosts = { p = { ahead = "4 ms" } }
+    """)
+    mapping = load_mapping(path)
+    files = find_files([tmp_path], mapping=mapping, needed=["publications"])
+    found = with_clocks(spark, files, mapping)
+    hops = read_table(spark, "hops", files, mapping=found).orderBy("sent_ns").collect()
+    assert [(row.enqueued_ns // MS, row.sent_ns // MS, row.received_ns // MS) for row in hops] == [
+        (1, 1, 7),
+        (10, 10, 13),
+        (21, 21, 24),
+    ]
+    (sent,) = read_table(spark, "publications", files, mapping=found).collect()
+    assert (sent.departure_ns, sent.clock) == (1 * MS, 2)
