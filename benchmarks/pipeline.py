@@ -181,7 +181,7 @@ def arrow_run(trace: Path, out: Path) -> float:
     """The command with the engine arrow; returns the most memory in MB that a process had that has ended so far."""
     command = [sys.executable, "-c", "from tidings.cli._app import app; app()", "pipeline", "run", str(trace)]
     options = ["--out", str(out), "--engine", "arrow", "--json"]
-    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *options], check=True, capture_output=True)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
