@@ -283,3 +283,24 @@ def test_attributes_that_no_filter_can_read_are_refused(spark: Any) -> None:
     assert with_matches(frame, interests_of("q = 1")).collect()[0].matches == [0], "nobody reads p"
     with pytest.raises(InputError, match="not a struct"):
         with_matches(frame.selectExpr("departure_ns", "1 AS attributes"), interests_of("p > 1"))
+
+
+@pytest.mark.spark
+def test_who_wants_what_as_a_frame(spark: Any) -> None:
+    """DataFrames in, a DataFrame out, on the caller's session; its settings stay as they are."""
+    from tidings.pipeline import interest
+
+    events = [("p", n, n, (n, "red" if n % 2 else "blue")) for n in range(6)]
+    columns = "publisher string, sequence bigint, departure_ns bigint, attributes struct<x: bigint, colour: string>"
+    publications = spark.createDataFrame(events, columns)
+    wanted = [("high", "x > 3", None), ("red", "colour = 'red'", 2), ("nothing", "y = 1", None)]
+    subscriptions = spark.createDataFrame(wanted, "subscription string, filter string, from_ns bigint")
+    before = dict(spark.conf.getAll)
+    found = interest.of(publications, subscriptions)
+    assert found.columns == ["publisher", "sequence", "departure_ns", "subscription"]
+    pairs = sorted((row["subscription"], row["sequence"]) for row in found.collect())
+    assert pairs == [("high", 4), ("high", 5), ("red", 3), ("red", 5)]
+    assert dict(spark.conf.getAll) == before
+    wrong = spark.createDataFrame([("s", "x >")], "subscription string, filter string")
+    with pytest.raises(InputError, match="subscription 's': found the end"):
+        interest.of(publications, wrong)

@@ -1,7 +1,7 @@
 """Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
 
 from tidings.pipeline.interest._matcher import Matcher, by_kind
-from tidings.pipeline.interest._matches import with_matches
+from tidings.pipeline.interest._matches import of, with_matches
 from tidings.pipeline.interest._shipping import Shipped, ship
 from tidings.pipeline.interest._subscriptions import (
     BAD_FILTER,
@@ -23,6 +23,7 @@ __all__ = [
     "are_no_filters",
     "by_kind",
     "fingerprint",
+    "of",
     "parse_filters",
     "ship",
     "with_matches",

@@ -11,12 +11,35 @@ import pyarrow as pa
 from tidings.errors import InputError
 from tidings.pipeline.interest._matcher import Matcher
 from tidings.pipeline.interest._shipping import ship
-from tidings.pipeline.interest._subscriptions import Interests
+from tidings.pipeline.interest._subscriptions import Interests, parse_filters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["with_matches"]
+__all__ = ["of", "with_matches"]
+
+
+def of(publications: "DataFrame", subscriptions: "DataFrame") -> "DataFrame":
+    """Who wants what: `publisher`, `sequence`, `departure_ns` and `subscription` of every event that one matches.
+
+    Subscriptions have a name and a `filter`, and may have `from_ns` and `until_ns`. InputError if a filter is none.
+    """
+    from pyspark.sql import functions as fn
+
+    given = ["subscription", "filter", *(name for name in ("from_ns", "until_ns") if name in subscriptions.columns)]
+    table = subscriptions.select(*given).toArrow().sort_by("subscription")
+    for name in ("from_ns", "until_ns"):
+        if name not in given:
+            table = table.append_column(name, pa.nulls(len(table), pa.int64()))
+    interests, faults = parse_filters(table.append_column("number", pa.array(range(len(table)), pa.int32())))
+    names = table["subscription"].to_pylist()
+    if faults:
+        raise InputError(f"subscription {names[faults[0].number]!r}: {faults[0].message}")
+    numbered = publications.sparkSession.createDataFrame(list(enumerate(names)), "number int, subscription string")
+    found = with_matches(publications, interests).select(
+        "publisher", "sequence", "departure_ns", fn.explode("matches").alias("number")
+    )
+    return found.join(fn.broadcast(numbered), "number", "inner").drop("number")
 
 
 def with_matches(publications: "DataFrame", interests: Interests) -> "DataFrame":
