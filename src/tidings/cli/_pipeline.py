@@ -43,7 +43,7 @@ EPILOG = (
 ROWS_MAX = 20
 SPARK, ARROW = "spark", "arrow"
 QUICK_ROWS_MAX = 25_000_000
-"""Up to so many rows the engine arrow was measured, and was quicker (docs/reference/pipeline.md)."""
+"""Up to so many rows the engine arrow was measured (docs/reference/pipeline.md)."""
 Engine = Annotated[
     str,
     typer.Option(

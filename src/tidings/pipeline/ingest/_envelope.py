@@ -13,7 +13,8 @@ from pyspark.sql import functions as f
 
 from tidings.errors import InputError
 from tidings.pipeline.ingest._clocks import BUCKETS, HOSTS_MAX, LEAST_DELAYS, STEPS_NS, Corrections, find_clocks
-from tidings.pipeline.ingest._mapping import DURATIONS, HOSTED, Mapping
+from tidings.pipeline.ingest._mapping import HOSTED, Mapping
+from tidings.pipeline.ingest._rules import DURATIONS
 
 __all__ = ["CLOCK", "HOST", "corrected_mapping", "least_delays", "on_one_clock"]
 

@@ -22,7 +22,6 @@ from tidings.pipeline.ingest._converting import converted
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._mapping import (
     DIGITS,
-    DURATIONS,
     ESCAPE,
     EVENT,
     FALLBACKS,
@@ -43,6 +42,7 @@ from tidings.pipeline.ingest._reasons import (
     UNKNOWN_PUBLICATION,
     WRONG_TYPE,
 )
+from tidings.pipeline.ingest._rules import DURATIONS
 
 __all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
 

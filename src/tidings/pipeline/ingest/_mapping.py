@@ -28,13 +28,13 @@ from tidings.model.scenario._source import Place, Source
 from tidings.model.trace import TABLES, AttributeKind
 from tidings.model.units import parse_quantity
 from tidings.pipeline.ingest._columns import TYPES
+from tidings.pipeline.ingest._rules import DURATIONS
 
 if TYPE_CHECKING:
     from tidings.pipeline.ingest._clocks import Corrections
 
 __all__ = [
     "DIGITS",
-    "DURATIONS",
     "ESCAPE",
     "EVENT",
     "FALLBACKS",
@@ -107,8 +107,6 @@ FALLBACKS: Final[dict[str, dict[str, str | int | float | FirstOf | IfKnown]]] = 
 """What a field without a value is taken to be, in this order; a field that is neither here nor NULL by contract is
 needed."""
 
-DURATIONS: Final = ("lifetime_ns", "max_delay_ns")
-"""Fields that are no moments, although their names end in `_ns`."""
 SPAN_FIELDS: Final = ("traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano")
 """Columns of OTLP that are a span's own fields. `link.` and a name is a field of its first link, `resource.` and a name
 an attribute of its resource, any other name an attribute of its own."""

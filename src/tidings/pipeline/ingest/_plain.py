@@ -24,7 +24,6 @@ from tidings.pipeline.ingest._columns import TYPES
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._mapping import (
     DIGITS,
-    DURATIONS,
     ESCAPE,
     EVENT,
     FALLBACKS,
@@ -40,6 +39,7 @@ from tidings.pipeline.ingest._mapping import (
 )
 from tidings.pipeline.ingest._mapping import Mapping as FileMapping
 from tidings.pipeline.ingest._reasons import AMBIGUOUS_EVENT, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
+from tidings.pipeline.ingest._rules import DURATIONS
 
 __all__ = ["PlainRow", "joined_key", "number_events", "read_plain"]
 
