@@ -41,4 +41,5 @@ def test_errors_say_whose_fault_it_is_by_their_exit_code() -> None:
             assert issubclass(error, tidings.TidingsError)
             assert error.__doc__ is not None
             assert error.__doc__.startswith("Raised when")
-            assert error.exit_code == (1 if error is tidings.TidingsError else 2)
+            is_callers = issubclass(error, tidings.InputError | tidings.ConfigurationError)
+            assert error.exit_code == (2 if is_callers else 1)
