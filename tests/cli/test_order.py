@@ -71,7 +71,7 @@ def test_replay_as_json_and_as_text(
         (["replay", "nowhere", "--policy", "P-1"], "'P-1' is no ordering policy"),
         (["replay", "nowhere"], "there is no such directory"),
         (["replay", "nowhere", "--late", "never"], "must be deliver or drop"),
-        (["replay", "nowhere", "--false-matches", "2"], "false matches"),
+        (["replay", "nowhere", "--false-matches", "2"], "write 2% or 0.02"),
         (["watch", "nowhere", "--out", "x"], "there is no such directory"),
         (["watch", "nowhere", "--out", "x", "--buckets", "0"], "at least 1"),
     ],

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
 from tidings.cli._shares import parse_share
+from tidings.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ def test_a_share(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1%", "2", "nan", "1%2", "%"])
+@pytest.mark.parametrize("text", ["", "x", "-1%", "nan", "1%2", "%", "101%"])
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match=r"write 1% or 0\.01"):
+    with pytest.raises(ConfigurationError, match=r"write 1% or 0\.01"):
         parse_share(text)
 
 

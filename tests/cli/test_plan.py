@@ -61,7 +61,7 @@ def test_a_prediction_alone_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--slo", "99"], "such as 0.99"),
+        (["--slo", "99"], "write 99% or 0.99"),
         (["--share", "0"], "at most 1"),
         (["--allow", "magic"], "no kind of change 'magic'; there are scheduling, scheme, move, capacity, lifetime"),
         (["--cost", "capacity"], "such as --cost capacity=20"),

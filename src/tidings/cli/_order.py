@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._shares import parse_share
+from tidings.cli._shares import share_option
 from tidings.cli._spark_options import (
     ClockTolerance,
     Conf,
@@ -75,7 +75,7 @@ def replay(
         typer.Option(
             "--false-matches",
             metavar="SHARE",
-            parser=parse_share,
+            parser=share_option,
             help="The share of other events that a record's summary wrongly matches.",
         ),
     ] = 0.001,

@@ -8,7 +8,7 @@ import typer
 from tidings.cli._output import Json, print_json, reporting
 from tidings.cli._predict_tables import print_unmodelled
 from tidings.cli._scenario_options import ProfileScheme, ProfileStrategy, ScenarioOrProfiles, Seed
-from tidings.cli._shares import parse_share
+from tidings.cli._shares import share_option
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def plan(
         typer.Option(
             "--slo",
             metavar="SHARE",
-            parser=parse_share,
+            parser=share_option,
             help="The share of its events that a subscriber gets on time, as 99% or 0.99.",
         ),
     ] = 0.99,
     share: Annotated[
         float,
         typer.Option(
-            "--share", metavar="SHARE", parser=parse_share, help="The share of subscribers that this has to hold for."
+            "--share", metavar="SHARE", parser=share_option, help="The share of subscribers that this has to hold for."
         ),
     ] = 1.0,
     allow: Annotated[

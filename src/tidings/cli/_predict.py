@@ -12,7 +12,7 @@ from tidings.cli import _predict_spark
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
 from tidings.cli._scenario_options import ProfileStrategy, ScenarioOrProfiles, Seed
-from tidings.cli._shares import parse_share
+from tidings.cli._shares import share_option
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 from tidings.model.policies import DEFAULT_STRATEGY, Scheme
 
@@ -73,7 +73,7 @@ def predict(
         typer.Option(
             "--at-least",
             metavar="SHARE",
-            parser=parse_share,
+            parser=share_option,
             help="With --admit: nobody may fall below this on-time share.",
         ),
     ] = 0.9,

@@ -7,7 +7,7 @@ import typer
 
 from tidings.cli._output import Json, print_json, progress_bar, reporting
 from tidings.cli._scenario_options import ScenarioFile, Seed
-from tidings.cli._shares import parse_share
+from tidings.cli._shares import share_option
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -77,7 +77,7 @@ def compare(
         typer.Option(
             "--tolerance",
             metavar="SHARE",
-            parser=parse_share,
+            parser=share_option,
             help="The difference of on-time shares that is allowed beyond noise.",
         ),
     ] = 0.01,

@@ -8,7 +8,7 @@ import typer
 
 from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting, shown_interval
 from tidings.cli._scenario_options import ScenarioFile, Seed
-from tidings.cli._shares import parse_share
+from tidings.cli._shares import share_option
 from tidings.model.policies import listed
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def simulate(
     sample: Annotated[
         float,
         typer.Option(
-            "--sample", metavar="SHARE", parser=parse_share, help="The share of events to record in the trace."
+            "--sample", metavar="SHARE", parser=share_option, help="The share of events to record in the trace."
         ),
     ] = 1.0,
     ordering: Annotated[
