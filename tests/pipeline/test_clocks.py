@@ -43,7 +43,7 @@ def check_against(truth: Traffic, result: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "system", ["kafka", "otel", *(pytest.param(name, marks=pytest.mark.full) for name in ("mqtt", "nats"))]
+    "system", ["kafka", *(pytest.param(name, marks=pytest.mark.full) for name in ("otel", "mqtt", "nats"))]
 )
 def test_two_topics_and_three_hosts(system: str, spark: Any, tmp_path: Path) -> None:
     truth = traffic(events=240, **AHEAD)

@@ -164,7 +164,7 @@ def contents(sketch: bytes) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["trace", "dirty"])
+@pytest.mark.parametrize("name", [pytest.param("trace", marks=pytest.mark.full), "dirty"])
 def test_both_engines_give_the_same_tables(
     name: str, request: pytest.FixtureRequest, spark: Any, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def plain(result: Any) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(result).items() if name != "tables"}
 
 
+@pytest.mark.full
 def test_a_run_from_and_to_an_address_is_that_of_paths(
     spark: Any, mounted: str, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
