@@ -151,7 +151,7 @@ def _stages() -> Iterator[Callable[[str], None]]:
 
 
 def _check_engine(engine: str, spark_only: Mapping[str, object]) -> None:
-    """A ConfigurationError for an engine that there is not, or options that it does not have."""
+    """Raise a ConfigurationError for an unknown engine, or for options that the engine does not have."""
     if engine not in (SPARK, ARROW):
         raise ConfigurationError(f"--engine {engine}: there is no such engine; write {SPARK} or {ARROW}")
     given = [name for name, value in spark_only.items() if value is not None and value != []]

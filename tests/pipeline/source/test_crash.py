@@ -16,11 +16,12 @@ import tidings
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 JOB = """
-import json, sys, time
+import json, sys, threading
 from pathlib import Path
 from tidings.pipeline import TidingsSource, open_session
 
 address, folder, is_last = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "last"
+new = []
 
 
 def write(batch, number):
@@ -31,10 +32,12 @@ def write(batch, number):
     if file.exists():
         same = json.loads(file.read_text()) == rows
         (folder / "replayed" / f"{number}").write_text(str(same))
+    else:
+        new.append(number)
     file.with_suffix(".new").write_text(json.dumps(rows))
     file.with_suffix(".new").rename(file)
-    if not is_last:
-        time.sleep(1.0)  # it is killed here as a rule: written, and not committed
+    if not is_last and len(new) == 2:
+        threading.Event().wait()  # it is killed here: written, and not committed
 
 
 with open_session(master="local[1]", memory="1g") as spark:

@@ -24,9 +24,9 @@ from tidings.pipeline._partials import FAULTY, KINDS, RECEIVED, computed_of
 from tidings.pipeline._result import PipelineResult, check_bad, make_result
 from tidings.pipeline._storage import is_local, place_of
 from tidings.pipeline._store import Run, Store, open_store
-from tidings.pipeline.arrow._gathering import LARGE, Source
-from tidings.pipeline.arrow._reading import united_kinds
+from tidings.pipeline.arrow._batches import united_kinds
 from tidings.pipeline.arrow._setting import Setting, read_setting, with_unit
+from tidings.pipeline.arrow._source import LARGE, Source
 from tidings.pipeline.arrow._tables import tables_of
 from tidings.pipeline.ingest import find_files, require_attributes
 from tidings.pipeline.profiles import PARTIAL_ARRIVALS, PARTIAL_COMPONENTS, PARTIAL_PAIRS

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from tidings.model.trace import TABLES
 from tidings.pipeline._facts import WITHOUT_EVENT
 from tidings.pipeline._options import SMALL
+from tidings.pipeline.arrow._batches import NAME, Batch, read_batches, shown_rows
 from tidings.pipeline.arrow._checks import found_bad, is_known, known_mark
 from tidings.pipeline.arrow._json import json_text
-from tidings.pipeline.arrow._reading import NAME, Batch, read_batches, shown_rows
 from tidings.pipeline.ingest import DUPLICATE, KEYS, QUARANTINE_SCHEMA, TraceFile, unreadable_files
 from tidings.pipeline.interest import Interests, are_no_filters, fingerprint, parse_filters
 from tidings.pipeline.rows import QUARANTINED, ROWS, Audience, audience_of, table_of

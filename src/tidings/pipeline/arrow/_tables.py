@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tidings.pipeline.arrow._totals import (
     batch_sums,
+    codes_of,
     earned,
     exact_sum,
     finished,
@@ -113,7 +114,7 @@ def _with_shares(rows: pa.Table, partials: pa.Table, keys: Sequence[str], share:
     """The rows with the sums of batches that the interval of a share is made of; NULL where nothing was counted."""
     sums = batch_sums(partials, keys, share, *SHARES[share])
     both = pa.concat_tables([rows.select(keys), sums.select(keys)])
-    number = grouped_number(*_codes(both, keys))
+    number = grouped_number(*codes_of(both, keys))
     places = np.full(number.max() + 1 if len(number) else 0, -1)
     places[number[len(rows) :]] = np.arange(len(sums))
     found = places[number[: len(rows)]]
@@ -121,17 +122,6 @@ def _with_shares(rows: pa.Table, partials: pa.Table, keys: Sequence[str], share:
     for name in sum_columns(share):
         rows = rows.append_column(name, sums[name].take(taken))
     return rows.append_column(f"{share}_usual", pa.array(np.full(len(rows), usual(rows, share))))
-
-
-def _codes(table: pa.Table, keys: Sequence[str]) -> list[Any]:
-    columns: list[Any] = []
-    for name in keys:
-        if pa.types.is_string(table[name].type):
-            columns.append(names_of(table[name]).codes)
-        else:
-            values = values_of(table[name])
-            columns += [values.known.astype(np.int64), values.values]
-    return columns
 
 
 def _scores(partials: pa.Table, merged: pa.Table, money: Any, keys: Sequence[str]) -> pa.Table:

@@ -26,6 +26,7 @@ from tidings.statistics import BATCHES_LEAST, PROBABILITIES
 
 __all__ = [
     "batch_sums",
+    "codes_of",
     "earned",
     "exact_sum",
     "finished",
@@ -45,6 +46,11 @@ _NANO: Final = Decimal("1e-9")
 
 def rows_by(table: pa.Table, keys: Sequence[str]) -> Groups:
     """Rows by equal values in these columns, of which NULL is one."""
+    return grouped(*codes_of(table, keys))
+
+
+def codes_of(table: pa.Table, keys: Sequence[str]) -> list[Array]:
+    """Arrays of numbers that are equal where the values of these columns are; NULL is a value of its own."""
     columns: list[Array] = []
     for name in keys:
         if pa.types.is_string(table[name].type):
@@ -52,7 +58,7 @@ def rows_by(table: pa.Table, keys: Sequence[str]) -> Groups:
         else:
             values = values_of(table[name])
             columns += [values.known.astype(np.int64), values.values]
-    return grouped(*columns)
+    return columns
 
 
 def summed(table: pa.Table, keys: Sequence[str], totals: Iterable[Total], groups: Groups | None = None) -> pa.Table:

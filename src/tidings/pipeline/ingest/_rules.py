@@ -164,7 +164,7 @@ class NotBefore:
 
 @dataclass(frozen=True)
 class Known:
-    """A name of something that there is (a broker of the topology, a subscription), or a filter that parses."""
+    """The name of a known broker or subscription, or a filter that parses."""
 
     of: str
     text: str

@@ -77,15 +77,37 @@ def write_number(data: Array, at: int, number: int, size: int) -> None:
 
 
 @compiled
-def write_sketch(ordered: Array, capacities: Array, data: Array) -> None:
-    """The sketch of values in ascending order, which are used up, into bytes that are all 0."""
-    n = len(ordered)
+def write_kind(data: Array, n: Whole) -> None:
+    """The first bytes of a sketch of n values."""
     data[0] = 2 if n <= 1 else 5
     data[1] = 2 if n == 1 else 1
     data[2] = 15
     data[3] = 1 if n == 0 else 4 if n == 1 else 0
     write_number(data, 4, SKETCH_K, 2)
     data[6] = _LEAST_LEVEL
+
+
+@compiled
+def write_head(data: Array, n: Whole, sizes: Array, begin: Whole, least: Whole, greatest: Whole) -> Whole:
+    """The levels and bounds that precede the values of a sketch; returns where the values begin."""
+    levels = len(sizes)
+    write_number(data, 8, n, 8)
+    write_number(data, 16, SKETCH_K, 2)
+    data[18] = levels
+    for level in range(levels):
+        write_number(data, _HEAD + 4 * level, begin, 4)
+        begin += sizes[level]
+    at = _HEAD + 4 * levels
+    write_number(data, at, least, 8)
+    write_number(data, at + 8, greatest, 8)
+    return at + 16
+
+
+@compiled
+def write_sketch(ordered: Array, capacities: Array, data: Array) -> None:
+    """The sketch of values in ascending order, which are used up, into bytes that are all 0."""
+    n = len(ordered)
+    write_kind(data, n)
     if n == 0:
         return
     if n == 1:
@@ -101,17 +123,7 @@ def write_sketch(ordered: Array, capacities: Array, data: Array) -> None:
         levels += 1
     sizes[levels - 1] = count
     kept += count
-    write_number(data, 8, n, 8)
-    write_number(data, 16, SKETCH_K, 2)
-    data[18] = levels
-    begin = capacities[levels - 1] - kept
-    for level in range(levels):
-        write_number(data, _HEAD + 4 * level, begin, 4)
-        begin += sizes[level]
-    at = _HEAD + 4 * levels
-    write_number(data, at, least, 8)
-    write_number(data, at + 8, greatest, 8)
-    at += 16
+    at = write_head(data, n, sizes[:levels], capacities[levels - 1] - kept, least, greatest)
     coin = (((least ^ greatest) & 0x7FFFFFFF) + n) & 0x7FFFFFFF
     count = n
     for _ in range(levels - 1):
@@ -249,12 +261,7 @@ def write_merged(
     values: Array, levels: Array, n: Whole, least: Whole, greatest: Whole, capacities: Array, data: Array
 ) -> Whole:
     """The sketch of values at their levels, into bytes that are all 0; returns how many bytes it has."""
-    data[0] = 2 if n <= 1 else 5
-    data[1] = 2 if n == 1 else 1
-    data[2] = 15
-    data[3] = 1 if n == 0 else 4 if n == 1 else 0
-    write_number(data, 4, SKETCH_K, 2)
-    data[6] = _LEAST_LEVEL
+    write_kind(data, n)
     if n <= 1:
         if n == 1:
             write_number(data, 8, values[0], 8)
@@ -291,17 +298,7 @@ def write_merged(
         kept[written : written + len(here)] = here
         written += len(here)
         level += 1
-    write_number(data, 8, n, 8)
-    write_number(data, 16, SKETCH_K, 2)
-    data[18] = count
-    first = capacities[count - 1] - written
-    for level in range(count):
-        write_number(data, _HEAD + 4 * level, first, 4)
-        first += sizes[level]
-    at = _HEAD + 4 * count
-    write_number(data, at, least, 8)
-    write_number(data, at + 8, greatest, 8)
-    at += 16
+    at = write_head(data, n, sizes[:count], capacities[count - 1] - written, least, greatest)
     for i in range(written):
         write_number(data, at, kept[i], 8)
         at += 8

@@ -15,7 +15,7 @@ __all__ = ["TidingsReader", "record_of"]
 
 
 class TidingsReader(DataSourceReader):
-    """One task subscribes, listens `within_s` or until it has its events, and leaves."""
+    """One task subscribes, collects events for `within_s` or until it has enough, and unsubscribes."""
 
     def __init__(self, options: BatchOptions, schema: StructType) -> None:
         self._options = options

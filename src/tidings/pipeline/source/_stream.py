@@ -33,7 +33,7 @@ SUBSCRIPTION: Final = "spark"
 PARTITION_EVENTS: Final = 5_000
 PARTITION_BYTES: Final = 4 << 20
 BATCH_BYTES: Final = 64 << 20
-"""A batch of more bytes is cut, unless Spark asks for all that there is."""
+"""A larger batch is cut, unless Spark asks for everything."""
 AVAILABLE_WAIT_S: Final = 60.0
 """So long at most `availableNow` waits for events that keep coming."""
 _PAUSE_S: Final = 0.02

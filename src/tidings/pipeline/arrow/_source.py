@@ -1,6 +1,6 @@
 """Rows of the large tables in one form, by unit, in parts of bounded size: what Spark's shuffle does, on this disk.
 
-A batch is read, converted, checked, matched and dealt to the parts that its units belong to (rows/_packing.py); what is
+A batch is read, converted, checked, matched and dealt to the parts that its units belong to (rows/_packets.py); what is
 dealt goes to a file, so memory holds a batch and then one part. A trace of one part stays in memory.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.pipeline.arrow._batches import Batch, Kinds, read_batches, shown_rows
 from tidings.pipeline.arrow._checks import found_bad, is_known, known_mark
 from tidings.pipeline.arrow._json import double_text, json_text
-from tidings.pipeline.arrow._reading import Batch, Kinds, read_batches, shown_rows
 from tidings.pipeline.arrow._setting import Setting
 from tidings.pipeline.ingest import OUTCOMES, TraceFile
 from tidings.pipeline.interest import Matcher
