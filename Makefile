@@ -1,6 +1,6 @@
 # Everything a newcomer types. Each target does its own set-up; nothing but Python 3.11+ has to be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-full lint bench clean
+.PHONY: help setup java chromium demo test test-full lint bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,9 +11,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscop
 
 help:
 	@echo "make demo       see Tidings at work: an hour of quotes over Europe, predicted, measured, put right"
-	@echo "make test       the tests and the lint checks (about seven minutes on two cores)"
+	@echo "make test       the tests and the lint checks (7 to 25 minutes on two cores, by their speed)"
 	@echo "make test-full  the same, and the tests that take minutes each"
 	@echo "make bench      the benchmarks: ratios against named peers, over three sizes"
+	@echo "make docs       the documentation as a searchable site, offline: docs/site/index.html"
 	@echo "make lint       ruff, mypy (strict) and the import contracts"
 	@echo "make setup      the virtual environment in $(VENV) and a Java runtime, and no more"
 
@@ -47,5 +48,11 @@ lint: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks
 
+docs: $(STAMP)
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	@$(BIN)/python -m sphinx -W -q -b html docs docs/site
+	@$(BIN)/python -m sphinx -W -q -b man -d docs/site/.doctrees docs docs/site/man
+	@echo "the site: docs/site/index.html; the manual page: man docs/site/man/tidings.1"
+
 clean:
-	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) build docs/site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -10,7 +10,9 @@ NAMES = (
     "simulation",
     "strategies",
     "interest",
+    "lagging",
     "pipeline",
+    "watch",
     "prediction",
     "prediction_samples",
     "coverage",
@@ -38,6 +40,7 @@ NAMES = (
     "live_subscribing",
     "live_peers",
     "live_prediction",
+    "mqtt",
 )
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.pipeline.rows import BATCHES_MOST
-from tidings.protocol.broker._accounts import Batches
+from tidings.protocol.broker._account import Batches
 from tidings.statistics import BATCHES, censored_rates, periods, poisson_interval, shares_of_batches, wilson_interval
 
 RUNS: Final = 200
@@ -102,7 +102,7 @@ def _by_time(arrived: Floats) -> NDArray[np.int64]:
 
 
 def _by_slot(arrived: Floats) -> NDArray[np.int64]:
-    """As a broker's account does, after 100 slots: of its batches, which hold the sums, the ends tell events apart."""
+    """As a broker's account does, after 100 slots: its batches hold the sums, and their ends separate the events."""
     slot = (arrived / arrived[-1] * (_SLOTS - 1e-9)).astype(np.int64)
     batches = Batches()
     for number, many in enumerate(np.bincount(slot, minlength=_SLOTS).tolist()):

@@ -57,7 +57,7 @@ def started() -> SparkSession:
 
 
 def written_events(folder: Path, cores: int, rng: np.random.Generator) -> None:
-    """As many files as cores, so that every way of matching has work for all of them."""
+    """As many files as cores, so that every method of matching has work for all of them."""
     for part, rows in enumerate(np.array_split(np.arange(EVENTS), cores)):
         names = [f"a{c}" for c in range(ATTRIBUTES)]
         values = rng.random((len(rows), ATTRIBUTES))
@@ -101,7 +101,7 @@ def rate(frame: DataFrame, events: int, *, runs: int = RUNS) -> float:
 
 
 def check(matched: DataFrame, joined: DataFrame) -> float:
-    """Matches of an event, on average, after both ways have been found to give the same."""
+    """Matches of an event, on average, after both methods have given the same."""
     few = fn.col("sequence") < CHECKED
     ours = {(row.sequence, n) for row in matched.where(few).select("sequence", "matches").collect() for n in row[1]}
     theirs = {tuple(row) for row in joined.where(few).collect()}

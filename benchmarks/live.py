@@ -7,12 +7,12 @@ light as they can be (events prepared beforehand, up to 60 in a frame as our own
 the head is read; acknowledgements as seldom as our own client sends them), all in this process, so that the broker is
 what is measured.
 
-- `memory`: scheme `bypass`, an event is acknowledged when its way on is known, nothing is stored;
+- `memory`: scheme `bypass`, an event is acknowledged when its next hop is known, nothing is stored;
 - `durable`: scheme `bypass+buffer`, an event is acknowledged when it is on disk (LMDB, one fsync for all events of a
   commit).
 
 Events per second are those acknowledged to the publisher, as fast as the broker's credit lets it send. `us/event` and
-`us/delivery` are what the broker's processor spent, all told, by event and by delivery: on a machine that others use
+`us/delivery` are what the broker's processor spent in total, by event and by delivery: on a machine that others use
 too, that is the figure that can be compared. Latency is from the publisher's write to the subscriber's read, at half
 the rate.
 """
@@ -245,9 +245,9 @@ class _Publisher(_Subscriber):
 
     def _on_frame(self, frame: bytes, answers: list[bytes], now_s: float) -> None:
         if _tag_of(frame) == _ACK:
-            said = wire.decode(frame)
-            assert isinstance(said, wire.Ack)
-            self.acknowledged += sum(last - first + 1 for first, last in said.numbers)
+            message = wire.decode(frame)
+            assert isinstance(message, wire.Ack)
+            self.acknowledged += sum(last - first + 1 for first, last in message.numbers)
         else:
             super()._on_frame(frame, answers, now_s)
 

@@ -51,9 +51,9 @@ class Raw:
             if not data:
                 raise ConnectionError("not let in")
             frames += splitter.feed(data)
-        said = wire.decode(frames[1])
-        assert isinstance(said, wire.Hello | wire.Welcome), said
-        return said.epoch
+        message = wire.decode(frames[1])
+        assert isinstance(message, wire.Hello | wire.Welcome), message
+        return message.epoch
 
     def _drain(self) -> None:
         splitter = Splitter(1 << 20)
@@ -61,9 +61,9 @@ class Raw:
             while data := self.end.recv(1 << 18):
                 for frame in splitter.feed(data):
                     if frame[1] == _PING:
-                        said = wire.decode(frame)
-                        assert isinstance(said, wire.Ping)
-                        self.say(wire.Pong(said.sent_ns, time.monotonic_ns()))
+                        message = wire.decode(frame)
+                        assert isinstance(message, wire.Ping)
+                        self.say(wire.Pong(message.sent_ns, time.monotonic_ns()))
 
     def say(self, *messages: wire.Message) -> None:
         self.end.sendall(joined([wire.encode(message) for message in messages]))
@@ -78,7 +78,7 @@ _PING = 16
 
 
 def long_filters(count: int) -> list[str]:
-    """Filters that nobody has said before; they take long to read, and cost what may be."""
+    """Filters that were never sent before; they take long to read, and cost what may be."""
     mark = random.randrange(10**9)
     texts = []
     for number in range(count):

@@ -29,7 +29,7 @@ import uvloop
 
 from benchmarks.live_load import broker_process, free_ports
 from tidings.live import Delivery, Network, Tidings, connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 
 NAMES = ("a", "b", "c", "d", "e")
 LINKS = ("ab", "bc", "cd", "de", "ea", "ac", "bd")

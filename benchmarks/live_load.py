@@ -1,8 +1,8 @@
 """What the live benchmarks share: broker processes on free ports, and links of a fixed capacity between processes.
 
-A link of a fixed capacity is a process that forwards a connection's bytes, both ways, at so many bytes per second and
-no faster. It keeps almost nothing itself: it reads in pieces of PIECE_BYTES and its receive buffers are as small as
-the kernel lets them be, so what does not fit through stays with the sender, as with the modem at the end of a line. A
+A link of a fixed capacity is a process that forwards a connection's bytes, in both directions, at so many bytes per
+second and no faster. It keeps almost nothing itself: it reads in pieces of PIECE_BYTES and its receive buffers are as
+small as the kernel allows, so what does not fit through stays with the sender, as with a modem at the end of a line. A
 process that the machine has kept waiting may catch up with what the link would have carried in `spare_s`.
 """
 
@@ -154,19 +154,21 @@ def _serve(listen: int, target: int, bytes_per_s: float, spare_s: float) -> None
                 near.close()
                 far.close()
                 continue
-            for way, ends in enumerate(((near, far), (far, near))):
-                threading.Thread(target=_forward, args=(*ends, bytes_per_s, spare_s, carried, way), daemon=True).start()
+            for direction, ends in enumerate(((near, far), (far, near))):
+                threading.Thread(
+                    target=_forward, args=(*ends, bytes_per_s, spare_s, carried, direction), daemon=True
+                ).start()
 
 
 def _make_small(end: socket.socket) -> None:
-    """Before it is connected, so that the other end is told of a small window."""
+    """Before it is connected, so that the other end learns of a small window."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _forward(
-    source: socket.socket, sink: socket.socket, bytes_per_s: float, spare_s: float, carried: list[int], way: int
+    source: socket.socket, sink: socket.socket, bytes_per_s: float, spare_s: float, carried: list[int], direction: int
 ) -> None:
     free_s = time.monotonic()
     with contextlib.suppress(OSError):
@@ -176,7 +178,7 @@ def _forward(
             if free_s > now_s:
                 time.sleep(free_s - now_s)
             sink.sendall(data)
-            carried[way] += len(data)
+            carried[direction] += len(data)
     for end in (source, sink):
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

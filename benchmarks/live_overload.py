@@ -20,14 +20,14 @@ the peers (`live_overload_peers`), each with a link of its own of the same kind.
 - `recovery`: how long after the overload until 99 % of what is published within a second is on time again, then and in
   the two seconds after it.
 
-How many bytes a payload of 900 takes on the link differs with the protocol; they are printed. So that the figures tell
+How many bytes a payload of 900 takes on the link differs with the protocol; they are printed. So that the figures show
 what is sent and not how it is wrapped, payloads are made longer until every event takes as much as the longest, and
 all links carry the same number of events. PADDED=0 leaves them as they are: then the limit is what the link carries of
 the shortest.
 
 Set by environment variables: LOADS="2,3" STRATEGIES="triage,fifo" PEERS="nats,heap" (PEERS= for none) SHAPES="one,
 middle,last" OVERLOAD_S=30 REST_S=5 PADDED=1. All strategies at once take about one processor at load 3, and so do all
-peers: where there is less, run them one after the other. At the end it is said where the default strategy is below a
+peers: where there is less, run them one after the other. The last lines show where the default strategy is below a
 peer. What happens to wait when counting begins and when it ends can make as much as half a second's events of
 difference: with OVERLOAD_S=10, of which 4 s count, several per cent.
 """

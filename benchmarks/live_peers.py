@@ -10,7 +10,7 @@ The load is that of `benchmarks.live`: 1 publisher, 100 subscribers, events of a
 - Mosquitto by topic and NATS by subject: the bands are words of it.
 
 Each has a process of its own, with its data in a directory of its own, on a free port of this machine. Publishers have
-at most as many events on their way as `live` allows, and count an event as accepted when the peer has answered for it:
+at most as many events under way as `live` allows, and count an event as accepted when the peer has acknowledged it:
 by a confirm (Tidings, RabbitMQ), a receipt (ActiveMQ), or by the answer to a ping that was sent after it (Mosquitto,
 NATS). Latency is from the publisher's write to the subscriber's read, at half of the peer's own rate and at 3,000
 events/s. `us/event` is what the peer's processes spent of the processors per event.
@@ -19,7 +19,7 @@ events/s. `us/event` is what the peer's processes spent of the processors per ev
 the others with nobody listening. ActiveMQ: a persistent message to a queue, with a receipt (KahaDB, which syncs before
 it answers). NATS JetStream: a file stream, with a sync for every message, and as it comes (a sync every two minutes).
 
-What is not installed is said and passed over. NAMES="tidings,activemq,nats" chooses, TIDINGS_SECONDS is how long.
+A peer that is not installed is named and skipped. NAMES="tidings,activemq,nats" chooses, TIDINGS_SECONDS is how long.
 """
 
 import os

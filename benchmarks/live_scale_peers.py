@@ -7,7 +7,7 @@
   What the peers keep for a reader that lags they drop, or cut it off: NATS closes it at 64 MB, Mosquitto drops beyond
   its queue of 1,000.
 
-What is not installed is said and passed over. Options: ``BENCH_SIZES=10000,100000``.
+A peer that is not installed is named and skipped. Options: ``BENCH_SIZES=10000,100000``.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ PEERS = {
 
 
 @contextlib.contextmanager
-def _server(peer: Protocol) -> Iterator[tuple[int, int] | None]:
+def server(peer: Protocol) -> Iterator[tuple[int, int] | None]:
     """The port and the process of a server of its own; None if it is not installed."""
     program = shutil.which(peer.program) or shutil.which(peer.program, path=f"/usr/sbin:{Path(sys.executable).parent}")
     if program is None:
@@ -134,7 +134,7 @@ def _settled(peer: Protocol, end: socket.socket) -> None:
 
 def subscriptions(peer: Protocol, size: int) -> tuple[float, float] | None:
     """µs and bytes for each of so many subscriptions; None if the peer is not installed."""
-    with _server(peer) as found:
+    with server(peer) as found:
         if found is None:
             return None
         port, pid = found
@@ -172,7 +172,7 @@ class _Reader(threading.Thread):
 
 def lagging(peer: Protocol, *, is_lagging: bool) -> tuple[float, float] | None:
     """µs of the server for each event, and the healthy reader's median in ms."""
-    with _server(peer) as found, contextlib.ExitStack() as stack:
+    with server(peer) as found, contextlib.ExitStack() as stack:
         if found is None:
             return None
         port, pid = found
@@ -208,7 +208,7 @@ def main() -> None:
         print(f"{size:>10,}{'Tidings':>12}{cpu_s['b'] / size * 1e6:>10.1f}{grown_bytes / size:>10,.0f}", flush=True)
         for name, peer in PEERS.items():
             found = subscriptions(peer, size)
-            row = f"passed over ({peer.where})" if found is None else f"{found[0]:>10.1f}{found[1]:>10,.0f}"
+            row = f"  not installed ({peer.where})" if found is None else f"{found[0]:>10.1f}{found[1]:>10,.0f}"
             print(f"{size:>10,}{name:>12}{row}", flush=True)
     print(
         "live_scale_peers: a lagging reader, us of the processor for each event without and with, ratio, medians in ms"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidings.live.broker._serving import SWITCH_S
+from tidings.live.broker._supervisor import SWITCH_S
 from tidings.live.storage._store import Store
 
 GROUPS = (16, 128, 1_024)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.live_load import brokers, free_ports, processor_s
 from tidings.live import connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.model.filters import Filter
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "10000,30000,100000").split(","))

@@ -291,7 +291,7 @@ def main() -> None:
             )  # fmt: skip
         console.print(table)
         for a, b in pairwise(SIZES):
-            batch, alone = (rows[a][way] / rows[b][way] for way in ("batch", "single"))
+            batch, alone = (rows[a][mode] / rows[b][mode] for mode in ("batch", "single"))
             console.print(f"  {b / a:.0f} times as many: an event costs x {batch:.1f} in a batch, x {alone:.1f} alone")
         console.print()
     print_additions(console, rng)

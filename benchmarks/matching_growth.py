@@ -12,6 +12,9 @@ Printed for each size: matches, processor time of one event alone and in a batch
 lists of (price, number) takes for the first kind alone (the limit of any index in Python), the ratio to it; then by
 which power of the size the time grows from row to row (1 is linear).
 
+Then the same for topic patterns (`topic MATCHES ...`), 40 % `site/S/+/temp`, 30 % `site/S/#`, 20 % `+/S/line/+`, 10 %
+without wildcards: the time of one event alone and in a batch, and of a linear scan, which asks every pattern.
+
 Options: ``BENCH_SIZES=10000,100000``.
 """
 
@@ -25,12 +28,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidings.matching import MatchingIndex
-from tidings.model.filters import Filter
+from tidings.model.filters import Filter, compile_condition
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_SIZES", "10000,100000,1000000").split(","))
 MATCHES = 10
 EVENTS = 2_000
 SEED = 1
+LINEAR_ASKED = 1_000_000  # patterns asked by the linear scan, about
 
 
 def _filter(number: int, size: int, rng: random.Random) -> Filter:
@@ -85,18 +89,61 @@ def measure(size: int) -> tuple[float, float, float, float]:
     return found / EVENTS, alone_us, batch_us, _limit_us(size, events)
 
 
+def _pattern(number: int, size: int, rng: random.Random) -> str:
+    site, kind = f"S{rng.randrange(max(size // MATCHES, 1))}", number % 10
+    if kind < 4:
+        return f"site/{site}/+/temp"
+    if kind < 7:
+        return f"site/{site}/#"
+    return f"+/{site}/line/+" if kind < 9 else f"site/{site}/line/temp"
+
+
+def measure_topics(size: int) -> tuple[float, float, float, float]:
+    """Matches of an event, and µs for one alone, in a batch, and in a linear scan."""
+    rng = random.Random(SEED)
+    filters = [Filter.parse(f"topic MATCHES '{_pattern(number, size, rng)}'") for number in range(size)]
+    index: MatchingIndex = MatchingIndex(enumerate(filters))
+    topics = [
+        f"site/S{rng.randrange(max(size // MATCHES, 1))}/{rng.choice(('line', 'press'))}/temp" for _ in range(EVENTS)
+    ]
+    batch = pa.record_batch({"topic": topics})
+    index.match_batch(batch)
+    found = [len(index.match({"topic": topic})) for topic in topics]
+    began_s = time.process_time()
+    for topic in topics:
+        index.match({"topic": topic})
+    alone_us = (time.process_time() - began_s) / EVENTS * 1e6
+    began_s = time.process_time()
+    index.match_batch(batch)
+    batch_us = (time.process_time() - began_s) / EVENTS * 1e6
+    few = topics[: max(2, LINEAR_ASKED // size)]
+    asked = [compile_condition(filter.condition) for filter in filters]
+    began_s = time.process_time()
+    linear = [sum(predicate({"topic": topic}) is True for predicate in asked) for topic in few]
+    linear_us = (time.process_time() - began_s) / len(few) * 1e6
+    assert linear == found[: len(few)]
+    return sum(found) / EVENTS, alone_us, batch_us, linear_us
+
+
 def main() -> None:
-    print(f"matching_growth: about {MATCHES} matches for each event at every size")
-    heads = ("matches", "alone us", "batch us", "dict us", "alone/dict", "power alone", "power batch")
-    print(f"{'stored':>10}" + "".join(f"{head:>12}" for head in heads))
-    rows = [(size, measure(size)) for size in SIZES]
+    _print("matching_growth", ("dict us", "alone/dict"), [(size, measure(size)) for size in SIZES], inverse=False)
+    rows = [(size, measure_topics(size)) for size in SIZES]
+    _print("topic patterns", ("linear us", "linear/alone"), rows, inverse=True)
+
+
+def _print(
+    title: str, other: tuple[str, str], rows: list[tuple[int, tuple[float, float, float, float]]], *, inverse: bool
+) -> None:
+    print(f"{title}: about {MATCHES} matches for each event at every size")
+    heads = ("matches", "alone us", "batch us", *other, "power alone", "power batch")
+    print(f"{'stored':>10}" + "".join(f"{head:>13}" for head in heads))
     powers = [("", "")] + [
         tuple(f"{math.log(more[n] / less[n]) / math.log(large / small):.2f}" for n in (1, 2))
         for (small, less), (large, more) in pairwise(rows)
     ]
-    for (size, (matches, alone_us, batch_us, limit_us)), (alone, batch) in zip(rows, powers, strict=True):
-        cells = (matches, alone_us, batch_us, limit_us, alone_us / limit_us)
-        print(f"{size:>10,}" + "".join(f"{cell:>12.2f}" for cell in cells) + f"{alone:>12}{batch:>12}", flush=True)
+    for (size, (matches, alone_us, batch_us, other_us)), (alone, batch) in zip(rows, powers, strict=True):
+        cells = (matches, alone_us, batch_us, other_us, other_us / alone_us if inverse else alone_us / other_us)
+        print(f"{size:>10,}" + "".join(f"{cell:>13.2f}" for cell in cells) + f"{alone:>13}{batch:>13}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What putting one event in order costs, compiled and live, against the least that any way of ordering must do.
+"""What putting one event in order costs, compiled and live, against the least that any ordering must do.
 
 The load is one subscriber of paper A's intense flow: 1,200 events/s over three brokers of 1 ms each, of which 85 %
 match, so that every seventh number is a gap and two of five events come out of order. Each row is measured in the
@@ -133,16 +133,16 @@ def live_us(arrivals: list[tuple[int, Stamp]], policy: Policy) -> tuple[float, f
     for _ in range(REPEATS):
         wants = SummaryMatcher([Filter.parse("kind = 'wanted' AND price < 100")])
         clock = VirtualClock()
-        told: list[int] = []
-        receiver = OrderedReceiver(told.append, policy, wants, call_later=clock.call_later, clock_ns=clock.read_ns)
+        delivered: list[int] = []
+        receiver = OrderedReceiver(delivered.append, policy, wants, call_later=clock.call_later, clock_ns=clock.read_ns)
         began = time.process_time()
         for now_ns, stamp in arrivals:
             clock.now_ns = now_ns
             receiver.on_message("publisher", stamp.sequence, stamp)
         best.append(time.process_time() - began)
         receiver.close()
-        if len(told) != len(arrivals):
-            raise AssertionError(f"{policy.name}: {len(told)} of {len(arrivals)} events were delivered")
+        if len(delivered) != len(arrivals):
+            raise AssertionError(f"{policy.name}: {len(delivered)} of {len(arrivals)} events were delivered")
         heap: list[int] = []
         began = time.process_time()
         for _, stamp in arrivals:

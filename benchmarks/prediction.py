@@ -1,9 +1,9 @@
 """What a prediction costs, and how much more it costs to simulate until the answer is as sharp.
 
 Random trees of 10, 100 and 1,000 brokers, 100 subscribers for each, and 8, 26 and 80 publishers on a third as many
-topics; an event has 3 attributes of 10 values, popular by Zipf's law, a filter a topic and 1 to 3 ranges. Service
+topics; an event has 3 attributes of 10 values, with Zipf popularity, a filter a topic and 1 to 3 ranges. Service
 times put the busiest broker at a load of .7; links take a log-normal time of median 40 ms; an event lives as long as
-the way to a broker takes on average. Publishing is Poisson, and once more uniform, which needs the spectrum of
+the path to a broker takes on average. Publishing is Poisson, and once more uniform, which needs the spectrum of
 burstiness. Times are processor seconds of one core, so that a busy machine does not count.
 
 - `index`: reading all filters into a matching index; `knowledge`: trees and content, every cell of it matched;
@@ -50,10 +50,10 @@ SEED = 5
 def make_network(brokers: int, publishers: int, *, is_uniform: bool, lifetime_s: float = 1.0) -> Network:
     generator = np.random.default_rng([SEED, brokers])
     served = Exponential(scale=LOAD / publishers)
-    way = LogNormal(median=0.040, sigma=0.6, low=0.005, high=0.200)
+    hop = LogNormal(median=0.040, sigma=0.6, low=0.005, high=0.200)
     topology = random_tree(brokers=brokers, max_degree=6, generator=generator).map(
         brokers=lambda broker: Broker(name=broker.name, service=served),
-        links=lambda link: Link(source=link.source, target=link.target, propagation=way),
+        links=lambda link: Link(source=link.source, target=link.target, propagation=hop),
     )
     names = [broker.name for broker in topology.brokers]
     topics = max(2, publishers // 3)

@@ -33,7 +33,7 @@ NETWORKS = tuple(os.environ.get("TIDINGS_ZOO", "Abvt,Claranet,Garr199901,Navigat
 EVENTS = int(os.environ.get("TIDINGS_EVENTS", "60000"))
 RUNS = 6
 PUBLISHERS, TOPICS, PER_BROKER = 6, 3, 4
-DEADLINES = (0.3, 1.0, 3.0)  # of the mean transmission on the busiest link, over 1 - load; beside the way there
+DEADLINES = (0.3, 1.0, 3.0)  # of the mean transmission on the busiest link, over 1 - load; beside the propagation
 
 
 class Regime(NamedTuple):
@@ -63,7 +63,7 @@ REGIMES = (
 )
 
 
-def law(mean: float, scv: float) -> DelayDistribution:
+def distribution(mean: float, scv: float) -> DelayDistribution:
     if scv == 0.0:
         return Deterministic(value=mean)
     return Exponential(scale=mean) if scv == 1.0 else ShiftedGamma(shift=0.0, shape=1.0 / scv, scale=mean * scv)
@@ -79,13 +79,13 @@ def make_network(name: str, regime: Regime) -> Network:
             name=f"p{number}",
             group="p",
             broker=names[int(generator.integers(len(names)))],
-            interval=law(1.0, regime.interval_scv),
+            interval=distribution(1.0, regime.interval_scv),
             lifetime=None,
             size_kb=Deterministic(value=1.0),
             advertisement=None,
             attributes={
                 "topic": Constant(value=number % TOPICS),
-                "x": Numeric(law=law(1.0, 1.0)),
+                "x": Numeric(distribution=distribution(1.0, 1.0)),
             },
         )
         for number in range(PUBLISHERS)
@@ -98,12 +98,12 @@ def make_network(name: str, regime: Regime) -> Network:
     shares = generator.choice(DEADLINES, size=len(homes))
 
     def made(slowness_s: float, deadlines_s: np.ndarray | None) -> Network:
-        ways = topology.map(
+        shaped = topology.map(
             links=lambda link: Link(
                 source=link.source,
                 target=link.target,
                 propagation=link.propagation,
-                slowness=law(slowness_s, regime.service_scv),
+                slowness=distribution(slowness_s, regime.service_scv),
             )
         )
         return Network(
@@ -111,7 +111,7 @@ def make_network(name: str, regime: Regime) -> Network:
             seed=3,
             duration_s=1.0,
             warmup_s=0.0,
-            topology=ways,
+            topology=shaped,
             publishers=publishers,
             subscribers=tuple(Subscriber(name=f"s{n}", group="s", broker=home) for n, home in enumerate(homes)),
             subscriptions=tuple(

@@ -1,16 +1,16 @@
-"""How good predictions by a sample are beside those by laws, and what both cost, for what users run by default.
+"""How good predictions by a sample are beside those by formulas, and what both cost, for what users run by default.
 
 The quickstart (117 subscribers) with the rates of its publishers raised so that its busiest link has a load of .7, .9,
 1.1 and 1.5, by `lookahead`, the default; the quickstart and paper C's layered mesh as they are; and the shops by `eb`.
 The truth are three runs of 400,000 events under seeds that nothing else has; what these know themselves is printed as
 `noise`. Errors are over the subscribers, and over three samples, of which the network's seeds differ.
 
-- `law`: mean and largest |R' - R| of the laws, and their processor seconds;
+- `formulas`: mean and largest |R' - R| of the formulas, and their processor seconds;
 - `sample`: the same of samples, the share of 95 % intervals that hold the truth (give or take twice the noise), and the
-  ratio of their processor seconds to those of the laws.
+  ratio of their processor seconds to those of the formulas.
 
 Then how both grow: trees of 10, 100 and 1,000 brokers with 100 subscribers for each (`prediction.make_network`), by
-`lookahead`; `of laws` is the ratio of the sample's processor seconds to those of reading filters, content and laws.
+`lookahead`; `ratio` is the ratio of the sample's processor seconds to those of reading filters, content and formulas.
 """
 
 import resource
@@ -74,15 +74,15 @@ def main() -> None:
         "shops, eb": example("shops", "eb"),
     }
     print(
-        f"{'prediction by a sample':34}{'subscribers':>12}{'noise':>8}{'law':>8}{'largest':>9}{'CPU s':>7}"
+        f"{'prediction by a sample':34}{'subscribers':>12}{'noise':>8}{'formulas':>10}{'largest':>9}{'CPU s':>7}"
         f"{'sample':>9}{'largest':>9}{'covers':>8}{'CPU s':>7}{'ratio':>7}"
     )
     for name, network in networks.items():
         knowledge = from_network(network)
         actual, noise = truth(network, knowledge)
         began_s = time.process_time()
-        law = np.abs(predict(knowledge).reliability - actual)
-        law_s = time.process_time() - began_s
+        formulas = np.abs(predict(knowledge).reliability - actual)
+        formulas_s = time.process_time() - began_s
         errors, covers, began_s = [], [], time.process_time()
         for seed in range(SAMPLES):
             found = predict_network(msgspec.structs.replace(network, seed=network.seed + seed))
@@ -97,22 +97,22 @@ def main() -> None:
             covers.append(np.mean(inside))
         sample_s = (time.process_time() - began_s) / SAMPLES
         print(
-            f"{name:34}{len(actual):12,}{noise:8.4f}{np.nanmean(law):8.4f}{np.nanmax(law):9.3f}{law_s:7.2f}"
+            f"{name:34}{len(actual):12,}{noise:8.4f}{np.nanmean(formulas):10.4f}{np.nanmax(formulas):9.3f}{formulas_s:7.2f}"
             f"{np.nanmean(errors):9.4f}{np.mean(np.nanmax(errors, axis=1)):9.3f}{np.mean(covers):8.3f}"
-            f"{sample_s:7.2f}{sample_s / law_s:7.1f}"
+            f"{sample_s:7.2f}{sample_s / formulas_s:7.1f}"
         )
     grow()
 
 
 def grow() -> None:
-    print(f"{'brokers':>7}{'subscribers':>13}{'laws CPU s':>12}{'CPU s':>8}{'of laws':>9}{'half width':>12}{'MB':>7}")
+    print(f"{'brokers':>7}{'subscribers':>13}{'formulas CPU s':>16}{'CPU s':>8}{'ratio':>9}{'half width':>12}{'MB':>7}")
     policies = Policies(scheduling=Scheduling(name="lookahead"), routing="single-path", expired="drop")
     for brokers, publishers in SIZES:
         network = make_network(brokers, publishers, is_uniform=False, lifetime_s=LIFETIME_S)
         network = msgspec.structs.replace(network, policies=policies)
         began_s = time.process_time()
         predict(from_network(network))
-        law_s = time.process_time() - began_s
+        formulas_s = time.process_time() - began_s
         began_s = time.process_time()
         found = predict_network(network).sample
         sample_s = time.process_time() - began_s
@@ -120,7 +120,8 @@ def grow() -> None:
         assert found.mean_half_width is not None
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"{brokers:7,}{len(network.subscriptions):13,}{law_s:12.2f}{sample_s:8.2f}{sample_s / law_s:9.1f}"
+            f"{brokers:7,}{len(network.subscriptions):13,}"
+            f"{formulas_s:16.2f}{sample_s:8.2f}{sample_s / formulas_s:9.1f}"
             f"{found.mean_half_width:12.3f}{peak_mb:7,.0f}"
         )
 

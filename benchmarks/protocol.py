@@ -4,7 +4,7 @@ A broker with one neighbour on either side: events of 1 kB come in from one, are
 for a client of its own. Three roles, and three numbers of subscriptions where it matches:
 
 - `home`: a client publishes; the event is matched against all subscriptions, stored, acknowledged and sent on;
-- `way`: an event on its way is stored, acknowledged and sent on;
+- `transit`: an event that passes through is stored, acknowledged and sent on;
 - `last hop`: an event that has arrived is matched against the local subscriptions and given to a client.
 
 Events come 16 in a frame. Every event is acknowledged by whoever gets it, and a sync is confirmed after every frame, as
@@ -12,9 +12,9 @@ group commit would. `bare` is the limit measured in the same run: decoding the f
 matches), encoding one frame to send and one acknowledgement; no custody, no durability, no deadlines. The ratio is what
 the promises cost; it can be below 1, because the machine asks equal filters once.
 
-Then what a subscription costs, at its home broker and at a neighbour who is told of it, with so many there already
+Then what a subscription costs, at its home broker and at a neighbour that learns of it, with so many there already
 and an event after each; and what it costs when the home broker starts again, and when a neighbour that has lost its
-store is told of all of them. `bare` is the limit measured in the same run: adding the filter to a `MatchingIndex` of
+store is given all of them. `bare` is the limit measured in the same run: adding the filter to a `MatchingIndex` of
 as many, and matching one event. None of it should grow with their number.
 Seconds are those of the processor.
 """
@@ -41,7 +41,7 @@ TERMS: tuple[wire.Term, ...] = ((10 * SECOND, 1.0),)
 def main() -> None:
     print("protocol: events per second through one broker machine (1 kB, group commit of 16)")
     print(f"{'role':10}{'subscriptions':>15}{'machine /s':>13}{'bare /s':>11}{'machine/bare':>14}")
-    for role, counts in (("way", (1,)), ("home", SUBSCRIPTIONS), ("last hop", SUBSCRIPTIONS)):
+    for role, counts in (("transit", (1,)), ("home", SUBSCRIPTIONS), ("last hop", SUBSCRIPTIONS)):
         for count in counts:
             machine_per_s = max(machine_rate(role, count) for _ in range(REPEATS))
             bare_per_s = max(_bare_rate(role, count) for _ in range(REPEATS))
@@ -50,15 +50,15 @@ def main() -> None:
             )
     print("protocol: microseconds of one subscription, filters read before")
     print(
-        f"{'subscriptions':>13}{'home':>8}{'neighbour':>11}{'restart':>9}{'told anew':>11}{'bare':>8}{'home/bare':>11}"
+        f"{'subscriptions':>13}{'home':>8}{'neighbour':>11}{'restart':>9}{'relearnt':>11}{'bare':>8}{'home/bare':>11}"
     )
     for count in SUBSCRIBED:
         home_s, neighbour_s = _subscribing_s(count)
-        restart_s, told_s = _coming_back_s(count)
+        restart_s, learnt_s = _coming_back_s(count)
         bare_s = _bare_subscribing_s(count)
         costs = "".join(
             f"{seconds * 1e6:>{width}.0f}"
-            for seconds, width in ((home_s, 8), (neighbour_s, 11), (restart_s, 9), (told_s, 11), (bare_s, 8))
+            for seconds, width in ((home_s, 8), (neighbour_s, 11), (restart_s, 9), (learnt_s, 11), (bare_s, 8))
         )
         print(f"{count:>13,}{costs}{home_s / bare_s:>11.2f}")
 
@@ -154,7 +154,7 @@ _TRANSFER_TAG = 10
 def _bare_rate(role: str, count: int) -> float:
     frames = _frames(role)
     index: MatchingIndex | None = None
-    if role != "way":
+    if role != "transit":
         index = MatchingIndex((number, entry.filter) for number, entry in enumerate(_entries(count)))
         index.match({"symbol": "S1", "price": 50, "volume": 1})
     step: Callable[[bytes], None] = _bare_step(index)
@@ -245,7 +245,7 @@ def _subscribing_s(count: int) -> tuple[float, float]:
 
 
 def _coming_back_s(count: int) -> tuple[float, float]:
-    """Seconds of one subscription when its home starts from its disk, and when a neighbour is told of all of them."""
+    """Seconds of one subscription when its home starts from its disk, and when a neighbour learns of all of them."""
     pair = _Pair(_stored(count))
     assert len(pair.brokers["beside"].gossip.interests) == count
     return pair.spent_s["home"] / count, pair.spent_s["beside"] / count

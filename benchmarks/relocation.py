@@ -42,7 +42,7 @@ def main() -> None:
         print(f"{count:>13,}{columns}{rates['on-time'] / rates['off']:>13.2f}")
     print(f"relocation: one decision by on-time, {PROMISES} promises")
     print(f"{'brokers':>8}{'decision':>12}{'pause':>10}{'share':>8}{'one by one':>13}{'one by one/ours':>17}")
-    _on_time.warm_up()
+    _on_time.warm_up(LinkStateMap)
     for brokers in BROKERS:
         links, asked = _network(brokers)
         ours_s = min(_seconds(links, asked) for _ in range(REPEATS))

@@ -132,9 +132,9 @@ def print_depth() -> None:
     print(f"{'heapq':10} {'':8}" + "".join(f" {each:9.2f}" for each in floor_us))
     for strategy, load in itertools.product(STRATEGIES, LOADS):
         cost = [cost_us(partial(queue_s, strategy, load, depth)) for depth in DEPTHS]
-        said = "" if cost[-1] <= LIMIT_US else f"   {cost[-1] / LIMIT_US:.1f} x the limit"
+        note = "" if cost[-1] <= LIMIT_US else f"   {cost[-1] / LIMIT_US:.1f} x the limit"
         cells = "".join(f" {each:9.2f}" for each in cost)
-        print(f"{strategy.name:10} {load:8}{cells} {cost[-1] / floor_us[-1]:8.1f}{said}", flush=True)
+        print(f"{strategy.name:10} {load:8}{cells} {cost[-1] / floor_us[-1]:8.1f}{note}", flush=True)
 
 
 def print_full() -> None:

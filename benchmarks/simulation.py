@@ -2,13 +2,16 @@
 
 The model: a chain of brokers with exponential service, joined by links that send one event at a time; Poisson
 publishing at the first broker, a subscriber at every broker, first in, first out. Sizes are 4, 16 and 64 brokers.
-SimPy runs the same model as processes and stores, the usual way to write it; both count one step for the end of each
+SimPy runs the same model as processes and stores, as it is usually written; both count one step for the end of each
 service and each transmission and for each publication, so the rates compare like with like. Rates of the compiled loop
 include planning, publications and matching. Runs of both alternate, the clock is the processor time of this process,
 and medians are shown, so that a busy machine slows both alike.
 
 Then the event loop of networks that fail (scheme bypass+buffer on random graphs of 10, 30 and 100 brokers) against its
 plain twin, which does the same step by step; the twin gets a fiftieth of the time.
+
+Then the memory of runs of three lengths with receivers that put events in order (`ours-record`, 450 deliveries a
+second), each in a process of its own: its peak should not grow with the length.
 
 At last every strategy under every scheme: ten brokers and 500 subscribers for 14 days, with links that are busy about
 half of the time so that strategies have something to choose; for each scheme the slowest, against the limit of 2 s.
@@ -51,9 +54,9 @@ seed = {seed}
 duration = "{duration} s"
 topology = {{ kind = "explicit", direction = "forward", brokers = {brokers}, links = {links} }}
 [links]
-slowness = {{ law = "exponential", mean = "10 ms/kB" }}
+slowness = {{ distribution = "exponential", mean = "10 ms/kB" }}
 [brokers]
-service = {{ law = "exponential", mean = "10 ms" }}
+service = {{ distribution = "exponential", mean = "10 ms" }}
 [[publishers]]
 name = "p"
 at = "b1"
@@ -203,7 +206,7 @@ FAILING_DURATION_S = 14 * 86_400.0
 
 
 def failing_rate(brokers: int, duration_s: float, run: Callable[[Network], Result]) -> tuple[float, float]:
-    """Steps per second of one way to run a network that fails, and the seconds of processor time."""
+    """Steps per second of one engine on a network that fails, and the seconds of processor time."""
     text = FAILING.format(seed=SEED, duration=duration_s, brokers=brokers, degree=MEAN_DEGREE)
     network = Scenario.parse(text).expand()
     began_s = time.process_time()
@@ -231,7 +234,55 @@ def show_failing(console: Console) -> None:
     console.print(table)
 
 
-SLOW_LINKS = 'slowness = { law = "normal", mean = "3 s/kB", sd = "1 s/kB" }'
+LENGTHS_S = (1_000, 4_000, 16_000)
+ORDERED_RUN = """
+import resource, sys, time
+from tidings.model import Scenario
+from tidings.simulation import simulate
+
+TEXT = '''
+duration = "{seconds} s"
+topology = {{ kind = "explicit", brokers = ["a", "b", "c"], links = [["a", "b"], ["b", "c"]] }}
+[links]
+propagation = {{ distribution = "exponential", mean = "50 ms" }}
+[[publishers]]
+name = "p"
+at = "a"
+count = 5
+rate = "10 /s"
+[[subscribers]]
+name = "s"
+at = ["b", "c"]
+count = 9
+filter = "TRUE"
+max_delay = "1 s"
+[policies]
+ordering = "ours-record"
+'''
+
+def run(seconds):
+    began_s = time.process_time()
+    return simulate(Scenario.parse(TEXT.format(seconds=seconds)).expand()), time.process_time() - began_s
+
+run(10)
+result, spent_s = run(int(sys.argv[1]))
+print(result.ordering.received, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, spent_s)
+"""
+
+
+def show_ordering(console: Console) -> None:
+    table = Table(title="order at receivers, peak memory of the process", title_justify="left", box=None)
+    for heading in ("simulated s", "deliveries", "MB", "seconds"):
+        table.add_column(heading, justify="right")
+    for seconds in LENGTHS_S:
+        command = [sys.executable, "-c", ORDERED_RUN, str(seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        received, peak_mb, spent_s = done.stdout.split()
+        table.add_row(f"{seconds:,}", f"{int(received):,}", f"{float(peak_mb):.0f}", f"{float(spent_s):.2f}")
+    console.print(table)
+
+
+SLOW_LINKS = 'slowness = { distribution = "normal", mean = "3 s/kB", sd = "1 s/kB" }'
 LIMIT_S = 2.0
 
 
@@ -273,6 +324,7 @@ def main() -> None:
         table.add_row(*row, f"{rate / plain_rate:.1f}")
     console.print(table)
     show_failing(console)
+    show_ordering(console)
     show_policies(console)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 CLIENTS = """
 [brokers]
-service = { law = "exponential", mean = "500 us" }
+service = { distribution = "exponential", mean = "500 us" }
 
 [[publishers]]
 name = "sensor"
@@ -22,7 +22,7 @@ per_broker = 2
 rate = "10 /s"
 size = "1 kB"
 lifetime = "10 s"
-attributes = { site = { parameter = "broker" }, level = { law = "normal", mean = 50, sd = 10, decimals = 1 } }
+attributes = { site = { parameter = "broker" }, level = { distribution = "normal", mean = 50, sd = 10, decimals = 1 } }
 
 [[subscribers]]
 name = "alarm"

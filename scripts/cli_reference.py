@@ -7,6 +7,8 @@ from typing import Any
 import typer
 
 from tidings.cli._app import app
+from tidings.cli._needs import NEEDS
+from tidings.extras import install_line
 
 INTRODUCTION = """\
 # Commands
@@ -59,6 +61,7 @@ def _section(path: tuple[str, ...], command: Any, options: list[Any]) -> str:
     lines = [f"### `{' '.join(path)}`", "", f"    {' '.join((*path, *arguments))}", ""]
     for paragraph in (command.help or "").strip().split("\n\n"):
         lines += [_plain(paragraph), ""]
+    lines += [f"Needs `{install_line(NEEDS[path[1]])}`.", ""]
     own = [each for each in options if each.opts[0] not in SHARED]
     if own:
         lines += ["| option | what it does |", "| --- | --- |", *(_row(each) for each in own), ""]

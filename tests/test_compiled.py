@@ -1,6 +1,7 @@
 """Compiled kernels on disk are renewed when what they are made of changes; borrowing ones cannot allocate, and take
 records of arrays by reference."""
 
+import math
 import os
 import subprocess
 import sys
@@ -86,6 +87,14 @@ def test_borrowing_kernels_call_each_other() -> None:
     assert _outer(np.array([1.0, 2.5])) == 7.0
 
 
+def test_an_inner_kernel_is_not_called_from_python() -> None:
+    assert _outer(np.array([1.0])) == 2.0  # compiled, as a part of another
+    with pytest.raises(TypeError, match="_sum_doubled is an inner kernel"):
+        _sum_doubled(np.array([1.0]))
+    with pytest.raises(TypeError, match="_doubled is an inner kernel"):
+        _doubled(np.array([1.0]), 0)
+
+
 def test_a_borrowing_kernel_that_allocates_is_refused() -> None:
     """Nothing would ever free the array, so the compiler must not accept it."""
     with pytest.raises(TypingError, match="array passed into the function"):
@@ -166,3 +175,35 @@ def test_constants_make_no_kernels_of_their_own() -> None:
 def test_an_array_that_is_not_contiguous_is_not_lent() -> None:
     with pytest.raises(AssertionError, match="by_row is not contiguous"):
         lend(Sums(np.zeros((4, 4))[:, 0]))
+
+
+@borrowing
+def _figures(whole: int, other: int, real: float, second: float) -> tuple[int, int, float, float, int, bool, float]:
+    sums = whole + other - whole * 2
+    is_less = bool(whole < other)
+    return min(whole, other), max(sums, 3), min(real, second), max(real, second), int(real), is_less, whole + second
+
+
+@pytest.mark.parametrize("second", [2.5, -0.5, math.nan])
+def test_operators_on_numbers_are_those_of_python(second: float) -> None:
+    """Also for what is not a number: min and max keep the first unless the second is better."""
+    for whole, other in ((-7, 5), (5, -7)):
+        found = _figures(whole, other, 1.9, second)
+        np.testing.assert_equal(found, _figures.py_func(whole, other, 1.9, second))  # type: ignore[attr-defined]
+        assert [type(value) for value in found] == [int, int, float, float, int, bool, float]
+
+
+def test_a_kernel_for_python_is_compiled_once_when_kernels_call_it() -> None:
+    """As a part of its caller: no machine code of its own, until Python calls it."""
+
+    @borrowing
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    @borrowing
+    def quadrupled(number: int) -> int:
+        return doubled(doubled(number))
+
+    assert quadrupled(3) == 12
+    assert not doubled.signatures  # type: ignore[attr-defined]
+    assert doubled(3) == 6

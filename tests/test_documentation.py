@@ -63,3 +63,10 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_contribution_guide_names_files_that_exist() -> None:
+    for page in (ROOT / "docs" / "contributing").glob("*.md"):
+        for path in re.findall(r"`((?:src|tests|docs|scripts)/[\w./-]+)`", page.read_text("utf-8")):
+            is_made = path == "docs/site" or Path(path).stem in ("_name", "test_name")
+            assert is_made or (ROOT / path).exists(), f"{name_of(page)} names {path}"

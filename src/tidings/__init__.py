@@ -1,6 +1,6 @@
 """Tidings: content-based publish/subscribe that arrives on time.
 
-The rooms of the house, from the bottom up (imports point up this list):
+The packages, from the bottom up (imports point up this list):
 
 - ``tidings.model``       the vocabulary: events, filters, subscriptions, topologies, scenarios, traces
 - ``tidings.statistics``  estimates with intervals
@@ -12,13 +12,15 @@ The rooms of the house, from the bottom up (imports point up this list):
 - ``tidings.prediction``  what will arrive on time?
 - ``tidings.placement``   where should a publisher be?
 - ``tidings.simulation``  all of it in virtual time, compiled
-- ``tidings.planning``    what to change so that everybody has its events on time
-- ``tidings.protocol``    brokers and clients as state machines
+- ``tidings.planning``    the cheapest change that meets an on-time objective
+- ``tidings.protocol``    brokers and clients as nodes without I/O
+- ``tidings.mqtt``        MQTT clients as clients of a broker, without I/O
 - ``tidings.storm``       the protocol in virtual time, under faults
 - ``tidings.live``        the protocol on real sockets and disks: brokers, clients
+- ``tidings.rehearsal``   a scenario on real broker processes with shaped links
 - ``tidings.pipeline``    Spark: from traces to scores, profiles, replays and predictions
 - ``tidings.experiments`` the papers' evaluations, run again
-- ``tidings.report``      tables, pictures, a page in HTML
+- ``tidings.report``      tables, charts, the HTML page
 - ``tidings.demo``        one scenario from end to end
 - ``tidings.cli``         the ``tidings`` command
 
@@ -56,7 +58,7 @@ __all__ = [
     "connect_blocking",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from tidings.live import connect, connect_blocking

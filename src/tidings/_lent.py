@@ -10,7 +10,8 @@ note and look up in it what they need. In a kernel
 - ``len(w.name)`` is the length of the first axis.
 
 Type checkers see the NamedTuple. Whoever lends keeps the loan, and with it the arrays, until the kernel is back; arrays
-are contiguous. The note never changes, and the compiler is told so: it looks up an array once for a whole loop.
+are contiguous. The note never changes, and is marked so:
+the compiler looks up an array once for a whole loop.
 """
 
 import operator
@@ -22,7 +23,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.core.typing.templates import AttributeTemplate, infer_getattr, infer_global, signature
 from numba.extending import (
     NativeValue,
     lower_builtin,
@@ -33,6 +34,8 @@ from numba.extending import (
     unbox,
 )
 from numba.np.numpy_support import from_dtype
+
+from tidings._scalars import FirstTemplate
 
 __all__ = ["lend"]
 
@@ -45,8 +48,13 @@ _WORD: Final = ir.IntType(64)
 _BYTE: Final = ir.IntType(8)
 
 
-def lend(record: Record) -> Record:
-    """A NamedTuple of arrays, and of such NamedTuples, as a kernel takes it by reference."""
+def lend(record: Record, last: Record | None = None) -> Record:
+    """A NamedTuple of arrays, and of such NamedTuples, as a kernel takes it by reference.
+
+    `last` is what was lent before: it is given again if the record still has the same arrays, which is much quicker.
+    """
+    if last is not None and all(map(operator.is_, cast(Any, last).record, record)):
+        return last
     return cast(Record, Loan(record))
 
 
@@ -62,25 +70,24 @@ class Loan:
 
 
 def _write_down(record: tuple[Any, ...], words: list[int]) -> "LentRecord":
-    fields: list[tuple[str, Any]] = []
+    kinds: list[Any] = []
     for name, value in zip(cast(Any, record)._fields, record, strict=True):
         if isinstance(value, np.ndarray):
             assert value.flags.c_contiguous, f"{name} is not contiguous"
-            fields.append((name, _array_type(value.dtype, value.ndim)))
-            words += [value.ctypes.data, len(value), value.shape[1] if value.ndim > 1 else 1]
+            kinds.append((value.dtype, value.ndim))
+            words += (value.ctypes.data, len(value), value.shape[1] if value.ndim > 1 else 1)
         else:
-            fields.append((name, _write_down(value, words)))
-    return _record_type(type(record).__name__, tuple(fields))
+            kinds.append(_write_down(value, words))
+    return _record_type(type(record), tuple(kinds))
 
 
 @cache
-def _array_type(dtype: np.dtype[Any], axes: int) -> "LentArray":
-    return LentArray(from_dtype(dtype), axes)
-
-
-@cache
-def _record_type(title: str, fields: tuple[tuple[str, Any], ...]) -> "LentRecord":
-    return LentRecord(title, fields)
+def _record_type(record: Any, kinds: tuple[Any, ...]) -> "LentRecord":
+    fields = [
+        (name, kind if isinstance(kind, LentRecord) else LentArray(from_dtype(kind[0]), kind[1]))
+        for name, kind in zip(record._fields, kinds, strict=True)
+    ]
+    return LentRecord(record.__name__, tuple(fields))
 
 
 # Types. Their names become part of the names of all functions that take them, so they are short.
@@ -168,14 +175,8 @@ def _lower_field(_: Any, builder: Any, record: LentRecord, value: Any, name: str
     return builder.gep(value, [ir.Constant(_WORD, record.places[name])], inbounds=True)
 
 
-class _Template(AbstractTemplate):
-    """Asked first: before those for any target, of which there are dozens for a bracket."""
-
-    metadata = {"target": "cpu"}  # noqa: RUF012
-
-
 @infer_global(len)
-class _Length(_Template):
+class _Length(FirstTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         (array,) = arguments
         return signature(types.int64, array) if isinstance(array, LentArray) else None
@@ -198,14 +199,14 @@ def _element(array: Any, index: types.Type) -> tuple[types.Type, types.Type] | N
 
 
 @infer_global(operator.getitem)
-class _GetItem(_Template):
+class _GetItem(FirstTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         found = _element(*arguments)
         return None if found is None else signature(found[0], arguments[0], found[1])
 
 
 @infer_global(operator.setitem)
-class _SetItem(_Template):
+class _SetItem(FirstTemplate):
     def generic(self, arguments: Any, _: Any) -> Any:
         found = _element(*arguments[:2])
         return None if found is None else signature(types.none, arguments[0], found[1], found[0])

@@ -1,4 +1,4 @@
-"""One way to compile a kernel: Numba, cached on disk, without the interpreter's lock.
+"""How kernels are compiled: Numba, cached on disk, without the interpreter's lock.
 
 Kernels are free functions over arrays (docs/decisions/0003-compiled-kernels.md). This module is the only one that
 names the compiler's options; it is imported by the rooms that have kernels, never by ``import tidings``.
@@ -14,13 +14,17 @@ steps. One that allocates does not compile, so the premise is checked.
 
 What keeps compilation short, by what the compiler spends its time on (docs/decisions/0032-compiling-once.md):
 
-- The inner kernels of the borrowing family are only translated. The outermost is optimised and made machine code, once,
-  together with all that it calls; so only outermost kernels are on disk.
+- The inner kernels of the borrowing family are only translated. The outermost is linked to all that it calls, optimised
+  and made machine code, once; so only outermost kernels are on disk.
 - Many arrays go from step to step as one pointer: `lend` them as a record.
 - Constants do not make kernels of their own: an inner kernel is translated once for the types of its arguments.
+- Operators on plain numbers are typed without a search (`tidings._scalars`), and passes that only concern kernels that
+  allocate are left out (docs/decisions/0054-a-first-run-in-15-seconds.md).
 """
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -33,11 +37,20 @@ from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import InlineOverloads, NativeLowering, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes
 
 from tidings._lent import lend
 
-__all__ = ["borrowing", "borrowing_inner", "borrowing_step", "compiled", "compiled_inline", "lend"]
+__all__ = [
+    "borrowing",
+    "borrowing_inner",
+    "borrowing_step",
+    "compiled",
+    "compiled_inline",
+    "compiled_kernels",
+    "lend",
+]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
@@ -64,8 +77,11 @@ def compiled_inline(function: Kernel) -> Kernel:
 
 
 def borrowing(function: Kernel) -> Kernel:
-    """Compile `function`, which must not allocate, for calls from other borrowing kernels and from Python."""
-    return _compile(function, _nrt=False, no_cfunc_wrapper=True, pipeline_class=_OutermostCompiler)
+    """Compile `function`, which must not allocate, for calls from Python; for those from kernels it is an inner one."""
+    kernel: Any = _compile(function, _nrt=False, no_cfunc_wrapper=True, pipeline_class=_OutermostCompiler)
+    inner: Any = _inner(function)
+    kernel.get_call_template, kernel.get_overload = inner.get_call_template, inner.get_overload
+    return cast(Kernel, kernel)
 
 
 def borrowing_inner(function: Kernel) -> Kernel:
@@ -87,16 +103,29 @@ def _inner(function: Kernel, **more: bool) -> Kernel:
         plain = {name: types.unliteral(kind) for name, kind in named.items()}
         return find_call(tuple(types.unliteral(kind) for kind in arguments), plain)
 
+    def add_overload(result: Any) -> None:
+        """For calls from kernels alone: Python would jump to where there is no code."""
+        kernel.overloads[tuple(result.signature.args)] = result
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TypeError(
+            f"{function.__name__} is an inner kernel: call it from kernels only, or compile it as `borrowing`"
+        )
+
     kernel.get_call_template = find_call_without_literals
+    kernel.add_overload, kernel._compile_for_args = add_overload, refuse
     return cast(Kernel, kernel)
 
 
 class _OutermostLibrary(JITCodeLibrary):
     """The machine code of a kernel and of all that it calls.
 
-    Optimised once. The compiler's own way is twice, so that references which nobody needs are found in between; here
+    Optimised once. The compiler itself does it twice, so that references which nobody needs are found in between; here
     there are none. Loops of many small steps have nothing to vectorise.
     """
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
@@ -107,12 +136,12 @@ class _OutermostLibrary(JITCodeLibrary):
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """A kernel that is only linked to others: it is not optimised, and no machine code is made of it."""
+    """A kernel alone, without those that it calls: the outermost links, optimises and makes machine code of all."""
 
-    def _optimize_final_module(self) -> None:
-        pass
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
 
-    def _finalize_final_module(self) -> None:
+    def finalize(self) -> None:
         self._finalized = True
 
 
@@ -138,9 +167,15 @@ class _InnerLowering(NativeLowering):
         # Callers find a kernel by its entry point, also by one that leads nowhere.
         name = lowered.fndesc.qualname.rpartition(".")[2]
         entry = _dynfunc.make_function(lowered.fndesc.lookup_module(), name, name, 0, lowered.env, (library,))
-        state.targetctx.insert_user_function(entry, lowered.fndesc, [library])
+        state.targetctx.insert_user_function(
+            entry, lowered.fndesc, dict.fromkeys([library, *library._linking_libraries])
+        )
         state["cr"] = lowered._replace(cfunc=entry)
         return True
+
+
+_NEEDLESS: Final = (NativeLowering, InlineClosureLikes, InlineOverloads, NopythonRewrites)
+"""Passes left out: they are about functions within functions and expressions of whole arrays, which allocate."""
 
 
 class _OutermostCompiler(CompilerBase):
@@ -149,7 +184,7 @@ class _OutermostCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(self.lowering, NativeLowering)
-        passes.passes = [each for each in passes.passes if each[0] is not NativeLowering]
+        passes.passes = [each for each in passes.passes if each[0] not in _NEEDLESS]
         passes.finalize()
         return [passes]
 
@@ -192,5 +227,22 @@ def _imported(source: Path, package: Path) -> Iterator[Path]:
                 yield place.with_suffix(".py")
 
 
+def compiled_kernels() -> int:
+    """How many kernels are compiled and on disk, beside their sources or where NUMBA_CACHE_DIR says."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(given) if given else Path(__file__).parent
+    return sum(1 for _ in folder.rglob("*.nbi"))
+
+
+def _announce_first_use() -> None:
+    """One line for whoever waits at a terminal, where nothing was compiled yet."""
+    if sys.stderr.isatty() and os.access(Path(__file__).parent, os.W_OK) and compiled_kernels() == 0:
+        print(
+            "Compiling kernels at their first use: some minutes, once (`tidings doctor --compile` does it ahead).",
+            file=sys.stderr,
+        )
+
+
 with suppress(OSError):  # an installation that may not be written to has nothing stale either
     _forget_stale_kernels(Path(__file__).parent)
+    _announce_first_use()

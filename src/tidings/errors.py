@@ -19,13 +19,13 @@ __all__ = [
 
 
 class TidingsError(Exception):
-    """Raised when Tidings cannot go on; the base of every error below."""
+    """Raised when Tidings cannot continue; the base of every error below."""
 
     exit_code = 1
 
 
 class InputError(TidingsError):
-    """Raised when data given to Tidings is not what it has to be."""
+    """Raised when data given to Tidings is malformed or out of bounds."""
 
     exit_code = 2
 
@@ -40,7 +40,7 @@ class FilterError(InputError):
 
 
 class FilterWarning(UserWarning):
-    """Given when a filter is well-formed but hardly says what was meant; `position` is the offset of the doubt."""
+    """Given when a filter is well-formed but probably not what was meant; `position` is the offset in doubt."""
 
     def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
         super().__init__(message)

@@ -143,6 +143,14 @@ def test_a_string_in_double_quotes_is_warned_about_on_standard_error(run, tmp_pa
     assert warning.startswith(f"{path}:")
 
 
+def test_a_strict_command_refuses_what_it_would_warn_about(run):
+    for arguments in (("explain",), ("test", "--event", "{}")):
+        result = run("filter", arguments[0], 'country = "UK"', "--strict", *arguments[1:])
+        assert result.exit_code == 2
+        assert 'error: "UK" is compared as an attribute' in result.stderr
+        assert run("filter", arguments[0], "country = 'UK'", "--strict", *arguments[1:]).exit_code == 0
+
+
 def test_filter_explain(run):
     result = run("filter", "explain", "NOT (price BETWEEN 10 AND 20 OR halted)")
     assert result.exit_code == 0

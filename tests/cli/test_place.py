@@ -93,7 +93,7 @@ def test_a_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "on-time, weight 80" in said
     assert "25 should move, 1 stay" in said
     assert "30 -> 10 (-67%)" in said
-    assert "0.0% -> 100.0%" in said
+    assert "0.0 % -> 100.0 %" in said
     assert "p19" in said
     assert "p20" not in said
     assert "and 5 more; --json shows all" in said

@@ -29,7 +29,7 @@ def test_the_plan_as_a_document_and_as_a_scenario(tmp_path: Path) -> None:
     assert document["verification"]["low_ends_met"] is True
     assert document["verification"]["level"] == 0.95
     assert document["subscribers"]["operator"]["now"] < 0.99 <= document["subscribers"]["operator"]["simulated"]
-    assert "looking for changes" in result.stderr
+    assert "looking for further changes" in result.stderr
     shown = simulate(Scenario.load(better).expand(4711))
     assert all((row.on_time_reliability or 0.0) >= 0.99 for row in shown.subscribers.values())
 
@@ -48,7 +48,7 @@ def test_what_stands_in_the_way_and_exit_code_1(tmp_path: Path, monkeypatch: pyt
     better = tmp_path / "better.toml"
     result = CliRunner().invoke(app, ["plan", OVERLOAD, *without, "--apply", str(better)])
     assert result.exit_code == 1
-    assert "link middle -> south is 100% busy: bandwidth must go up from 80 kbit/s to" in result.stdout
+    assert "link middle -> south is 99.6 % busy: its bandwidth must rise from 80 kbit/s to" in result.stdout
     assert not better.exists()
 
 
@@ -63,7 +63,10 @@ def test_a_prediction_alone_says_so() -> None:
     [
         (["--slo", "99"], "write 99% or 0.99"),
         (["--share", "0"], "at most 1"),
-        (["--allow", "magic"], "no kind of change 'magic'; there are scheduling, scheme, move, capacity, lifetime"),
+        (
+            ["--allow", "magic"],
+            "unknown kind of change 'magic': must be one of scheduling, scheme, move, capacity, lifetime",
+        ),
         (["--cost", "capacity"], "such as --cost capacity=20"),
         (["--cost", "capacity=much"], "such as --cost capacity=20"),
         (["--cost", "capactiy=3"], "did you mean 'capacity'"),
@@ -88,6 +91,6 @@ def test_strategies_of_profiles(tmp_path: Path) -> None:
     """Every strategy that a plan can be made with is taken, and the one that it cannot be is refused by name."""
     refused = CliRunner().invoke(app, ["plan", str(tmp_path), "--strategy", "ebpc"])
     assert refused.exit_code == 2
-    assert "--strategy ebpc is not for plans: `r` would have to be searched for too" in refused.stderr
+    assert "--strategy ebpc is not for plans: `r` would have to be searched too" in refused.stderr
     taken = CliRunner().invoke(app, ["plan", str(tmp_path), "--strategy", "triage"])
     assert "tidings pipeline run" in taken.stderr

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tidings.cli._app import app
 from tidings.cli._predict_tables import REASONS
-from tidings.prediction._prediction import SAMPLED
+from tidings.prediction import SAMPLED
 
 SCENARIO = """
 title = "two brokers"
@@ -77,7 +77,7 @@ def test_the_papers_models(scenario, model) -> None:
 def test_the_table(scenario) -> None:
     result = run(scenario)
     assert result.exit_code == 0
-    assert "95.96%" in result.stdout
+    assert "96.0 %" in result.stdout
     assert "left right" in result.stdout
 
 
@@ -103,7 +103,7 @@ def test_what_becomes_of_expired_events_can_be_said(scenario) -> None:
 def test_explain(scenario) -> None:
     result = run(scenario, "--explain", "all")
     assert result.exit_code == 0
-    assert "all is predicted to get 96.0% of its events on time." in result.stdout
+    assert "The predicted on-time share of all is 96.0 %." in result.stdout
     document = json.loads(run(scenario, "--explain", "all", "--json").stdout)
     assert [hop["place"] for hop in document["explanation"]["journeys"][0]["hops"]] == [
         "left",
@@ -120,7 +120,7 @@ def test_admit(scenario, tmp_path) -> None:
     newcomer.write_text('broker = "right"\nfilter = "x = 1"\nmax_delay = "500 ms"\n', "utf-8")
     result = run(scenario, "--admit", str(newcomer), "--at-least", "0.5")
     assert result.exit_code == 0
-    assert result.stdout.startswith("admit: nobody would fall below 0.5")
+    assert result.stdout.startswith("admit: no subscription would fall below 50.0 %")
     document = json.loads(run(scenario, "--admit", str(newcomer), "--json").stdout)
     assert document["admission"]["advice"] == "refuse"
     assert document["admission"]["on_time_reliability"] == pytest.approx(0.7127, abs=1e-3)
@@ -170,7 +170,7 @@ def test_on_spark(scenario, tmp_path) -> None:
     shown = run(scenario, "--spark")
     assert shown.exit_code == 0, shown.stderr
     assert "2, of which 1 match something" in shown.stdout
-    assert "95.96%" in shown.stdout
+    assert "96.0 %" in shown.stdout
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def by_deadline(tmp_path):
     return str(path)
 
 
-LEFT_OUT = 'links that send by "eb" (1 link): R is predicted as if links sent first in, first out'
+LEFT_OUT = 'links with the strategy "eb" (1 link): R is predicted as if links sent first in, first out'
 
 
 def test_what_is_not_modelled_is_named(by_deadline, scenario, monkeypatch) -> None:
@@ -197,7 +197,7 @@ def test_what_is_not_modelled_is_named(by_deadline, scenario, monkeypatch) -> No
     assert json.loads(run(scenario, "--json").stdout)["unmodelled"] == []
 
 
-def test_where_laws_are_not_good_there_is_a_sample(by_deadline, scenario, monkeypatch) -> None:
+def test_where_distributions_are_not_good_there_is_a_sample(by_deadline, scenario, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown = run(by_deadline).stdout
     assert "not modelled" not in shown

@@ -109,7 +109,7 @@ def test_as_text(scenario):
     result = run(scenario, "--scheme", "buffer")
     assert result.exit_code == 0, result.output
     assert "scheme   buffer (model ours)" in result.stdout
-    assert "nobody: -" in result.stdout
+    assert "nobody: –" in result.stdout
     assert "not modelled" not in result.stdout
 
 
@@ -117,8 +117,8 @@ def test_what_is_not_modelled_is_named(tmp_path):
     path = tmp_path / "early.toml"
     path.write_text(SCENARIO + '[policies]\nordering = "CST-30"\nfaults = { ack = "early" }\n', "utf-8")
     result = run(str(path), "--compare-schemes")
-    assert "not modelled: receivers that put events in order" in result.stdout
-    assert "not modelled: brokers that acknowledge before they know where an event has to go" in result.stdout
+    assert "not modelled: receivers that order events" in result.stdout
+    assert "not modelled: brokers that acknowledge an event before they know where it has to go" in result.stdout
     document = json.loads(run(str(path), "--compare-schemes", "--json").stdout)
     kinds = {name: [each["kind"] for each in row["unmodelled"]] for name, row in document["schemes"].items()}
     assert kinds["buffer"] == ["ordering", "acknowledgements"]
@@ -128,7 +128,7 @@ def test_what_is_not_modelled_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scheme", "buffer", "--model", "mm1"], "knows no failures"),
+        (["--scheme", "buffer", "--model", "mm1"], "does not model failures"),
         (["--scheme", "buffer", "--explain", "far"], "cannot be combined"),
         (["--model", "paper"], "add --scheme"),
         (["--scheme", "buffer", "--checked-every", "5 min"], "measured outages"),

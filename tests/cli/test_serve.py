@@ -31,7 +31,7 @@ def test_the_plain_form_is_served_and_any_other_left(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], asked: tuple[str, str] | None
 ) -> None:
     served: list[Any] = []
-    monkeypatch.setattr(_serve, "serve_one", lambda path, name: served.append((str(path), name)))
+    monkeypatch.setattr(_serve, "serve_one", lambda path, name, **_: served.append((str(path), name)))
     assert _serve.serve_at_once(arguments) == (asked is not None)
     assert served == ([] if asked is None else [asked])
 

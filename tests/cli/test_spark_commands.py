@@ -67,7 +67,7 @@ def test_without_pyspark_every_command_says_how_to_install_it(place: Path, tmp_p
         "sweep small.toml",
         "predict small.toml --spark",
         "predict scores --out out",
-        "demo small.toml --out out",
+        "demo small.toml --out out --engine spark",
     ]
     before = sorted(place.rglob("*"))
     ran = subprocess.run(

@@ -58,7 +58,7 @@ def test_changes_that_exclude_each_other_are_shown_by_themselves() -> None:
     [
         ("link:middle,nowhere=2", "there is no link between 'middle' and 'nowhere'"),
         ("broker:midle=2", "did you mean 'middle'?"),
-        ("link:middle,south=fast", "'fast' is no number; write a factor"),
+        ("link:middle,south=fast", "'fast' is not a number; write a factor"),
         ("strategy=quick", "there is no strategy 'quick'"),
         ("faster", "write one of strategy=NAME"),
         ("link:middle=2", "write one of strategy=NAME"),

@@ -1,4 +1,4 @@
-"""The demonstration: its figures are those of the parts it is made of, and it touches nothing that is not its own."""
+"""The demonstration: its figures are those of its parts, it tells a story, and it keeps to its own directory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from tidings.demo import STEPS, Demonstration, Standing, print_demo, run_demo
 from tidings.demo._run import _prepare
-from tidings.demo._tables import spread
+from tidings.demo._story import next_commands, spread
 from tidings.errors import ConfigurationError, InputError
 from tidings.model.scenario import Scenario
-from tidings.planning import what_if
+from tidings.planning import apply, what_if
 from tidings.simulation import simulate
 
 if TYPE_CHECKING:
@@ -66,11 +66,10 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(spark: "SparkSession", scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> "Result":
-    """The command's own result; it finds the session that the tests have."""
+def result(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> "Result":
+    """The command's own result."""
     from tidings.cli._app import app
 
-    assert spark.version
     out = tmp_path_factory.mktemp("demo") / "out"
     return CliRunner().invoke(app, ["demo", str(scenario), "--out", str(out), "--json"])
 
@@ -81,7 +80,6 @@ def found(result: "Result") -> Demonstration:
     return msgspec.json.decode(result.stdout, type=Demonstration)
 
 
-@pytest.mark.spark
 def test_what_is_measured_is_what_the_simulator_counted(found: Demonstration, scenario: Path) -> None:
     network = Scenario.load(scenario).expand()
     run = simulate(network)
@@ -91,14 +89,12 @@ def test_what_is_measured_is_what_the_simulator_counted(found: Demonstration, sc
     assert found.events == run.published
 
 
-@pytest.mark.spark
-def test_steps_are_told(result: "Result") -> None:
+def test_steps_are_numbered(result: "Result") -> None:
     steps = [line for line in result.stderr.splitlines() if line.startswith("[")]
     assert [line[: len("[1/6")] for line in steps] == [f"[{number + 1}/{STEPS}" for number in range(STEPS)]
 
 
-@pytest.mark.spark
-def test_what_changes_bring_is_added_to_what_was_measured(found: Demonstration, scenario: Path) -> None:
+def test_gains_of_changes_are_added_to_what_was_measured(found: Demonstration, scenario: Path) -> None:
     tried = what_if(Scenario.load(scenario).expand())
     assert {effect.name for effect in found.effects} == {change.name for change in tried.changes}
     rows = {row.subscriber: row for row in found.subscribers}
@@ -112,10 +108,33 @@ def test_what_changes_bring_is_added_to_what_was_measured(found: Demonstration, 
         assert row.best == pytest.approx(min(1.0, row.measured + gain), abs=2e-4)
         assert row.predicted == pytest.approx(tried.now[number])
     assert found.reliability < found.reliability_all
-    assert found.error < 0.1  # three minutes with a failure every 20 s: mostly noise
+
+
+def test_all_changes_together_are_simulated(found: Demonstration, scenario: Path) -> None:
+    network = Scenario.load(scenario).expand()
+    every = [change for outcome in what_if(network).changes for change in outcome.changes]
+    run = simulate(apply(network, every))
+    for row in found.subscribers:
+        if row.measured is not None:
+            assert row.all == run.subscribers[row.subscriber].on_time_reliability
+    assert found.order is not None
+    assert run.ordering is not None
+    assert found.order.received == run.ordering.received
 
 
 @pytest.mark.spark
+def test_on_spark_it_finds_the_same(
+    spark: "SparkSession", found: Demonstration, scenario: Path, tmp_path: Path
+) -> None:
+    other = run_demo(scenario, tmp_path / "out", session=spark, say=print, stage=lambda *_: None)
+    assert other.subscribers == found.subscribers
+    assert other.reason == found.reason
+
+
+def test_the_prediction_is_near(found: Demonstration) -> None:
+    assert found.error < 0.1  # three minutes with a failure every 20 s: mostly noise
+
+
 @pytest.mark.browser
 def test_the_report_opens_without_a_network(found: Demonstration, page: "Page") -> None:
     text = Path(found.report).read_text("utf-8")
@@ -123,23 +142,56 @@ def test_the_report_opens_without_a_network(found: Demonstration, page: "Page") 
     page.context.set_offline(True)
     page.goto(Path(found.report).resolve().as_uri())
     assert "deadline scheduling" in page.inner_text("body")
+    assert page.locator("section").first.locator(".first").is_visible()
 
 
-@pytest.mark.spark
-def test_the_table(found: Demonstration, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_story(found: Demonstration, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     print_demo(found, shown=3)
     printed = capsys.readouterr().out
-    assert "R now, as predicted, with the best single change, and with all changes" in printed
+    chapters = ["Who was late?", "Why?", "What was done?", "What did it bring?", "Was it foreseen?"]
+    places = [printed.index(title) for title in chapters]
+    assert places == sorted(places)
     assert "…" not in printed
     assert "hasty-" in printed
     assert "nobody" not in printed
-    assert "The prediction, made before anything ran, is off by" in " ".join(printed.split())
+    assert found.worst is not None
+    assert found.reason is not None
+    words = " ".join(printed.split())
+    assert f"{found.worst} at c got only" in words
+    assert found.reason in words
+    assert "points" in words
+    assert "The prediction, made before anything ran, is off by" in words
     simulated = msgspec.structs.replace(found, unpredicted='links that send by "eb"')
     print_demo(simulated, shown=3)
     printed = " ".join(capsys.readouterr().out.split())
-    assert 'No prediction covers links that send by "eb": a short simulation estimated R beforehand' in printed
+    assert 'No prediction covers links that send by "eb". A short simulation estimated the shares beforehand' in printed
     assert "redicted" not in printed.replace("No prediction", "")
+
+
+def test_it_ends_with_three_commands_that_exist(found: Demonstration) -> None:
+    from typer.main import get_command
+
+    from tidings.cli._app import app
+
+    commands = next_commands(found)
+    assert len(commands) == 3
+    for command, purpose in commands:
+        assert command.split()[0] == "tidings"
+        assert command.split()[1] in get_command(app).commands  # type: ignore[attr-defined]
+        assert purpose
+
+
+def test_an_unknown_engine_is_refused(scenario: Path, tmp_path: Path) -> None:
+    from tidings.cli._app import app
+
+    for options, words in (
+        (["--engine", "duck"], "write arrow or spark"),
+        (["--engine", "arrow", "--master", "local"], "for Spark only"),
+    ):
+        result = CliRunner().invoke(app, ["demo", str(scenario), "--out", str(tmp_path / "out"), *options])
+        assert result.exit_code == 2
+        assert words in result.stderr
 
 
 def standing(number: int) -> Standing:
@@ -188,17 +240,16 @@ def test_a_scenario_without_clients_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.toml"
     path.write_text('duration = "1 min"\ntopology = { kind = "balanced-tree", branching = 2, depth = 1 }\n', "utf-8")
     with pytest.raises(ConfigurationError, match="needs publishers and subscribers"):
-        run_demo(path, tmp_path / "out", session=lambda: None, say=print, stage=print)  # type: ignore[arg-type,return-value]
+        run_demo(path, tmp_path / "out", say=print, stage=print)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_default_scenario_is_missing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_that_does_not_exist_is_named(tmp_path: Path) -> None:
     from tidings.cli._app import app
 
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["demo"])
+    result = CliRunner().invoke(app, ["demo", str(tmp_path / "none.toml"), "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "give your own scenario" in result.stderr
+    assert "none.toml" in result.stderr
 
 
 def test_nothing_is_opened_where_nobody_sits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

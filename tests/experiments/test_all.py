@@ -44,17 +44,17 @@ def broken(scale: str, *, progress: Callable[[float], None] | None) -> NoReturn:
 
 @pytest.fixture(scope="module")
 def evaluations(tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     found = reproduce_all(
         figures=tmp_path_factory.mktemp("figures"),
-        progress=lambda what, share: told.append((what, share)),
+        progress=lambda what, share: reported.append((what, share)),
         experiments=[
             Experiment("E", "relocation", "A paper that fails", broken),
             Experiment("D", "fault-tolerance", "A paper that does not", tiny_faults),
         ],
     )
-    assert [share for what, share in told if "relocation (1 of 2)" in what] == [0.0]
-    assert max(share for what, share in told if "fault-tolerance (2 of 2)" in what) > 0.5
+    assert [share for what, share in reported if "relocation (1 of 2)" in what] == [0.0]
+    assert max(share for what, share in reported if "fault-tolerance (2 of 2)" in what) > 0.5
     return found
 
 

@@ -29,7 +29,7 @@ def test_every_claim_is_there_with_its_spread(run) -> None:
 
 
 def test_the_order_of_the_strategies(run) -> None:
-    """With three short runs only what is far apart can be told: differences of five standard deviations and more."""
+    """Three short runs show only large differences: those of five standard deviations and more."""
     value = {claim.id: claim.measured for claim in run[0]}
     for setting in ("single-path", "literal-table"):
         for name in ("delivery", "earning"):

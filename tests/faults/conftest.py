@@ -78,10 +78,10 @@ def simulate_buffered(
     up = rng.random((samples, count)) < availability
     up[:, root] = True
     change_s = np.empty((samples, count))
-    for number, law in enumerate(failures):
-        assert law is not None
-        left = law.down.sample(rng, samples) if rest is None else rest(number, samples)
-        change_s[:, number] = np.where(up[:, number], law.up.sample(rng, samples), left)
+    for number, distribution in enumerate(failures):
+        assert distribution is not None
+        left = distribution.down.sample(rng, samples) if rest is None else rest(number, samples)
+        change_s[:, number] = np.where(up[:, number], distribution.up.sample(rng, samples), left)
     order = sorted((b for b in range(n) if b != root), key=lambda b: _depth(parents, b))
     edge = {frozenset(pair): link for link, pair in enumerate(graph.ends.tolist())}
     has = np.zeros((samples, n), np.bool_)
@@ -107,10 +107,12 @@ def simulate_buffered(
             return has.mean(axis=0)
         for number in np.unique(first[going]).tolist():
             chosen = going[first[going] == number]
-            law = failures[number]
-            assert law is not None
+            distribution = failures[number]
+            assert distribution is not None
             up[chosen, number] ^= True
-            drawn = np.where(up[chosen, number], law.up.sample(rng, len(chosen)), law.down.sample(rng, len(chosen)))
+            drawn = np.where(
+                up[chosen, number], distribution.up.sample(rng, len(chosen)), distribution.down.sample(rng, len(chosen))
+            )
             change_s[chosen, number] += drawn
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.faults._bypass import bypass_targets
+from tidings.faults import bypass_targets
 
 # 0 - 1 - 2 - 3
 #      \- 4

@@ -1,4 +1,4 @@
-"""Components as chains: phases that keep means, follow laws, and settle where they should."""
+"""Components as chains: phases that keep means, follow distributions, and settle where they should."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def rest_of(start, sub, times):
 
 
 @pytest.mark.parametrize(
-    ("law", "margin"),
+    ("distribution", "margin"),
     [
         (LogNormal(median=1_000.0, sigma=1.2), 0.01),
         (LogNormal(median=18.0, sigma=2.5), 0.01),
@@ -37,28 +37,28 @@ def rest_of(start, sub, times):
         (Deterministic(value=3.0), 0.15),  # a jump, with eight phases
     ],
 )
-def test_fits(law, margin):
-    start, sub = phases_of(law)
+def test_fits(distribution, margin):
+    start, sub = phases_of(distribution)
     assert len(start) <= PHASES_MAX
     assert start.sum() == pytest.approx(1.0)
-    mean = law.mean()
+    mean = distribution.mean()
     assert float(start @ np.linalg.solve(-sub, np.ones(len(start)))) == pytest.approx(mean, rel=1e-9)
     times = mean * np.array([0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0])
     fine = np.linspace(0.0, times[-1], 200_001)
-    survival = 1.0 - np.asarray(law.cdf(fine))
+    survival = 1.0 - np.asarray(distribution.cdf(fine))
     whole = np.concatenate(([0.0], np.cumsum(0.5 * (survival[1:] + survival[:-1]) * np.diff(fine)))) / mean
     assert np.abs(rest_of(start, sub, times) - np.interp(times, fine, whole)).max() < margin
 
 
-def test_phase_type_laws_come_as_they_are():
-    for law in (
+def test_phase_type_distributions_come_as_they_are():
+    for distribution in (
         Exponential(scale=3.0),
         Hypoexponential(rates=(1.0, 2.0)),
         PhaseType(alpha=(0.3, 0.7), sub_generator=((-1.0, 0.5), (0.0, -2.0))),
     ):
-        start, sub = phases_of(law)
+        start, sub = phases_of(distribution)
         for t in (0.2, 1.0, 4.0):
-            assert 1.0 - float((start @ expm(sub * t)).sum()) == pytest.approx(law.cdf(t), abs=1e-12)
+            assert 1.0 - float((start @ expm(sub * t)).sum()) == pytest.approx(distribution.cdf(t), abs=1e-12)
 
 
 def test_the_long_run():

@@ -171,7 +171,7 @@ def test_bad_input_gets_a_clear_answer(chain_of_three):
         predictor.on_time("buffer", route, [-1.0])
     with pytest.raises(InputError, match="no connection joins broker 2 to 0"):
         Route.of(chain_of_three, 0, [-1, 0, 0])
-    with pytest.raises(InputError, match="circle"):
+    with pytest.raises(InputError, match="cycle"):
         Route.of(FaultGraph.exponential(ends=[(1, 2)], brokers=[0.9] * 3, links=0.9, period_s=1.0), 0, [-1, 2, 1])
     with pytest.raises(ConfigurationError, match="refreshed every"):
         SchemePredictor(graph=chain_of_three, refresh_s=10.0, timeout_s=5.0)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.mqtt.world import World
 from tests.protocol.test_hostile_frames import NOW, living_broker
 
 from tidings.errors import ConfigurationError, EventError, FilterError
@@ -150,9 +151,41 @@ def _require(holds: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
+def mqtt() -> Target:
+    """A door with a client that is admitted and one that is not: the first byte says who sends the rest, in two pieces.
+
+    Whatever comes, nothing may raise, and a client that is dismissed is told so or closed; others go on.
+    """
+    world = World()
+    watcher = world.connect("watcher")
+    watcher.subscribe("#", 1)
+    client = world.connect("c")
+    stranger = world.open()
+
+    def receive(data: bytes) -> None:
+        nonlocal client, stranger
+        if not data:
+            return
+        if not client.is_open:
+            client = world.connect("c", version=4 + (data[0] >> 1 & 1))
+        if not stranger.is_open:
+            stranger = world.open()
+        sender = client if data[0] & 1 else stranger
+        half = len(data) // 2
+        for piece in (data[1:half], data[half:]):
+            if sender.is_open:
+                sender.send_bytes(piece)
+        world.wait((data[0] >> 2) * 0.01)
+        watcher.got.clear()
+        assert watcher.is_open
+
+    return receive
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
     "frames": frames,
     "greeting": greeting,
     "filters": filters,
     "network": network,
+    "mqtt": mqtt,
 }

@@ -11,7 +11,7 @@ import pytest
 from tests.live.conftest import PATIENCE_S, Place, all_up, free_ports, run, running, until
 
 from tidings.live import Delivery, Network, Tidings, connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.live.operations._status import subscribers_of
 from tidings.rehearsal import door, shape_of
 

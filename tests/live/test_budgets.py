@@ -13,7 +13,7 @@ from tests.live.test_security import preamble
 
 from tidings.errors import ConfigurationError
 from tidings.live import connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.protocol import Budget, wire
 from tidings.protocol.node import Splitter, joined
 
@@ -139,7 +139,7 @@ def test_costly_filters_are_refused_with_the_figure_and_neighbours_never_hear_of
             await until(lambda: len(fat.of(wire.Error)) >= 3)
             errors = fat.of(wire.Error)
             assert {error.code for error in errors} == {"budget"}
-            assert "and 2,000 may be" in errors[0].text
+            assert "the limit is 2,000" in errors[0].text
             accepted = len(fat.of(wire.Done))
             assert accepted < 5
             budgets = (await status_of(place))["budgets"]

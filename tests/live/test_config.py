@@ -201,3 +201,19 @@ def test_brokers_that_are_given_no_token_make_one(tmp_path: Path) -> None:
     network.implied_token_file.chmod(0o644)
     with pytest.raises(ConfigurationError, match="is open to everybody on this machine"):
         network.shared_token()
+
+
+def test_machines_have_their_own_ports_and_an_unknown_host_stops_only_a_network_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    (tmp_path / "token").write_text("a token of all brokers", "utf-8")
+    (tmp_path / "token").chmod(0o600)
+    brokers = "".join(
+        f'[[broker]]\nname = "{name}"\nlisten = "0.0.0.0:7001"\naddress = "{name}.invalid:7001"\n' for name in "ab"
+    )
+    path.write_text(f"[network]\npublic = true\n{BROKERS}{CLIENTS}{brokers}", "utf-8")
+    checked = CliRunner().invoke(app, ["broker", str(path), "--check"])
+    assert checked.exit_code == 0, checked.output
+    assert checked.stderr.count("is dialled until it answers") == 2
+    stopped = CliRunner().invoke(app, ["up", str(path), "--check"])
+    assert stopped.exit_code == 2
+    assert f"{path}: the host of broker 'a', a.invalid:7001, is not known" in stopped.stderr

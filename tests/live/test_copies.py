@@ -14,7 +14,7 @@ from tests.live.conftest import Place, all_up, run, until
 
 from tidings.errors import ConfigurationError
 from tidings.live import Network, connect
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 
 RING = ("a-b", "b-c", "a-c")
 

@@ -13,7 +13,7 @@ from tests.live.test_processes import pid_of
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.live import Delivery, DeniedError, connect
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 
 MESH = ("a-b", "b-c", "a-c")
 
@@ -130,7 +130,7 @@ def test_a_clock_that_was_set_back_keeps_no_client_out(place: Place, monkeypatch
         async with running(network):
             with monkeypatch.context() as patched:
                 now_ns = time.time_ns()
-                patched.setattr("tidings.live.client._connecting.time.time_ns", lambda: now_ns + 3_600 * 10**9)
+                patched.setattr("tidings.live.client._connect.time.time_ns", lambda: now_ns + 3_600 * 10**9)
                 async with connect(place.address("a"), name="s", durable=True) as s:
                     await s.subscribe("n >= 0", name="all")
             async with connect(place.address("a"), name="p") as p:

@@ -7,7 +7,7 @@ import pytest
 from tests.live.conftest import Place, all_up, run
 
 from tidings.live import Network, connect
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.protocol import RequestError
 
 TOGETHER = 200
@@ -73,7 +73,7 @@ def test_a_filter_that_is_too_long_is_refused_at_once(place: Place) -> None:
         network = place.write("a")
         place.start("broker", str(network.path))
         async with connect(place.address("a"), name="c", connect_s=60.0) as client:
-            with pytest.raises(RequestError, match="20006 characters, 16384 are the most there may be: shorten it"):
+            with pytest.raises(RequestError, match="20006 characters, and 16384 is the limit: shorten it"):
                 await client.subscribe(f"x = '{'y' * 20_000}'")
             await client.subscribe("x = 1")
             assert (await ask_network(network))[0]["subscriptions"] == 1

@@ -1,9 +1,13 @@
 """What operators see: metrics, status, logs, the command line."""
 
 import asyncio
+import contextlib
 import io
 import itertools
+import os
+import pty
 import re
+import signal
 import subprocess
 import urllib.request
 from typing import Any
@@ -13,8 +17,8 @@ from tests.live.conftest import RUN, Place, free_ports, run, running, until
 from typer.testing import CliRunner
 
 from tidings.live import Network, connect, read_network
-from tidings.live.operations._asking import ask_network
 from tidings.live.operations._logs import Log
+from tidings.live.operations._query import ask_network
 from tidings.live.operations._status import _intervals, network_status, subscribers_of
 
 
@@ -239,15 +243,20 @@ def test_a_subscriber_of_a_broker_that_is_down_stays_listed(place: Place) -> Non
 def test_status_shows_who_lacks_something(place: Place) -> None:
     async def work() -> None:
         network = place.write("a", "b")
-        async with running(network) as nodes, connect(place.address("b"), name="desk") as desk:
+        async with running(network) as nodes, connect(place.address("b"), name="desk", failover_s=None) as desk:
             await desk.subscribe("n >= 0", name="all")
             await until(lambda: "b" in nodes["a"].machine.gossip.interests)
             nodes["b"].stop()
             await until(lambda: not nodes["a"].machine.neighbours["b"].is_up)
             code, output = await printed_status(network)
         assert code == 1
-        assert output.startswith("down: 1 of 2 brokers, 1 of 1 links; 1 subscription, 1 affected\nb is down: ")
-        assert re.search(r"^desk/all +b +broker down +- +- +not known$", output, re.MULTILINE)
+        assert output.startswith(
+            "down: broker b is down, 1 of 1 subscription affected\n\ncritical: broker b is down, for "
+        )
+        assert re.search(r"^  why: 127.0.0.1:\d+ cannot be reached: Connection refused", output, re.MULTILINE)
+        assert "\n  affected: desk/all\n" in output
+        assert f"\n    $ tidings broker {network.path} --name b\n" in output
+        assert re.search(r"^desk/all +b +broker down +– +– +not known$", output, re.MULTILINE)
 
     run(work())
 
@@ -266,12 +275,13 @@ def test_status_shows_who_is_late_and_who_dropped_what(place: Place) -> None:
             await settled(network, 60)
             code, output = await printed_status(network)
         assert code == 0
-        assert output.startswith("OK: 1 broker, 0 links, 3 subscriptions\n")
+        assert output.startswith("late: deadlines at a are shorter than events take, 2 of 3 subscriptions affected\n")
+        assert "  affected: p/late, p/strict\n" in output
         assert re.search(r"^a +up .* 33.3 % +33.3 % +\d+ +none$", output, re.MULTILINE)
         output = re.sub(r"in the last \d+ s: ", "", output)  # as long as there have been accounts
-        assert re.search(r"^p/late +a +connected +0 % +\S+ ms +20 matched, 20 late$", output, re.MULTILINE)
+        assert re.search(r"^p/late +a +connected +0.0 % +\S+ ms +20 matched, 20 late$", output, re.MULTILINE)
         assert re.search(
-            r"^p/strict +a +connected +0 % +- +20 matched, 20 dropped by (a|client)$", output, re.MULTILINE
+            r"^p/strict +a +connected +0.0 % +– +20 matched, 20 dropped by (a|client)$", output, re.MULTILINE
         )
         assert "p/quick" not in output
 
@@ -336,6 +346,42 @@ def test_logs_are_json_lines() -> None:
     first, second = [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
     assert (first["who"], first["level"], first["event"], first["peer"]) == ("b1", "info", "connected", "b2")
     assert (second["level"], second["why"]) == ("error", "no\nroom")
+
+
+def test_logs_are_sentences_for_people_at_a_terminal() -> None:
+    stream = io.StringIO()
+    log = Log("b1", stream=stream, is_text=True)
+    log.info("serving", listen="127.0.0.1:7001", epoch=5, seconds=0.1)
+    log.info("connected", peer="b2", kind="broker")  # expected, and of no interest
+    log.info("ready", brokers=1, links=0)
+    log.warning("connected", peer="b2")  # above info nothing is left out
+    log.error("store full", why="no room", remedy="free some", used=5)
+    first, second, third, last = [line[9:] for line in stream.getvalue().splitlines()]
+    assert first == "b1   serving at 127.0.0.1:7001"
+    assert second == "b1   ready: 1 broker, 0 links; Ctrl-C stops them"
+    assert third == "b1   warning: connected (peer b2)"
+    assert last == "b1   error: store full (used 5): no room; free some"
+
+
+def test_up_at_a_terminal_shows_addresses_and_when_it_is_ready(place: Place) -> None:
+    """At a terminal: sentences. Ctrl-C stops all brokers."""
+    network = place.write("a", "b")
+    terminal, end = pty.openpty()
+    command = [*RUN, "up", str(network.path)]
+    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    os.close(end)
+    output = b""
+    while b"ready: 2 brokers, 1 link;" not in output:
+        output += os.read(terminal, 4096)  # ends with an error if the command does
+    assert f"serving at {place.address('a')}".encode() in output
+    assert b"{" not in output
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does on Ctrl-C
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while more := os.read(terminal, 4096):
+            output += more
+    assert b"all brokers have stopped" in output
+    os.close(terminal)
+    assert process.wait() == 0
 
 
 def test_publish_and_subscribe_on_the_command_line(place: Place) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.live.conftest import Place, all_up, run, until
 
 from tidings.live import Network, connect
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.live.storage._store import Store
 from tidings.protocol.broker._held import Held
 from tidings.protocol.node import sealed

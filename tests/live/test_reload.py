@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tidings.errors import ConfigurationError
 from tidings.live import Network, connect, read_network
 from tidings.live.configuration._changes import Change, change_of
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.live.security._certificates import make_certificates
 
 SMALL = """

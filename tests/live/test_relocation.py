@@ -15,7 +15,7 @@ from tests.live.test_processes import pid_of
 
 from tidings.errors import TidingsError
 from tidings.live import Delivery, DeniedError, Network, Tidings, connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations._query import ask_network
 from tidings.protocol import BrokerSettings
 from tidings.rehearsal import door, shape_of
 

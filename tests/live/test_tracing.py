@@ -13,7 +13,7 @@ from tidings.live import connect
 from tidings.live.traces._trace_files import attribute_kinds, write_rows
 from tidings.model.trace import TABLES, check_schema
 from tidings.protocol import Acknowledged, Note
-from tidings.protocol._sampling import sampler
+from tidings.protocol._machine import sampler
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 

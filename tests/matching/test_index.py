@@ -16,7 +16,7 @@ from tidings.matching import MatchingIndex
 from tidings.model.filters import Filter
 
 NUMBERS = [-(2**53) - 1, -3, -1.5, 0, 0.5, 1, 1.5, 2, 5e-324, 7, 2**53, 2**53 + 1, 2**63 - 1, 1e308, -1e308]
-STRINGS = ["", "a", "b", "ab", "Ä", "日本", "a%", "YHOO", "𝕏"]
+STRINGS = ["", "a", "b", "ab", "Ä", "日本", "a%", "YHOO", "𝕏", "a/b", "/a", "$S/a", "a/b/c"]
 ATTRIBUTES = ["p", "q", "r", "s"]
 
 values = st.one_of(
@@ -38,7 +38,7 @@ def leaves(draw: st.DrawFn) -> str:
     name = draw(st.sampled_from(ATTRIBUTES))
     number = st.sampled_from(NUMBERS).map(literal)
     string = st.sampled_from(STRINGS).map(literal)
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 10))
     if kind <= 2:
         return f"{name} {draw(st.sampled_from(['=', '<>', '<', '<=', '>', '>=']))} {draw(number)}"
     if kind == 3:
@@ -55,6 +55,9 @@ def leaves(draw: st.DrawFn) -> str:
         return f"{name} LIKE {literal(draw(st.sampled_from(['a%', '%', '_', 'YHOO', '%本'])))}"
     if kind == 8:
         return draw(st.sampled_from([name, f"NOT {name}", f"{name} = TRUE"]))
+    if kind == 9:
+        pattern = draw(st.sampled_from(["a/+", "#", "+/a", "$S/#", "a/b", "a/#", "+/b/#", "/+"]))
+        return f"{name} {draw(st.sampled_from(['', 'NOT ']))}MATCHES '{pattern}'"
     return f"{name} + 1 > {draw(st.sampled_from(ATTRIBUTES))}"
 
 

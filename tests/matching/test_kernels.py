@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.matching import twins
 
-from tidings.matching import MatchingIndex, _kernels, _results, _twins
+from tidings.matching import MatchingIndex, _kernels, _results
 from tidings.model.filters import Filter
 
 
@@ -41,7 +42,7 @@ def test_search_finds_what_the_twin_finds(seed: int, count: int) -> None:
         values = random_values(index, seed, events)[: max(1, 3000 // count * 20) if events > 1 else 1]
         found = index._pairs(values)
         alive = [clause for span in index._clauses_of.values() for clause in span]
-        expected = _twins.match(index._state, alive, values)
+        expected = twins.match(index._state, alive, values)
         assert sorted(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
 
 
@@ -57,7 +58,7 @@ def test_codes() -> None:
     values = random_values(index, 4, 50)
     codes = np.empty(values.shape, np.uint8)
     _kernels.encode(index._state.boundaries, values, codes)
-    assert codes.tolist() == _twins.encode(index._state.boundaries, values)
+    assert codes.tolist() == twins.encode(index._state.boundaries, values)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 2.5, -1.0, 19.0, 20.0, 7.0])
@@ -76,7 +77,7 @@ def test_grouping_by_event() -> None:
     grouped, counts = _results.each_once(*_results.by_event(events, clauses, 30), first)
     ends = np.cumsum(counts)
     got = [sorted(first[grouped[end - count : end]].tolist()) for end, count in zip(ends, counts, strict=True)]
-    assert got == _twins.by_event(pairs, 30, first)
+    assert got == twins.by_event(pairs, 30, first)
     plain, counts = _results.by_event(events, clauses, 30)
     assert sorted(plain.tolist()) == sorted(clauses.tolist())
     assert counts.tolist() == np.bincount(events, minlength=30).tolist()

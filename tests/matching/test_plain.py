@@ -21,6 +21,9 @@ FILTERS = (
     "s = 'x' OR a = 2",
     "s IN ('x', 'y') AND NOT (a = 2)",
     "s LIKE 'x%'",
+    "s MATCHES 'x/+' AND a < 3",
+    "s MATCHES 'x/#' OR s MATCHES 'y/#'",
+    "s NOT MATCHES 'x/+'",
     "s IS NULL AND b BETWEEN 1 AND 3",
     "a = 1 AND a = 2",
     "a = b",
@@ -28,7 +31,10 @@ FILTERS = (
     "a IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)",
 )
 VALUES = st.one_of(
-    st.integers(-2, 7), st.floats(-2, 7), st.booleans(), st.sampled_from([2**53, 2**53 + 1, 2**53 + 2, "x", "xy", "y"])
+    st.integers(-2, 7),
+    st.floats(-2, 7),
+    st.booleans(),
+    st.sampled_from([2**53, 2**53 + 1, 2**53 + 2, "x", "xy", "y", "x/y", "y/x"]),
 )
 EVENTS = st.dictionaries(st.sampled_from("abs"), st.one_of(VALUES, st.none()))
 
@@ -59,7 +65,7 @@ def test_what_is_forgotten_leaves_nothing_behind() -> None:
         index.remove("one")
     assert not any(index._filed.values())
     assert not index._reads
-    assert not index._asked_always
+    assert not index._unfiled
 
 
 def test_keys_are_told_apart() -> None:

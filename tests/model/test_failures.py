@@ -24,19 +24,19 @@ def read(text: str) -> Scenario:
 
 
 def test_by_availability_and_period() -> None:
-    law = Failures.exponential(availability=0.92, period_s=60_000.0)
-    assert law.up == Exponential(scale=0.92 * 60_000.0)
-    assert law.availability == pytest.approx(0.92)
-    assert law.period_s == pytest.approx(60_000.0)
-    assert law.failure_rate_per_s == pytest.approx(1 / 55_200)
-    assert law.repair_rate_per_s == pytest.approx(1 / 4_800)
-    assert law.is_exponential
+    distribution = Failures.exponential(availability=0.92, period_s=60_000.0)
+    assert distribution.up == Exponential(scale=0.92 * 60_000.0)
+    assert distribution.availability == pytest.approx(0.92)
+    assert distribution.period_s == pytest.approx(60_000.0)
+    assert distribution.failure_rate_per_s == pytest.approx(1 / 55_200)
+    assert distribution.repair_rate_per_s == pytest.approx(1 / 4_800)
+    assert distribution.is_exponential
 
 
 def test_by_rates() -> None:
-    law = Failures.by_rates(failure_per_s=0.01, repair_per_s=0.04)
-    assert law.availability == pytest.approx(0.8)
-    assert not Failures(up=law.up, down=Deterministic(value=3.0)).is_exponential
+    distribution = Failures.by_rates(failure_per_s=0.01, repair_per_s=0.04)
+    assert distribution.availability == pytest.approx(0.8)
+    assert not Failures(up=distribution.up, down=Deterministic(value=3.0)).is_exponential
 
 
 @pytest.mark.parametrize("availability", [0.0, 1.0, -0.1, 1.5, float("nan")])
@@ -61,7 +61,7 @@ def test_from_a_profile() -> None:
     found = Failures.from_profile(row | {"repair_rate_per_s": 0.1})
     assert found == Failures.by_rates(failure_per_s=0.01, repair_per_s=0.1)
     assert Failures.from_profile(row | {"failure_rate_per_s": 0.0, "repair_rate_per_s": None}) is None
-    with pytest.raises(ConfigurationError, match="'a -> b' failed 4 times and was never seen repaired"):
+    with pytest.raises(ConfigurationError, match="'a -> b' failed 4 times and was never repaired in the trace"):
         Failures.from_profile(row | {"repair_rate_per_s": None})
 
 
@@ -84,8 +84,8 @@ source = "b"
 target = "c"
 failures = {{ failure_rate = "36 /h", repair_rate = "2 /s", together = false }}
 [brokers]
-failures.up = {{ law = "weibull", shape = 0.7, scale = "10 s" }}
-failures.down = {{ law = "log-normal", median = "2 s", sigma = 0.5 }}
+failures.up = {{ distribution = "weibull", shape = 0.7, scale = "10 s" }}
+failures.down = {{ distribution = "log-normal", median = "2 s", sigma = 0.5 }}
 [[broker]]
 name = "c"
 failures = "never"
@@ -112,7 +112,7 @@ def test_one_direction_may_fail_alone() -> None:
 
 
 def test_each_component_draws_its_own_and_moves_nothing_else() -> None:
-    drawn = '{ availability = { law = "uniform", low = 0.9, high = 0.95 }, period = "60000 s" }'
+    drawn = '{ availability = { distribution = "uniform", low = 0.9, high = 0.95 }, period = "60000 s" }'
     scenario = read(f"[brokers]\nfailures = {drawn}")
     network = scenario.expand(3)
     shares = [each.availability for each in network.broker_failures if each is not None]
@@ -135,7 +135,7 @@ def test_each_component_draws_its_own_and_moves_nothing_else() -> None:
             "must be above 0 and below 1; leave the component",
         ),
         ('[brokers]\nfailures = { period = "1 s" }', "`availability` is missing beside `period`"),
-        ("[links]\nfailures = {}", "nothing is said about how it fails"),
+        ("[links]\nfailures = {}", "the failures are empty"),
         ('[links]\nfailures = { up = "1 s", failure_rate = "1 /s" }', "both `failure_rate` and `up` are given"),
         ('[links]\nfailures = { failure_rate = "0 /s", repair_rate = "1 /s" }', "'0 /s' is not possible"),
         ('[links]\nfailures = { up = "1 s", down = "0 s" }', "'0 s' is not possible"),
@@ -152,15 +152,15 @@ def test_what_cannot_be_is_said_where_it_is_written(text: str, message: str) -> 
 
 
 def test_a_drawn_availability_that_cannot_be() -> None:
-    text = '[brokers]\nfailures = { availability = { law = "uniform", low = 1, high = 2 }, period = "1 s" }'
+    text = '[brokers]\nfailures = { availability = { distribution = "uniform", low = 1, high = 2 }, period = "1 s" }'
     with pytest.raises(ScenarioError, match=r"brokers\.failures: availability is 1\."):
         read(text).expand()
 
 
 def test_a_network_is_checked() -> None:
     network = read("").expand()
-    law = Failures.exponential(availability=0.9, period_s=10.0)
+    distribution = Failures.exponential(availability=0.9, period_s=10.0)
     with pytest.raises(ConfigurationError, match="broker_failures has 1 entries for 3 brokers"):
-        replace(network, broker_failures=(law,))
+        replace(network, broker_failures=(distribution,))
     with pytest.raises(ConfigurationError, match="component 0 fail together"):
-        replace(network, link_failures=(law, None, None, None))
+        replace(network, link_failures=(distribution, None, None, None))

@@ -48,14 +48,14 @@ def page() -> str:
     lines = [
         "# Policies",
         "",
-        "What can be chosen, what it does, and who has it. This page is written from the table in",
+        "All policies, their effects, and the drivers that support them. This page is generated from the table in",
         "`tidings.model.policies`, which the command line, scenarios, network files, storms, the simulator and the",
-        "planner read: a policy has one name, one meaning and one default everywhere. A driver that lacks a policy",
-        "says so by name, with the reason given here.",
+        "planner read: a policy has one name, one meaning and one default everywhere. A driver without a policy",
+        "refuses it with the reason given here.",
     ]
     for kind, what in KINDS.items():
         lines += ["", f"## {kind.capitalize()}: {what}", "", f"Default: `{default_of(kind).name}`.", ""]
-        lines += ["| name | what it does | who has it |", "| --- | --- | --- |"]
+        lines += ["| name | effect | drivers |", "| --- | --- | --- |"]
         for each in policies(kind):
             given = "".join(f"; `{name}`: {meaning}" for name, meaning in each.parameters.items())
             lines.append(f"| `{each.name}` | {each.does}{given} | {who(each.missing)} |")
@@ -123,7 +123,7 @@ def test_a_driver_refuses_what_it_has_not() -> None:
 def test_names_are_listed() -> None:
     assert listed("relocation") == "off, pop, grape or on-time"
     assert listed("routing", "live") == "single-path"
-    with pytest.raises(KeyError, match="there is no scheme 'none': there are static"):
+    with pytest.raises(KeyError, match="there is no scheme 'none'; write static"):
         policy("scheme", "none")
 
 

@@ -39,9 +39,11 @@ def test_paper_c():
     network = Scenario.load(EXAMPLES_FOLDER / "paper-c.toml").expand(3)
     layers = Counter(broker.layer for broker in network.topology.brokers)
     assert layers == {1: 4, 2: 4, 3: 8, 4: 16}
-    laws = [link.slowness for link in network.topology.links]
-    assert all(isinstance(law, TruncatedNormal) and law.scale == 0.02 for law in laws)
-    means = [law.location for law in laws]
+    distributions = [link.slowness for link in network.topology.links]
+    assert all(
+        isinstance(distribution, TruncatedNormal) and distribution.scale == 0.02 for distribution in distributions
+    )
+    means = [distribution.location for distribution in distributions]
     assert all(0.05 <= mean <= 0.1 for mean in means)
     assert len(set(means)) == 64
     assert len(network.publishers) == 4
@@ -118,16 +120,16 @@ def test_what_publishers_do():
 name = "p"
 at = "all"
 count = 3
-interval = { law = "uniform", low = "0 s", high = "2 s" }
-lifetime = { law = "uniform", low = "10 s", high = "30 s" }
+interval = { distribution = "uniform", low = "0 s", high = "2 s" }
+lifetime = { distribution = "uniform", low = "10 s", high = "30 s" }
 size = "64 B"
 advertisement = "topic = {topic} AND source = {name}"
 parameters = { topic = { values = ["t'1", "t'2"], weights = [1, 0] } }
 [publishers.attributes]
 topic = { parameter = "topic" }
 a = { range = [1, 10], zipf = 1.0 }
-b = { law = "zipf", count = 10, exponent = 1.0 }
-c = { law = "normal", mean = 5, sd = 1, offset = -5, decimals = 2 }
+b = { distribution = "zipf", count = 10, exponent = 1.0 }
+c = { distribution = "normal", mean = 5, sd = 1, offset = -5, decimals = 2 }
 """
     first = expand(TREE + group).publishers[0]
     assert first.interval == Uniform(low=0.0, high=2.0)
@@ -145,25 +147,24 @@ c = { law = "normal", mean = 5, sd = 1, offset = -5, decimals = 2 }
 
 
 def test_rates_may_be_drawn_for_each_publisher():
-    group = (
-        '[[publishers]]\nname = "p"\nat = "all"\ncount = 4\nrate = { law = "uniform", low = "1 /s", high = "2 /s" }\n'
-    )
+    rate = '{ distribution = "uniform", low = "1 /s", high = "2 /s" }'
+    group = f'[[publishers]]\nname = "p"\nat = "all"\ncount = 4\nrate = {rate}\n'
     rates = [publisher.rate_per_s for publisher in expand(TREE + group).publishers]
     assert len(set(rates)) == 4
     assert all(1 <= rate <= 2 for rate in rates)
 
 
 def test_service_may_grow_with_the_subscriptions():
-    brokers = '[brokers]\nservice = { law = "exponential", mean = "1 ms" }\nservice_per = "subscription"\n'
+    brokers = '[brokers]\nservice = { distribution = "exponential", mean = "1 ms" }\nservice_per = "subscription"\n'
     assert {broker.service_per for broker in expand(TREE + brokers).topology.brokers} == {"subscription"}
 
 
 def test_phase_type_and_hypoexponential_take_rates():
     links = """[links]
-propagation = { law = "hypoexponential", rates = ["10 /s", "1 /ms"] }
-slowness = { law = "empirical", quantiles = ["1 ms/kB", "2 ms/kB", "9 ms/kB"] }
+propagation = { distribution = "hypoexponential", rates = ["10 /s", "1 /ms"] }
+slowness = { distribution = "empirical", quantiles = ["1 ms/kB", "2 ms/kB", "9 ms/kB"] }
 [brokers]
-service = { law = "phase-type", alpha = [1.0, 0.0], sub_generator = [["-10 /s", "10 /s"], ["0 /s", "-5 /s"]] }
+service = { distribution = "phase-type", alpha = [1.0, 0.0], sub_generator = [["-10 /s", "10 /s"], ["0 /s", "-5 /s"]] }
 """
     network = expand(TREE + links)
     assert network.topology.links[0].propagation.mean() == pytest.approx(0.101)
@@ -186,7 +187,7 @@ service = { law = "phase-type", alpha = [1.0, 0.0], sub_generator = [["-10 /s", 
 def test_filled_filters_are_those_that_the_parser_would_make(text):
     used = [name for name in ("k", "flag", "word") if f"{{{name}}}" in text]
     contents = {
-        "k": '{ law = "normal", mean = 5, sd = 1, offset = -5 }',
+        "k": '{ distribution = "normal", mean = 5, sd = 1, offset = -5 }',
         "flag": "{ values = [true, false] }",
         "word": '{ values = ["it\'s", "{k}"] }',
     }
@@ -211,14 +212,14 @@ count = 50
 filter = "x BETWEEN {low} AND {high}"
 [subscribers.parameters]
 low = { range = [1, 9] }
-high = { law = "uniform", low = 0, high = 3, plus = "low", decimals = 0 }
+high = { distribution = "uniform", low = 0, high = 3, plus = "low", decimals = 0 }
 [[publishers]]
 name = "p"
 at = "all"
 count = 5
 rate = "1 /s"
-parameters = { base = { law = "uniform", low = 10, high = 20 } }
-attributes = { x = { law = "uniform", low = 0, high = 1, plus = "base" } }
+parameters = { base = { distribution = "uniform", low = 10, high = 20 } }
+attributes = { x = { distribution = "uniform", low = 0, high = 1, plus = "base" } }
 """
     network = expand(TREE + group)
     for subscription in network.subscriptions:
@@ -239,16 +240,24 @@ def test_adding_a_group_moves_nothing_else():
     assert after.subscriptions[: len(before.subscriptions)] == before.subscriptions
 
 
-DRAWN_MEAN = '{{ law = "normal", mean = {{ law = "uniform", low = "1 ms/kB", high = "{} s/kB" }}, sd = "1 ms/kB" }}'
-DEADLINES = ['"5 s"', '{ law = "exponential", mean = "3 s" }', '[{ delay = "1 s", price = 2 }, { delay = "9 s" }]']
+DRAWN_MEAN = (
+    '{{ distribution = "normal", mean = {{ distribution = "uniform", low = "1 ms/kB", high = "{} s/kB" }}, '
+    'sd = "1 ms/kB" }}'
+)
+DEADLINES = [
+    '"5 s"',
+    '{ distribution = "exponential", mean = "3 s" }',
+    '[{ delay = "1 s", price = 2 }, { delay = "9 s" }]',
+]
 
 SCENARIOS = st.builds(
-    lambda kind, rate, count, at, delay, law: (
+    lambda kind, rate, count, at, delay, distribution: (
         f"{HEAD}seed = 5\n[topology]\n{kind}\n"
         f"[links]\nslowness = {DRAWN_MEAN.format(rate)}\n"
-        f'[[publishers]]\nname = "p"\nat = "random"\ncount = 2\nrate = "{rate} /min"\nattributes = {{ x = {law} }}\n'
+        f'[[publishers]]\nname = "p"\nat = "random"\ncount = 2\nrate = "{rate} /min"\n'
+        f"attributes = {{ x = {distribution} }}\n"
         f'[[subscribers]]\nname = "s"\nat = {at}\ncount = {count}\nfilter = "x < {{k}}"\nmax_delay = {delay}\n'
-        f"[subscribers.parameters]\nk = {law}\n"
+        f"[subscribers.parameters]\nk = {distribution}\n"
     ),
     kind=st.sampled_from(
         [
@@ -262,7 +271,9 @@ SCENARIOS = st.builds(
     count=st.integers(5, 30),
     at=st.sampled_from(['"all"', '"random"']),
     delay=st.sampled_from(DEADLINES),
-    law=st.sampled_from(['{ law = "uniform", low = 0, high = 10 }', "{ range = [1, 1000], zipf = 0.8 }"]),
+    distribution=st.sampled_from(
+        ['{ distribution = "uniform", low = 0, high = 10 }', "{ range = [1, 1000], zipf = 0.8 }"]
+    ),
 )
 
 
@@ -288,7 +299,11 @@ def test_choices_follow_their_weights():
     # 4000 draws, margin of 4 standard deviations.
     drawn = Counter(Choice(values=("a", "b"), probabilities=(0.75, 0.25)).sample(np.random.default_rng(1), 4000))
     assert abs(drawn["a"] - 3000) < 4 * np.sqrt(4000 * 0.75 * 0.25)
-    assert Numeric(law=Uniform(low=1.0, high=3.0), decimals=0).sample(np.random.default_rng(1), 5)[0] in (1, 2, 3)
+    assert Numeric(distribution=Uniform(low=1.0, high=3.0), decimals=0).sample(np.random.default_rng(1), 5)[0] in (
+        1,
+        2,
+        3,
+    )
 
 
 def test_summary_of_a_plain_tree():

@@ -66,20 +66,20 @@ CASES = {
     "a size for a time": ('"1 ms"', '"5 kB"', "net.toml:13: links.propagation: '5 kB': 'kB' is a unit of size, but a time is due here; write it like \"250 ms\""),
     "a bare number": ('"1 ms"', "5", 'net.toml:13: links.propagation: 5 has no unit, but a time is due here; write "5 s" if that is what you mean'),
     "negative time": ('"10 s"', '"-10 s"', "net.toml:2: duration: '-10 s' is not possible: it must be above 0"),
-    "unknown law": ('"1 ms"', '{ law = "exponental", mean = "2 ms" }', "net.toml:13: links.propagation.law: there is no law 'exponental'; did you mean `exponential`?"),
-    "no law": ('"1 ms"', '{ mean = "2 ms" }', "net.toml:13: links.propagation: `law` is missing; write law = one of deterministic"),
-    "unknown parameter of a law": ('"1 ms"', '{ law = "exponential", men = "2 ms" }', "net.toml:13: links.propagation.men: law `exponential` has no parameter `men`; did you mean `mean`?"),
-    "missing parameter of a law": ('"1 ms"', '{ law = "uniform", low = "2 ms" }', "net.toml:13: links.propagation: law `uniform` needs `high`; it takes low, high"),
-    "parameter without a unit": ('"1 ms"', '{ law = "exponential", mean = 2 }', "net.toml:13: links.propagation.mean: 2 has no unit"),
-    "impossible parameter": ('"1 ms"', '{ law = "uniform", low = "3 ms", high = "2 ms" }', "net.toml:13: links.propagation: uniform: `high` must be above low = 0.003, not 0.002"),
-    "fraction where a whole number is due": ("range = [1, 5]", 'law = "zipf", count = 2.5, exponent = 1', "net.toml:22: publishers[0].attributes.x.count: expected a whole number, got a number"),
-    "drawn parameter goes wrong": ('"1 ms"', '{ law = "uniform", low = { law = "uniform", low = "0 ms", high = "7 ms" }, high = "4 ms" }', "net.toml:13: links.propagation: with the drawn low = 0.00"),
-    "drawn parameter of content goes wrong": ("range = [1, 5]", 'law = "uniform", low = { law = "deterministic", value = 7 }, high = 4', "net.toml:22: publishers[0].attributes.x: uniform: `high` must be above low = 7.0, not 4.0"),
-    "impossible mean": ('"1 ms"', '{ law = "exponential", mean = "0 ms" }', "net.toml:13: links.propagation: exponential: `mean` must be a finite number > 0, not 0.0"),
-    "adding what is not there": ("k = { range = [1, 3] }", 'k = { law = "exponential", mean = 1, plus = "j" }', "net.toml:31: subscribers[0].parameters.k.plus: `j` is not a number that can be added: there is no such parameter before this one"),
-    "ranks for a time": ('"1 ms"', '{ law = "zipf", count = 3, exponent = 1 }', "there is no law 'zipf'"),
+    "unknown distribution": ('"1 ms"', '{ distribution = "exponental", mean = "2 ms" }', "net.toml:13: links.propagation.distribution: there is no distribution 'exponental'; did you mean `exponential`?"),
+    "no distribution": ('"1 ms"', '{ mean = "2 ms" }', "net.toml:13: links.propagation: `distribution` is missing; write distribution = one of deterministic"),
+    "unknown parameter of a distribution": ('"1 ms"', '{ distribution = "exponential", men = "2 ms" }', "net.toml:13: links.propagation.men: distribution `exponential` has no parameter `men`; did you mean `mean`?"),
+    "missing parameter of a distribution": ('"1 ms"', '{ distribution = "uniform", low = "2 ms" }', "net.toml:13: links.propagation: distribution `uniform` needs `high`; it takes low, high"),
+    "parameter without a unit": ('"1 ms"', '{ distribution = "exponential", mean = 2 }', "net.toml:13: links.propagation.mean: 2 has no unit"),
+    "impossible parameter": ('"1 ms"', '{ distribution = "uniform", low = "3 ms", high = "2 ms" }', "net.toml:13: links.propagation: uniform: `high` must be above low = 0.003, not 0.002"),
+    "fraction where a whole number is due": ("range = [1, 5]", 'distribution = "zipf", count = 2.5, exponent = 1', "net.toml:22: publishers[0].attributes.x.count: expected a whole number, got a number"),
+    "drawn parameter goes wrong": ('"1 ms"', '{ distribution = "uniform", low = { distribution = "uniform", low = "0 ms", high = "7 ms" }, high = "4 ms" }', "net.toml:13: links.propagation: with the drawn low = 0.00"),
+    "drawn parameter of content goes wrong": ("range = [1, 5]", 'distribution = "uniform", low = { distribution = "deterministic", value = 7 }, high = 4', "net.toml:22: publishers[0].attributes.x: uniform: `high` must be above low = 7.0, not 4.0"),
+    "impossible mean": ('"1 ms"', '{ distribution = "exponential", mean = "0 ms" }', "net.toml:13: links.propagation: exponential: `mean` must be a finite number > 0, not 0.0"),
+    "adding what is not there": ("k = { range = [1, 3] }", 'k = { distribution = "exponential", mean = 1, plus = "j" }', "net.toml:31: subscribers[0].parameters.k.plus: `j` is not a number that can be added: there is no such parameter before this one"),
+    "ranks for a time": ('"1 ms"', '{ distribution = "zipf", count = 3, exponent = 1 }', "there is no distribution 'zipf'"),
     "loss beyond 1": ("0.1", "1.5", "net.toml:14: links.loss: 1.5 is not possible: it must be a probability, 0 or more and below 1"),
-    "drawn loss beyond 1": ("0.1", '{ law = "uniform", low = 1, high = 2 }', "net.toml:14: links.loss: link 'alpha' -> 'beta': loss is"),
+    "drawn loss beyond 1": ("0.1", '{ distribution = "uniform", low = 1, high = 2 }', "net.toml:14: links.loss: link 'alpha' -> 'beta': loss is"),
     "wrong type": ('"a scenario"', "5", "net.toml:1: title: expected a string, got a whole number"),
     "a table that is a number": ('[policies]\nscheduling = "fifo"', "[links.loss]", "net.toml:33:12: not valid TOML: Cannot overwrite a value"),
     "a number that is a table": ('[policies]\nscheduling = "fifo"', "[title]", "net.toml:33:7: not valid TOML: Cannot overwrite a value"),
@@ -93,7 +93,7 @@ CASES = {
     "broker given twice": ('["alpha", "beta", "gamma"]', '["alpha", "beta", "alpha"]', "net.toml:6: topology.brokers[2]: broker 'alpha' is given twice"),
     "link to nowhere": ('["beta", "gamma"]', '["beta", "gama"]', "net.toml:9: topology.links[1]: there is no broker 'gama'; did you mean `gamma`?"),
     "link to itself": ('["beta", "gamma"]', '["beta", "beta"]', "net.toml:9: topology.links[1]: a link from 'beta' to itself"),
-    "link twice": ('["beta", "gamma"]', '["beta", "alpha"]', "net.toml:9: topology.links[1]: the link 'beta' to 'alpha' is given twice (links work both ways here)"),
+    "link twice": ('["beta", "gamma"]', '["beta", "alpha"]', "net.toml:9: topology.links[1]: the link 'beta' to 'alpha' is given twice (links have both directions here)"),
     "link of three": ('["beta", "gamma"]', '["beta", "gamma", "alpha"]', "net.toml:9: topology.links[1]: must have at most 2 elements"),
     "unknown kind": ('"explicit"', '"explict"', "net.toml:5: topology.kind: there is no kind 'explict'; did you mean `explicit`?"),
     "kind of the wrong type": ('"explicit"', "[1]", "net.toml:5: topology.kind: there is no kind [1]; write one of explicit"),
@@ -112,14 +112,14 @@ CASES = {
     "malformed filter": ('"x > {k}"', '"x > > {k}"', "net.toml:27: subscribers[0].filter: not a filter: found '>'"),
     "filter without its parameter": ('"x > {k}"', '"x > {kk}"', "net.toml:27: subscribers[0].filter: there is no parameter {kk}; did you mean `k`?"),
     "parameter without use": ('"x > {k}"', '"x > 5"', "net.toml:31: subscribers[0].parameters.k: nothing uses the parameter `k`; write {k} in the filter, or leave it out"),
-    "parameter called like a built-in": ("k = {", "name = {", "net.toml:31: subscribers[0].parameters.name: `name` is always there"),
+    "parameter called like a built-in": ("k = {", "name = {", "net.toml:31: subscribers[0].parameters.name: `name` is predefined"),
     "deadline choice without unit": ('delay = "1 s"', "delay = 1", "net.toml:28: subscribers[0].max_delay[0].delay: 1 has no unit"),
     "deadline choice without delay": ('{ delay = "1 s" }', "{ price = 1 }", 'net.toml:28: subscribers[0].max_delay[0]: `delay` is missing; write for example delay = "10 s"'),
     "no deadline choice": ('[{ delay = "1 s" }]', "[]", "net.toml:28: subscribers[0].max_delay: give at least one choice"),
     "price twice": ('filter = "x', 'price = 3\nfilter = "x', "net.toml:27: subscribers[0].price: the choices of `max_delay` have their own prices"),
     "same name twice": ('name = "s"', 'name = "p"', "net.toml:25: subscribers[0].name: client 'p' is already in publishers[0]"),
     "unknown policy": ('"fifo"', '"fifa"', "net.toml:34: policies.scheduling.name: 'fifa' is not possible here; did you mean `fifo`?"),
-    "relocation with routes for one place": ('scheduling = "fifo"', 'relocation = "grape"\nrouting = "balanced"', "net.toml:34: policies.relocation: publishers move by \"grape\", but \"balanced\" routes are made for publishers where they are; write routing = \"single-path\", or relocation = \"off\""),
+    "relocation with routes for one place": ('scheduling = "fifo"', 'relocation = "grape"\nrouting = "balanced"', "net.toml:34: policies.relocation: publishers move by \"grape\", but \"balanced\" routes are computed for fixed publishers; write routing = \"single-path\", or relocation = \"off\""),
     "unknown relocation": ('scheduling = "fifo"', 'relocation = "grap"', "net.toml:34: policies.relocation.name: 'grap' is not possible here; did you mean `grape`?"),
     "ebpc without r": ('"fifo"', '"ebpc"', "net.toml:34: policies.scheduling: scheduling by \"ebpc\" needs `r`"),
     "r without ebpc": ('"fifo"', '{ name = "eb", r = 0.5 }', "net.toml:34: policies.scheduling.r: `r` belongs to \"ebpc\""),
@@ -195,10 +195,12 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_hostile_numbers_and_nesting():
     assert "not valid TOML" in fails(f"seed = {'9' * 5000}")
     assert "too deeply" in fails("seed = " + "[" * 100_000)
-    assert "is not a finite number" in fails(GOOD.replace("range = [1, 5]", f'law = "exponential", mean = {"9" * 400}'))
+    assert "is not a finite number" in fails(
+        GOOD.replace("range = [1, 5]", f'distribution = "exponential", mean = {"9" * 400}')
+    )
     assert "at most 64 bits" in fails(GOOD.replace("{ range = [1, 5] }", "9" * 30))
-    assert "laws within laws go at most 3 deep" in fails(
-        GOOD.replace('"1 ms"', '{ law = "exponential", mean = ' * 5 + '"1 ms"' + "}" * 5)
+    assert "distributions can be nested at most 3 deep" in fails(
+        GOOD.replace('"1 ms"', '{ distribution = "exponential", mean = ' * 5 + '"1 ms"' + "}" * 5)
     )
 
 
@@ -214,7 +216,7 @@ JUNK = st.recursive(
     | st.floats()
     | st.sampled_from(["", "x", "5 ms", "5", "all", "{k}", "\x00", "topohub:x", "eb"]),
     lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["law", "mean", "kind", "name", "values", "range", "delay", "parameter"]), inner, max_size=3),
+    | st.dictionaries(st.sampled_from(["distribution", "law", "mean", "kind", "name", "values", "range", "delay", "parameter"]), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
 KEYS = ["title", "seed", "duration", "warmup", "topology", "links", "link", "brokers", "broker", "policies"]

@@ -101,10 +101,10 @@ def test_density_is_the_slope_of_the_cdf() -> None:
 
 def test_two_equal_scales_are_the_closed_form() -> None:
     x = np.linspace(-8.0, 8.0, 33)
-    law = LaplaceSum.equal(count=2, scale=0.7)
-    assert np.abs(law.pdf(x) - two_laplacians_pdf(x, 0.7)).max() < 1e-12
-    assert np.abs(law.cdf(x) - two_laplacians_cdf(x, 0.7)).max() < 1e-12
-    assert close(law.quantile(0.95), 0.7 * 3.271812060356293)
+    distribution = LaplaceSum.equal(count=2, scale=0.7)
+    assert np.abs(distribution.pdf(x) - two_laplacians_pdf(x, 0.7)).max() < 1e-12
+    assert np.abs(distribution.cdf(x) - two_laplacians_cdf(x, 0.7)).max() < 1e-12
+    assert close(distribution.quantile(0.95), 0.7 * 3.271812060356293)
 
 
 def test_different_scales_against_partial_fractions() -> None:
@@ -117,11 +117,11 @@ def test_different_scales_against_partial_fractions() -> None:
 
 
 def test_sums_against_draws() -> None:
-    law = LaplaceSum(scales=(1.0, 1.0, 2.0, 0.5, 1.0))
-    draws = law.sample(np.random.default_rng(4), 200_000)
-    assert abs(draws.var() / law.variance() - 1.0) < 0.03  # four standard errors are .023
+    distribution = LaplaceSum(scales=(1.0, 1.0, 2.0, 0.5, 1.0))
+    draws = distribution.sample(np.random.default_rng(4), 200_000)
+    assert abs(draws.var() / distribution.variance() - 1.0) < 0.03  # four standard errors are .023
     for x in (-3.0, 0.0, 2.0, 6.0):
-        assert abs((draws <= x).mean() - float(law.cdf(x))) < 0.005  # four standard errors
+        assert abs((draws <= x).mean() - float(distribution.cdf(x))) < 0.005  # four standard errors
     with pytest.raises(InputError, match="positive"):
         LaplaceSum(scales=(1.0, 0.0))
 
@@ -134,9 +134,9 @@ def test_bounds() -> None:
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5), st.floats(1e-4, 0.4))
 def test_every_bound_is_one_and_chernoff_is_the_best_exponential(scales: list[float], p: float) -> None:
-    law = LaplaceSum(scales=tuple(scales))
-    exact = float(law.quantile(1.0 - p))
-    found = [bound(law.variance(), p).item() for bound in (chebyshev, cantelli)]
+    distribution = LaplaceSum(scales=tuple(scales))
+    exact = float(distribution.quantile(1.0 - p))
+    found = [bound(distribution.variance(), p).item() for bound in (chebyshev, cantelli)]
     found += [bound(scales, p).item() for bound in (bernstein, chernoff)]
     assert min(found) > exact * (1.0 - 1e-9)
     assert found[3] <= found[2] * (1.0 + 1e-9)

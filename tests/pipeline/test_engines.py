@@ -17,15 +17,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.logs import WRITERS, traffic
 from typer.testing import CliRunner
 
 from tidings.cli._app import app
 from tidings.errors import InputError
 from tidings.model.scenario import Scenario
 from tidings.model.tables import table_place
-from tidings.pipeline import PipelineOptions, run_in_process, run_pipeline
+from tidings.pipeline import PipelineOptions, PipelineResult, run_in_process, run_pipeline
 from tidings.pipeline._manifest import FORMAT
-from tidings.pipeline.arrow._json import double_text, json_text
+from tidings.pipeline.ingest._json import double_text, json_text
 from tidings.pipeline.rows import SKETCH_K, merged_sketches, sketch_quantiles, sketches
 from tidings.simulation import simulate
 
@@ -62,6 +63,7 @@ filter = "x > 9"
 [policies]
 scheduling = "eb"
 """
+EXAMPLES = Path(__file__).parents[2] / "examples" / "foreign"
 TABLES = [
     "subscriber_scores",
     "publisher_scores",
@@ -163,6 +165,21 @@ def contents(sketch: bytes) -> Any:
     return sketch_quantiles(held, tuple((i + 0.5) / count for i in range(count)))[0].tolist()
 
 
+def assert_same(by_spark: PipelineResult, by_arrow: PipelineResult, place: Path) -> None:
+    """The results, and all tables below `place/spark` and `place/arrow`."""
+    one, other = msgspec.to_builtins(by_spark), msgspec.to_builtins(by_arrow)
+    del one["tables"], other["tables"]
+    assert one == other
+    assert by_spark.tables.keys() == by_arrow.tables.keys()
+    for each in TABLES:
+        mine, theirs = table(place / "arrow", each), table(place / "spark", each)
+        assert [*map(list, mine[:1])] == [*map(list, theirs[:1])], each  # the columns, in order
+        assert sorted(map(exact, mine)) == sorted(map(exact, theirs)), each
+        kinds = [ds.dataset(table_place(place / e, each), format="parquet").schema for e in ("arrow", "spark")]
+        types = [[str(field.type).replace(" not null", "") for field in schema] for schema in kinds]
+        assert types[0] == types[1], each
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("name", [pytest.param("trace", marks=pytest.mark.full), "dirty"])
 def test_both_engines_give_the_same_tables(
@@ -171,19 +188,40 @@ def test_both_engines_give_the_same_tables(
     given = request.getfixturevalue(name)
     by_spark = run_pipeline(spark, [given], tmp_path / "spark", OPTIONS)
     by_arrow = run_in_process([given], tmp_path / "arrow", OPTIONS)
-    leave = ("tables",)
-    one, other = msgspec.to_builtins(by_spark), msgspec.to_builtins(by_arrow)
-    assert {key: one[key] for key in one if key not in leave} == {key: other[key] for key in other if key not in leave}
-    assert by_spark.tables.keys() == by_arrow.tables.keys()
-    for each in TABLES:
-        mine, theirs = table(tmp_path / "arrow", each), table(tmp_path / "spark", each)
-        assert [*map(list, mine[:1])] == [*map(list, theirs[:1])], each  # the columns, in order
-        assert sorted(map(exact, mine)) == sorted(map(exact, theirs)), each
-        kinds = [ds.dataset(table_place(tmp_path / e, each), format="parquet").schema for e in ("arrow", "spark")]
-        types = [[str(field.type).replace(" not null", "") for field in schema] for schema in kinds]
-        assert types[0] == types[1], each
+    assert_same(by_spark, by_arrow, tmp_path)
     if name == "dirty":
         assert len(by_arrow.quarantined) >= 9
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "name", ["csv", "kafka", *(pytest.param(n, marks=pytest.mark.full) for n in ("mqtt", "nats", "otel"))]
+)
+def test_both_engines_read_a_foreign_log_alike(name: str, spark: Any, tmp_path: Path) -> None:
+    """The examples, with broken, wrong and repeated lines among them; clocks of three hosts are compared."""
+    logs = tmp_path / "logs"
+    if name == "csv":
+        logs.mkdir()
+        for path in EXAMPLES.glob("*.csv"):
+            shutil.copy(path, logs)
+        bad = ["boiler-1,x,2026-03-02T08:00:00Z,t\t\u00e9,1.0", "boiler-1,7", "boiler-1,2,2026-03-02T07:00:00Z,t,nan"]
+        with (logs / "sends.csv").open("a") as file:
+            file.write("\n".join([*bad, "boiler-9,1,2026-03-02T08:00:09Z,,", ""]))
+        with (logs / "receives.csv").open("a") as file:
+            file.write("stranger,boiler-1,1,2026-03-02T08:00:01Z\nalarm,boiler-1,999999,2026-03-02T08:00:01Z\n")
+    else:
+        WRITERS[name](traffic(events=60, core=250_000_000, cloud=-120_000_000), logs)
+        for path in logs.iterdir():
+            lines = path.read_text().splitlines()
+            wrong = lines[0].replace("1700", "x").replace('"partition": 0', '"partition": null')
+            path.write_text("\n".join([*lines, '{"not": "\u00e9', "[1]", lines[1], wrong, ""]))
+    mapping = EXAMPLES / ("mapping.toml" if name == "csv" else f"{name}.toml")
+    options = PipelineOptions(window_ns=2_000_000_000, max_bad=1.0, mapping=mapping)
+    by_spark = run_pipeline(spark, [logs], tmp_path / "spark", options)
+    by_arrow = run_in_process([logs], tmp_path / "arrow", options)
+    assert_same(by_spark, by_arrow, tmp_path)
+    assert by_arrow.bad >= 5
+    assert bool(by_arrow.clocks) == (name != "csv")
 
 
 WITHOUT_SPARK = """
@@ -208,6 +246,15 @@ def test_the_command_runs_where_there_is_no_pyspark(trace: Path, tmp_path: Path)
     needs = in_process(str(trace), "--out", str(tmp_path / "other"))
     assert needs.returncode == 2
     assert "pip install 'tidings[spark]'" in needs.stderr
+
+
+def test_a_foreign_log_needs_no_pyspark(tmp_path: Path) -> None:
+    given = (str(EXAMPLES), "--mapping", str(EXAMPLES / "mapping.toml"), "--out", str(tmp_path / "out"))
+    done = in_process(*given, "--engine", "arrow", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["matched"], document["on_time"], document["late"], document["lost"]) == (135, 127, 3, 5)
+    assert document["quarantined"] == {"unknown-publication": 1}
 
 
 def test_nothing_new_is_not_computed_again_and_new_files_are(trace: Path, tmp_path: Path) -> None:
@@ -249,7 +296,6 @@ def command(*arguments: str) -> Any:
     [
         (["--master", "local[2]"], "--master: for Spark only"),
         (["--conf", "spark.a=1", "--remote", "sc://x"], "--remote, --conf: for Spark only"),
-        (["--mapping", "m.toml"], "--mapping: for Spark only"),
         (["--topic", "price"], "no event has such an attribute; there are: x, topic"),
     ],
 )

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tidings import FilterError, InputError
 from tidings.model.filters import Filter
 from tidings.pipeline.interest import BAD_FILTER, Interests, parse_filters, with_matches
-from tidings.pipeline.interest import _shipping as shipping
+from tidings.pipeline.interest import _index_file as shipping
+from tidings.pipeline.interest._filter_reader import read_filter
 from tidings.pipeline.interest._matcher import Matcher, expanded
-from tidings.pipeline.interest._reading import read_filter
 
 TYPES = {"p": pa.float64(), "q": pa.int64(), "s": pa.string(), "t": pa.bool_()}
 COLUMNS = "sequence bigint, departure_ns bigint, attributes struct<p:double,q:bigint,s:string,t:boolean>, note string"

@@ -226,7 +226,7 @@ def test_a_run_with_nothing_new_computes_nothing(trace: tuple[Path, Result], sco
     shown = command(trace[0], out)
     assert shown.exit_code == 0
     assert "the least reliable first" in shown.stdout
-    assert "for how many independent events those count that are late together" in shown.stdout
+    assert "independent events these are worth, as events are late together" in shown.stdout
     assert "0 of them new" in shown.stdout
     assert "starting Spark" not in shown.stderr
 
@@ -383,8 +383,10 @@ def test_a_dirty_trace_is_counted_and_set_aside(
         pipeline.run_pipeline(spark, [place], tmp_path / "out")
     assert comparable(raised.value.result) == comparable(result)
     (folder / "bad.parquet").unlink()
-    with pytest.raises(InputError, match=r"bad\.parquet: was counted by the last run and is gone"):
-        pipeline.run_pipeline(spark, [place], tmp_path / "out")
+    left = pipeline.run_pipeline(spark, [place], tmp_path / "out", pipeline.PipelineOptions(max_bad=1.0))
+    assert left.recomputed == f"{folder / 'bad.parquet'} was counted and is gone (1 such files)"
+    assert without_duplicates(left) == without_duplicates(scored[1])
+    assert left.bad < result.bad
 
 
 def test_a_damaged_page_is_named(trace: tuple[Path, Result], spark: Any, tmp_path: Path) -> None:

@@ -5,11 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidings.errors import InputError
-
 pytest.importorskip("pyspark.sql")
 
-from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
+from tidings.pipeline._manifest import FORMAT, Manifest, Workload, workload_of
 from tidings.pipeline.ingest import TraceFile
 
 FIRST = TraceFile(table="hops", path="t/hops/1.parquet", size_bytes=10, modified_ns=1)
@@ -17,10 +15,10 @@ SECOND = TraceFile(table="hops", path="t/hops/2.parquet", size_bytes=10, modifie
 OPTIONS = {"window_ns": "60"}
 
 
-def planned(files: list[TraceFile], *, counted: list[TraceFile], **changes: Any) -> Plan:
+def planned(files: list[TraceFile], *, counted: list[TraceFile], **changes: Any) -> Workload:
     before = Manifest(format=changes.pop("format", FORMAT), files=counted, options=OPTIONS, setting="s", result={})
     given = {"options": OPTIONS, "setting": "s", **changes}
-    return plan_run(before, files, **given)
+    return workload_of(before, files, **given)
 
 
 def test_nothing_new() -> None:
@@ -65,5 +63,8 @@ def test_a_file_that_can_be_read_now_is_new() -> None:
 
 
 def test_a_file_that_is_gone() -> None:
-    with pytest.raises(InputError, match=r"1\.parquet: was counted .* --from-scratch"):
-        planned([SECOND], counted=[FIRST, SECOND])
+    plan = planned([SECOND], counted=[FIRST, SECOND])
+    assert (plan.new, plan.reason) == ([SECOND], "t/hops/1.parquet was counted and is gone (1 such files)")
+    torn = msgspec.structs.replace(FIRST, fault="torn")
+    small = msgspec.structs.replace(FIRST, table="topology", path="t/topology/1.parquet")
+    assert planned([SECOND], counted=[torn, small, SECOND]).is_nothing

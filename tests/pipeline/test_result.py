@@ -72,7 +72,7 @@ def test_an_unreadable_file_counts_with_its_rows(tmp_path: Path) -> None:
     ]
     pq.write_table(pa.Table.from_pylist(rows[:3]), tmp_path / "a.parquet")
     pq.write_table(pa.Table.from_pylist(rows[3:]), tmp_path / "b.parquet")
-    bad, by_reason = count_bad(ds.dataset(tmp_path, format="parquet"))
+    bad, by_reason = count_bad(ds.dataset(tmp_path, format="parquet").to_batches())
     assert bad == 73
     assert by_reason == {"duplicate": 2, "bad-value": 1, "negative-delay": 1, "unreadable-file": 70}
 

@@ -8,11 +8,20 @@ import pytest
 pytest.importorskip("pyspark.sql")
 
 from pyspark.sql import functions as fn
+from tests.pipeline.facts import (
+    EVENTS,
+    FATES,
+    TRANSMISSIONS,
+    Facts,
+    merge_scores,
+    merge_traffic,
+    partial_pairs,
+    partial_transmissions,
+)
 
-from tidings.pipeline._facts import CHUNK_EVENTS, EVENTS, FATES, TRANSMISSIONS, Facts
-from tidings.pipeline.profiles import BORDER_EVENTS, partial_pairs, partial_transmissions
+from tidings.pipeline._units import CHUNK_EVENTS
+from tidings.pipeline.measures import BORDER_EVENTS
 from tidings.pipeline.rows import BATCHES_MOST
-from tidings.pipeline.scores import merge_scores, merge_traffic
 from tidings.statistics import shares_of_batches
 
 pytestmark = pytest.mark.spark

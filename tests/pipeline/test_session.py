@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tidings.errors import ConfigurationError
+from tidings.pipeline._archive import shipped_to_executors, unpackable_environment, zipped_package
 from tidings.pipeline._memory import available_memory_bytes, driver_memory
-from tidings.pipeline._reaching import call_within, require_reachable
-from tidings.pipeline._session import RESULTS, open_session
-from tidings.pipeline._shipping import shipped_to_executors, unpackable_environment, zipped_package
+from tidings.pipeline._reachability import call_within, require_reachable
+from tidings.pipeline._session import RESULTS, open_session, was_interrupted
 
 GIB = 1 << 30
 
@@ -208,7 +208,7 @@ def test_a_pyspark_without_what_a_name_needs_is_named() -> None:
         "try: tidings.pipeline.TidingsSource\n"
         "except ConfigurationError as error: print(error)\n"
     )
-    assert "TidingsSource needs a later PySpark" in ran.stdout, ran.stderr
+    assert "TidingsSource needs a later pyspark" in ran.stdout, ran.stderr
 
 
 SAY = "    spark._jvm.java.lang.System.out.println('of the JVM')\n"
@@ -287,3 +287,21 @@ def test_what_travels_is_the_whole_package(tmp_path: Path) -> None:
     subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     assert (tmp_path / "tidings" / "pipeline" / "log4j2.properties").exists()
     assert not list((tmp_path / "tidings").rglob("*.pyc"))
+
+
+def replaced_interrupt() -> ConfigurationError:
+    """Ctrl-C as PySpark lets it through: it asks the JVM when it leaves a call, and Ctrl-C has ended that."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ConnectionError("Answer from Java side is empty")
+    except ConnectionError as error:
+        reported = ConfigurationError("the workers cannot run a simulation")
+        reported.__cause__ = error
+        return reported
+
+
+def test_an_error_that_replaced_ctrl_c_counts_as_ctrl_c() -> None:
+    assert was_interrupted(replaced_interrupt())
+    assert not was_interrupted(ConfigurationError("no Java"))

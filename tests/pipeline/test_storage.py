@@ -23,8 +23,8 @@ from tidings.simulation import simulate
 pytest.importorskip("pyspark.sql")
 
 from tidings.pipeline import PipelineOptions, run_pipeline, table_paths
+from tidings.pipeline._run_store import open_store
 from tidings.pipeline._storage import Log, Storage, _Connect, _Hadoop, _Local, storage_of
-from tidings.pipeline._store import open_store
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark.sql")
 
 from tidings.pipeline import table_paths
 from tidings.pipeline._manifest import FORMAT, Manifest
+from tidings.pipeline._run_store import ABANDONED_S, Run, RunStore, open_store
 from tidings.pipeline._storage import Log, place_of, storage_of
-from tidings.pipeline._store import ABANDONED_S, Run, Store, open_store
 
 
 def manifest(answer: int) -> Manifest:
@@ -28,7 +28,7 @@ def write_table(place: str, text: str) -> None:
     (Path(place) / "part").write_text(text)
 
 
-def complete(store: Store, answer: int) -> Run:
+def complete(store: RunStore, answer: int) -> Run:
     run = store.begin()
     write_table(run.table("links"), str(answer))
     write_table(run.scratch("units"), "")
@@ -59,7 +59,7 @@ import os, signal, sys
 from pathlib import Path
 from tidings.pipeline import _storage
 from tidings.pipeline._manifest import FORMAT, Manifest
-from tidings.pipeline._store import open_store
+from tidings.pipeline._run_store import open_store
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

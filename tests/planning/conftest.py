@@ -65,7 +65,7 @@ subscribers = [
     # A broker that needs 108 % of its time.
     "busy broker": CHAIN
     + """
-brokers = { service = { law = "exponential", mean = "12 ms" } }
+brokers = { service = { distribution = "exponential", mean = "12 ms" } }
 publishers = [{ name = "p", at = "a", rate = "90 /s", lifetime = "2 s", attributes = { x = 1 } }]
 subscribers = [{ name = "s", at = "a", filter = "x = 1" }]
 """,

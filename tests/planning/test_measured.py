@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONTENT = """
 duration = "1 h"
 topology = { kind = "balanced-tree", branching = 2, depth = 2 }
-brokers = { service = { law = "exponential", mean = "20 ms" } }
+brokers = { service = { distribution = "exponential", mean = "20 ms" } }
 links = { propagation = "4 ms", slowness = "10 ms/kB", loss = 0.01 }
 publishers = [
     { name = "p", at = "random", count = 3, rate = "3 /s", attributes = { x = { range = [1, 9] } }, lifetime = "1 s" },

@@ -35,7 +35,7 @@ def test_with_the_margin_a_run_seldom_misses() -> None:
     needed = float(objective.needed(np.array([800.0]))[0])
     pairs = np.random.default_rng(7).binomial(int(800 / DISPERSION), needed, size=10_000)
     missed = float((pairs / (800 / DISPERSION) < 0.97).mean())
-    assert missed < 1.5 * RISK  # margin: the normal approximation of a binomial law
+    assert missed < 1.5 * RISK  # margin: the normal approximation of a binomial distribution
     assert missed > 0.2 * RISK
 
 

@@ -103,7 +103,7 @@ def test_an_impossible_deadline_is_named_with_what_is_needed(too_far: Network) -
     for obstacle in found.obstacles:
         assert obstacle.kind == "deadline"
         assert obstacle.needed_s == pytest.approx(0.26, abs=0.002)
-        assert "allows 200 ms" in obstacle.words
+        assert "has a deadline of 200 ms" in obstacle.words
         assert "needed" in obstacle.words
 
 
@@ -117,7 +117,7 @@ def test_a_busy_broker_is_named_with_the_service_time_that_would_do(busy: Networ
     found = plan(busy, GOAL, allowed=("scheduling",))
     (obstacle,) = found.obstacles
     assert (obstacle.kind, obstacle.place, obstacle.subscribers) == ("broker", "a", ("s",))
-    assert obstacle.words.startswith("broker a is 108% busy: service time must come down from 12 ms to ")
+    assert obstacle.words.startswith("broker a is 108.0 % busy: its service time must fall from 12 ms to ")
     assert obstacle.needed_s is not None
     # What is said to be needed is enough, and a little less speed is not.
     for factor, enough in ((1.0, True), (0.97, False)):

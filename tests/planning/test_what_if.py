@@ -34,7 +34,7 @@ def test_deadline_scheduling_helps_alarms_behind_bulk(mixed: Network) -> None:
 def test_how_the_figures_were_found_is_said(mixed: Network) -> None:
     by_deadline = apply(mixed, [UseStrategy(strategy="eb")])
     found = what_if(by_deadline, events_max=500)
-    assert (found.means, found.unpredicted, found.unmodelled) == ("simulated", 'links that send by "eb"', ())
+    assert (found.means, found.unpredicted, found.unmodelled) == ("simulated", 'links with the strategy "eb"', ())
     in_step = [msgspec.structs.replace(each, interval=Deterministic(value=0.2)) for each in mixed.publishers]
     regular = msgspec.structs.replace(mixed, publishers=tuple(in_step))
     found = what_if(regular, events_max=500)

@@ -85,7 +85,7 @@ def test_alpha_on_zipf_is_zipf_of_the_product() -> None:
 
 
 def test_continuous_content_is_sampled_evenly() -> None:
-    content = {"price": Numeric(law=Exponential(scale=10.0)), "kind": Constant(value="q")}
+    content = {"price": Numeric(distribution=Exponential(scale=10.0)), "kind": Constant(value="q")}
     signatures = ContentMatcher([Filter.parse("price > 20 AND kind = 'q'")]).signatures(content)
     assert signatures.sampled == 20_000
     # A Latin hypercube puts the same number of samples into each 20,000th part: the share is right to one sample.

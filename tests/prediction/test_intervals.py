@@ -88,7 +88,7 @@ def test_bad_levels_are_refused(knowledge) -> None:
 
 
 @pytest.mark.parametrize(
-    "law",
+    "distribution",
     [
         Deterministic(value=0.5),
         Exponential(scale=0.5),
@@ -96,9 +96,9 @@ def test_bad_levels_are_refused(knowledge) -> None:
         Uniform(low=0.0, high=1.0),
         LogNormal(median=1.0, sigma=0.5),
     ],
-    ids=lambda law: type(law).__name__,
+    ids=lambda distribution: type(distribution).__name__,
 )
-def test_stretching_scales_mean_and_deviation(law) -> None:
-    stretched = _stretched(law, 1.5)
-    assert stretched.mean() == pytest.approx(1.5 * law.mean())
-    assert stretched.variance() == pytest.approx(2.25 * law.variance())
+def test_stretching_scales_mean_and_deviation(distribution) -> None:
+    stretched = _stretched(distribution, 1.5)
+    assert stretched.mean() == pytest.approx(1.5 * distribution.mean())
+    assert stretched.variance() == pytest.approx(2.25 * distribution.variance())

@@ -17,13 +17,13 @@ def inverted(transform, t=T, t_max=1.0):
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0, 2.0, 8.0, 60.0])
-def test_gamma_laws(shape) -> None:
+def test_gamma_distributions(shape) -> None:
     scale = 0.5 / shape
     found = inverted(lambda s: np.exp(-shape * np.log1p(scale * s)))
     assert found == pytest.approx(gammainc(shape, T / scale), abs=3e-6 if shape == 60.0 else 3e-8)
 
 
-def test_a_law_with_an_atom_taken_out() -> None:
+def test_a_distribution_with_an_atom_taken_out() -> None:
     found = inverted(lambda s: 0.2 / (1.0 + 0.2 * s))
     assert found == pytest.approx(0.2 * (1.0 - np.exp(-5.0 * T)), abs=1e-8)
 

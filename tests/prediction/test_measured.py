@@ -11,7 +11,7 @@ URGENT = """
 duration = "1 h"
 seed = 5
 topology = { kind = "explicit", brokers = ["a", "b", "c"], links = [["a", "b"], ["b", "c"]] }
-links = { propagation = "4 ms", slowness = { law = "exponential", mean = "90 ms/kB" } }
+links = { propagation = "4 ms", slowness = { distribution = "exponential", mean = "90 ms/kB" } }
 publishers = [
     { name = "p", at = "a", rate = "10 /s", size = "1 kB", attributes = { x = { range = [1, 8] } }, lifetime = "3 s" },
 ]
@@ -39,4 +39,4 @@ def test_a_prediction_from_profiles_has_the_strategy_in_force() -> None:
     assert np.abs(measured.reliability - wanted.reliability).max() <= margin
     assert np.abs(predict(knowledge).reliability - wanted.reliability).max() > margin
     (untold,) = (each for each in measured.unmodelled if each.kind == "policies")
-    assert 'sent by "lookahead"' in untold.effect
+    assert 'used "lookahead"' in untold.effect

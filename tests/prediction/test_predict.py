@@ -49,7 +49,7 @@ def test_errata_at_load_08(chain) -> None:
     assert reliability(three)[0] == pytest.approx(1.0 - math.exp(-2.0) * (1.0 + 2.0 + 2.0), abs=1e-6)
 
 
-def test_mg1_has_the_whole_law(chain) -> None:
+def test_mg1_has_the_whole_distribution(chain) -> None:
     """M/D/1: P[wait < t] = (1 - rho) sum over k of (lambda (k d - t))^k / k! exp(-lambda (k d - t)) for k d <= t."""
     network = chain(1, service=Deterministic(value=0.1), lifetime=Deterministic(value=0.35))
     t, rate, d = 0.25, 5.0, 0.1
@@ -197,7 +197,7 @@ def test_service_per_stored_subscription(chain) -> None:
 
 def test_several_paths_are_refused(chain) -> None:
     network = msgspec.structs.replace(chain(2), policies=Policies(routing="multi-path"))
-    with pytest.raises(ConfigurationError, match="the first copy counts, which formulas do not know"):
+    with pytest.raises(ConfigurationError, match="the first copy counts, which formulas do not cover"):
         from_network(network)
     network = msgspec.structs.replace(network, policies=Policies(routing="spread"))
     with pytest.raises(ConfigurationError, match=r'every event chooses its tree.*"single-path" and "balanced"'):
@@ -225,11 +225,11 @@ def test_unknown_subscriptions_are_named(chain) -> None:
 
 # -- properties ------------------------------------------------------------------------------------------------------
 
-LAWS = st.sampled_from([Exponential(scale=0.1), Uniform(low=0.0, high=0.2), Deterministic(value=0.1)])
+DISTRIBUTIONS = st.sampled_from([Exponential(scale=0.1), Uniform(low=0.0, high=0.2), Deterministic(value=0.1)])
 
 
 @settings(deadline=None, max_examples=25)
-@given(brokers=st.integers(1, 4), load=st.floats(0.05, 0.9), step=st.floats(0.01, 0.09), service=LAWS)
+@given(brokers=st.integers(1, 4), load=st.floats(0.05, 0.9), step=st.floats(0.01, 0.09), service=DISTRIBUTIONS)
 def test_reliability_falls_with_load(chain, brokers, load, step, service) -> None:
     low, high = (
         reliability(chain(brokers, interval=Exponential(scale=0.1 / rho), service=service))[0]
@@ -243,7 +243,7 @@ def test_reliability_falls_with_load(chain, brokers, load, step, service) -> Non
     brokers=st.integers(1, 4),
     lifetime_s=st.floats(0.05, 3.0),
     more=st.floats(1.01, 2.0),
-    service=LAWS,
+    service=DISTRIBUTIONS,
     model=st.sampled_from(["mm1", "gg1", "ours"]),
 )
 def test_reliability_rises_with_lifetime(chain, brokers, lifetime_s, more, service, model) -> None:

@@ -1,4 +1,5 @@
-"""Knowledge from measurements: laws are recognised, and a scenario that was run and measured predicts the same."""
+"""Knowledge from measurements: distributions are recognised, and a scenario that was run and measured predicts the
+same."""
 
 import json
 import math
@@ -29,23 +30,32 @@ from tidings.prediction import (
     Newcomer,
     admit,
     admit_measured,
+    distribution_of_duration,
     fit_of_duration,
     from_network,
     from_profiles,
     imprecise,
-    law_of_duration,
     predict,
     predict_intervals,
     read_profiles,
 )
-from tidings.prediction._profiles import _doubt, _gamma, _interval, _link, _size, _trees, _unfitting, lifetime_law
+from tidings.prediction._profiles import (
+    _doubt,
+    _gamma,
+    _interval,
+    _link,
+    _size,
+    _trees,
+    _unfitting,
+    lifetime_distribution,
+)
 from tidings.simulation import simulate
 from tidings.statistics import PROBABILITIES
 
 
-def measured(law, count=20_000, name="service", seed=1):
+def measured(distribution, count=20_000, name="service", seed=1):
     """The columns that a profile has of durations of this distribution."""
-    return profile_of(law.sample(np.random.default_rng(seed), count), name)
+    return profile_of(distribution.sample(np.random.default_rng(seed), count), name)
 
 
 def profile_of(values, name="service"):
@@ -60,16 +70,16 @@ def profile_of(values, name="service"):
     }
 
 
-@pytest.mark.parametrize("law", [Exponential(scale=0.1), Uniform(low=0.0, high=0.2), Deterministic(value=0.1)])
-def test_simple_laws_are_recognised(law) -> None:
-    found = law_of_duration(measured(law), "service")
-    assert type(found) is type(law)
-    assert found.mean() == pytest.approx(law.mean(), rel=0.03)
+@pytest.mark.parametrize("distribution", [Exponential(scale=0.1), Uniform(low=0.0, high=0.2), Deterministic(value=0.1)])
+def test_simple_distributions_are_recognised(distribution) -> None:
+    found = distribution_of_duration(measured(distribution), "service")
+    assert type(found) is type(distribution)
+    assert found.mean() == pytest.approx(distribution.mean(), rel=0.03)
 
 
 def test_a_gamma_is_taken_where_the_quantiles_do_not_speak_against_it() -> None:
     row = measured(ShiftedGamma(shift=0.005, shape=3.0, scale=0.01))
-    found = law_of_duration(row, "service")
+    found = distribution_of_duration(row, "service")
     assert isinstance(found, ShiftedGamma)
     assert found.mean() == pytest.approx(row["service_mean_s"])
     assert found.scv() == pytest.approx(row["service_scv"])
@@ -119,7 +129,7 @@ def test_steps_stay_steps_with_the_chances_measured() -> None:
 def test_quantiles_of_another_version_are_refused() -> None:
     row = measured(LogNormal(median=0.04, sigma=0.6)) | {"service_quantiles_ns": [1, 2, 3]}
     with pytest.raises(InputError, match="run `tidings pipeline run` again"):
-        law_of_duration(row, "service")
+        distribution_of_duration(row, "service")
 
 
 def test_delays_that_size_and_slowness_do_not_explain_are_named() -> None:
@@ -139,26 +149,26 @@ def test_delays_that_size_and_slowness_do_not_explain_are_named() -> None:
     assert _unfitting({"b -> c": None}) == ()
 
 
-def test_what_was_never_seen_has_no_law() -> None:
-    assert law_of_duration({"service_count": 0, "service_mean_s": None}, "service") is None
+def test_what_was_never_seen_has_no_distribution() -> None:
+    assert distribution_of_duration({"service_count": 0, "service_mean_s": None}, "service") is None
 
 
 def test_intervals_keep_the_rate() -> None:
-    for law in (
+    for distribution in (
         Exponential(scale=2.0),
         Uniform(low=0.0, high=4.0),
         Deterministic(value=2.0),
         ShiftedGamma(shift=0.0, shape=4.0, scale=0.5),
     ):
-        found = _interval(measured(law, name="gap"), 0.5)
+        found = _interval(measured(distribution, name="gap"), 0.5)
         assert found.mean() == pytest.approx(2.0)
-        assert found.scv() == pytest.approx(law.scv(), abs=0.03)
+        assert found.scv() == pytest.approx(distribution.scv(), abs=0.03)
 
 
 def test_lifetimes_and_sizes() -> None:
-    assert lifetime_law({None: 3}) is None
-    assert lifetime_law({10**9: 3}) == Deterministic(value=1.0)
-    mixed = lifetime_law({10**9: 3, 3 * 10**9: 1})
+    assert lifetime_distribution({None: 3}) is None
+    assert lifetime_distribution({10**9: 3}) == Deterministic(value=1.0)
+    mixed = lifetime_distribution({10**9: 3, 3 * 10**9: 1})
     assert mixed.mean() == pytest.approx(1.5, rel=0.01)
     assert mixed.cdf(2.0) == pytest.approx(0.75, abs=0.01)
     size = {"size_mean_bytes": 500.0, "size_min_bytes": 200, "size_max_bytes": 800}
@@ -267,14 +277,14 @@ expired = "forward"
         newcomer = Newcomer(broker="b", filter="x = 4")
         found = admit_measured(self.tables(network), from_network(network), newcomer)
         (said,) = [each for each in found.unmodelled if each.kind == "content"]
-        assert said.what.startswith("whether 30.0% of the events match newcomer")
+        assert said.what.startswith("whether 30.0 % of the events match newcomer")
         assert found.mean_cost >= admit(network, newcomer).mean_cost
 
     def test_a_newcomer_of_a_name_or_place_that_is_wrong_is_refused(self, network) -> None:
         knowledge = from_network(network)
         for wrong, said in (
             ({"broker": "z", "filter": "x = 1"}, "no broker 'z'"),
-            ({"broker": "a", "filter": "x = 1", "id": "one"}, "is there already"),
+            ({"broker": "a", "filter": "x = 1", "id": "one"}, "is already in use"),
             ({"broker": "a", "filter": "x ="}, "newcomer 'newcomer'"),
         ):
             with pytest.raises(InputError, match=said):
@@ -301,10 +311,10 @@ kind = "explicit"
 brokers = ["a", "b", "c"]
 links = [["a", "b"], ["b", "c"]]
 [links]
-propagation = { law = "log-normal", median = "40 ms", sigma = 0.6 }
+propagation = { distribution = "log-normal", median = "40 ms", sigma = 0.6 }
 loss = 0.02
 [brokers]
-service = { law = "exponential", mean = "100 ms" }
+service = { distribution = "exponential", mean = "100 ms" }
 [[publishers]]
 name = "p"
 at = ["a", "c"]

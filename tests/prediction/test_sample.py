@@ -1,4 +1,4 @@
-"""Predictions by a sample: where laws are not good enough, what they say, and how sure they are."""
+"""Predictions by a sample: where distributions are not good enough, what they say, and how sure they are."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from tidings.model.scenario import Network, Scenario
 from tidings.prediction import explain, from_network, predict, predict_network
 from tidings.prediction._paths import PathDelays
-from tidings.prediction._sample import sampled_or_lawful
+from tidings.prediction._sample import sampled_or_formula
 from tidings.simulation import simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,7 +23,7 @@ def network(*policies: str, load: float = 0.7, departures: str = "", more: str =
     return Scenario.parse(f"""
         duration = "2000 s"
         warmup = "20 s"
-        links.slowness = {{ law = "exponential", mean = "100 ms/kB" }}
+        links.slowness = {{ distribution = "exponential", mean = "100 ms/kB" }}
         {more}
 
         [topology]
@@ -37,7 +37,7 @@ def network(*policies: str, load: float = 0.7, departures: str = "", more: str =
         count = 2
         {departures}
         size = "1 kB"
-        attributes.x = {{ law = "uniform", low = 0, high = 1 }}
+        attributes.x = {{ distribution = "uniform", low = 0, high = 1 }}
 
         [[subscribers]]
         name = "urgent"
@@ -67,7 +67,7 @@ def simulated(of: Network) -> np.ndarray:
     return np.mean([[row.on_time_reliability for row in run.subscribers.values()] for run in runs], axis=0)
 
 
-BURSTS = '{ law = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
+BURSTS = '{ distribution = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
 FIFO = ('scheduling = "fifo"', 'expired = "forward"')
 CASES = {
     "lookahead": network('scheduling = "lookahead"', load=0.9),
@@ -77,7 +77,7 @@ CASES = {
     "order": network(*FIFO, 'ordering = "P-0.05-25"'),
     "regular": network(*FIFO, departures='interval = "300 ms"'),
     "bursts": network(
-        *FIFO, departures='interval = { law = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
+        *FIFO, departures='interval = { distribution = "shifted-gamma", shift = "0 s", shape = 0.125, scale = "2.4 s" }'
     ),
     "order, failures with Weibull repairs, deadlines and a strategy": network(
         'scheduling = "eb"',
@@ -85,7 +85,7 @@ CASES = {
         'ordering = "P-0.05-25"',
         'faults = "bypass+buffer"',
         load=0.6,
-        more='links.failures = { up = "90 s", down = { law = "weibull", shape = 0.6, scale = "3 s" } }',
+        more='links.failures = { up = "90 s", down = { distribution = "weibull", shape = 0.6, scale = "3 s" } }',
     ),
     "failures": network(
         *FIFO, 'faults = "bypass+buffer"', load=0.3, more='links.failures = { availability = 0.9, period = "100 s" }'
@@ -109,15 +109,15 @@ class TestHowGoodItIs:
         shops = Scenario.parse(scenario).expand()
         answer = predict_network(shops)
         till = list(answer.knowledge.subscriptions).index("till-10")
-        assert answer.by_law[till] < 0.6  # first in, first out
+        assert answer.by_formulas[till] < 0.6  # first in, first out
         assert answer.reliability[till] > 0.7
 
 
 class TestWhenThereIsOne:
-    def test_not_where_laws_are_good(self) -> None:
+    def test_not_where_distributions_are_good(self) -> None:
         answer = predict_network(network(*FIFO))
         assert answer.sample is None
-        assert answer.left_out_by_laws == ()
+        assert answer.left_out_by_formulas == ()
         np.testing.assert_array_equal(answer.reliability, predict(from_network(network(*FIFO))).reliability)
 
     def test_not_behind_an_overload_that_forwards_everything(self) -> None:
@@ -132,7 +132,7 @@ class TestWhenThereIsOne:
 
     def test_what_it_has_is_not_left_out(self) -> None:
         answer = predict_network(network('scheduling = "eb"', load=1.2))
-        assert answer.left_out_by_laws == ("dropping", "scheduling")
+        assert answer.left_out_by_formulas == ("dropping", "scheduling")
         assert answer.unmodelled == ()
         row = answer.subscribers["urgent"]
         assert row.unmodelled == ()
@@ -154,12 +154,12 @@ class TestWhenThereIsOne:
         assert sampled is not None
         assert sampled.reliability[0] != run.subscribers["urgent"].on_time_reliability
 
-    def test_who_is_too_rare_for_a_sample_has_what_laws_say(self) -> None:
+    def test_who_is_too_rare_for_a_sample_has_what_distributions_say(self) -> None:
         np.testing.assert_array_equal(
-            sampled_or_lawful(np.array([np.nan, 0.5, np.nan]), np.array([0.7, 0.9, np.nan])), [0.7, 0.5, np.nan]
+            sampled_or_formula(np.array([np.nan, 0.5, np.nan]), np.array([0.7, 0.9, np.nan])), [0.7, 0.5, np.nan]
         )
 
-    def test_explanations_are_by_laws(self) -> None:
+    def test_explanations_are_by_distributions(self) -> None:
         answer = predict_network(network('scheduling = "eb"'))
         told = explain(answer, "urgent")
         by_formulas = predict(answer.knowledge)  # to the end of its search, which a sample does not need
@@ -186,7 +186,7 @@ def test_a_search_that_was_given_up_at_a_load_of_nothing_needs_a_sample() -> Non
     plain = replace(given_up.waits, sigma=0.0 * given_up.waits.sigma, idle=np.ones(given_up.waits.sigma.shape))
     empty = replace(given_up, stations=idle, waits=plain, delays=PathDelays(given_up.layout, idle, plain))
     assert empty.delays.is_whole
-    assert empty.left_out_by_laws == ("dropping", "scheduling")
+    assert empty.left_out_by_formulas == ("dropping", "scheduling")
     assert empty.needs_sample
 
 
@@ -214,7 +214,7 @@ def test_publishers_that_move_are_sampled_where_they_move_to() -> None:
     """All subscribers are at the far end: who moves there is on time."""
     text = """
         duration = "2000 s"
-        links.slowness = { law = "exponential", mean = "100 ms/kB" }
+        links.slowness = { distribution = "exponential", mean = "100 ms/kB" }
         [topology]
         kind = "explicit"
         brokers = ["a", "b", "c"]

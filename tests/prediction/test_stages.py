@@ -1,4 +1,4 @@
-"""Stages: their moments are the laws', their transforms are the laws' expectations."""
+"""Stages: their moments are the distributions', their transforms are the distributions' expectations."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tidings.model.distributions import (
 )
 from tidings.prediction._stages import NOTHING, product_stage, scaled_stage, stage_of
 
-LAWS = [
+DISTRIBUTIONS = [
     Deterministic(value=0.3),
     Exponential(scale=0.1),
     Uniform(low=0.1, high=0.5),
@@ -31,26 +31,28 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
-def test_moments_and_transform(law) -> None:
-    stage = stage_of(law)
-    assert stage.mean_s == pytest.approx(law.mean(), rel=1e-12)
-    assert stage.variance_s2 == pytest.approx(law.variance(), rel=1e-9, abs=1e-15)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: type(distribution).__name__)
+def test_moments_and_transform(distribution) -> None:
+    stage = stage_of(distribution)
+    assert stage.mean_s == pytest.approx(distribution.mean(), rel=1e-12)
+    assert stage.variance_s2 == pytest.approx(distribution.variance(), rel=1e-9, abs=1e-15)
     s = np.array([0.0 + 0.0j, 3.0 + 0.0j, 2.0 + 9.0j])
     found = np.exp(-s * stage.shift_s) * stage.transform(s)
-    top = law.quantile(1.0 - 1e-12)
+    top = distribution.quantile(1.0 - 1e-12)
     for point, value in zip(s, found, strict=True):
-        wanted = sum(mass * np.exp(-point * at) for at, mass in law.atoms())
+        wanted = sum(mass * np.exp(-point * at) for at, mass in distribution.atoms())
         for part in (np.real, np.imag):
-            inner = quad(lambda x, part=part, p=point: part(np.exp(-p * x)) * law.pdf(x), 0.0, top, limit=400)[0]
+            inner = quad(lambda x, part=part, p=point: part(np.exp(-p * x)) * distribution.pdf(x), 0.0, top, limit=400)[
+                0
+            ]
             wanted = wanted + (inner if part is np.real else 1j * inner)
         assert abs(value - wanted) < 2e-4
-    third = sum(mass * at**3 for at, mass in law.atoms())
-    third += quad(lambda x: x**3 * law.pdf(x), 0.0, top, limit=400)[0]
+    third = sum(mass * at**3 for at, mass in distribution.atoms())
+    third += quad(lambda x: x**3 * distribution.pdf(x), 0.0, top, limit=400)[0]
     assert stage.third_s3 == pytest.approx(third, rel=5e-3)
 
 
-def test_equal_laws_share_a_stage() -> None:
+def test_equal_distributions_share_a_stage() -> None:
     assert stage_of(Exponential(scale=0.1)) is stage_of(Exponential(scale=0.1))
 
 
@@ -64,7 +66,7 @@ def test_a_scaled_stage_takes_that_many_times_as_long() -> None:
     assert scaled_stage(other, 1.0) is other
 
 
-def test_a_product_of_two_laws() -> None:
+def test_a_product_of_two_distributions() -> None:
     size, slow = Uniform(low=0.2, high=0.8), Exponential(scale=0.05)
     stage = product_stage(size, slow)
     assert stage.mean_s == pytest.approx(size.mean() * 0.05)

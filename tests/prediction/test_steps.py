@@ -20,9 +20,9 @@ WITHIN = (0.1, 0.3, 0.5, 0.55, 0.7, 0.8, 0.9, 0.97, 1.05)  # deadlines, as share
 NO_QUEUE = Deterministic(value=0.0)
 
 
-def sums(law: Discrete, hops: int) -> tuple[np.ndarray, np.ndarray]:
+def sums(distribution: Discrete, hops: int) -> tuple[np.ndarray, np.ndarray]:
     """All sums of so many values, with their chances, by going through every combination."""
-    points, chances = zip(*law.atoms(), strict=True)
+    points, chances = zip(*distribution.atoms(), strict=True)
     totals = [sum(each) for each in product(points, repeat=hops)]
     return np.array(totals), np.array([np.prod(each) for each in product(chances, repeat=hops)])
 
@@ -132,8 +132,8 @@ def test_a_product_of_two_discrete_ones_is_discrete() -> None:
 
 
 def test_nodes_of_a_discrete_one_are_its_values() -> None:
-    law = LINKS["three, one rare"]
-    points, weights = nodes_of(law, panels=(0.0, 0.8))
+    distribution = LINKS["three, one rare"]
+    points, weights = nodes_of(distribution, panels=(0.0, 0.8))
     assert points == pytest.approx([0.010, 0.035])
     assert weights == pytest.approx([0.7, 0.1])
-    assert stage_of(law).at_shift == pytest.approx(0.7)
+    assert stage_of(distribution).at_shift == pytest.approx(0.7)

@@ -79,7 +79,7 @@ def test_a_network_within_the_model_has_nothing_left_out() -> None:
 def test_strategies_are_left_out_where_links_have_queues(name: str) -> None:
     (found,) = unmodelled(network(f'scheduling = "{name}"'))
     assert found.kind == "scheduling"
-    assert found.what == f'links that send by "{name}"'
+    assert found.what == f'links with the strategy "{name}"'
     assert found.links == ("a -> b", "b -> a")
     answer = predict(from_network(network(f'scheduling = "{name}"')))
     assert answer.unmodelled[0].links == ("a -> b",)  # nobody waits for the way back
@@ -105,11 +105,9 @@ def test_the_shops_by_deadline_are_not_what_is_predicted() -> None:
     assert truth - told.on_time_reliability > 0.1
     assert told.unmodelled == ("scheduling",)
     words = explain(answer, "till-10").words
-    assert words.startswith(
-        "till-10 is predicted to get 54.2% of its events on time, as if links sent first in, first out."
-    )
+    assert words.startswith("The predicted on-time share of till-10 is 54.2 %, as if links sent first in, first out.")
     plain = predict(from_network(shops))
-    assert explain(plain, "till-10").words.startswith("till-10 is predicted to get 54.2% of its events on time. ")
+    assert explain(plain, "till-10").words.startswith("The predicted on-time share of till-10 is 54.2 %. ")
 
 
 def test_receivers_that_order_are_left_out_everywhere() -> None:
@@ -168,7 +166,7 @@ def test_detours_are_longer_than_they_are_predicted() -> None:
 
 
 def test_bursts_and_constant_intervals_are_named() -> None:
-    bursty = 'interval = { law = "shifted-gamma", shift = "0 s", shape = 0.2, scale = "1 s" }'
+    bursty = 'interval = { distribution = "shifted-gamma", shift = "0 s", shape = 0.2, scale = "1 s" }'
     (found,) = unmodelled(network(rate=bursty))
     assert (found.kind, found.publishers) == ("bursts", ("p",))
     (found,) = unmodelled(network(rate='interval = "200 ms"'))
@@ -176,7 +174,7 @@ def test_bursts_and_constant_intervals_are_named() -> None:
     (found,) = unmodelled(network(rate='interval = "400 ms"\ncount = 2'))
     assert found.effect == "for the mean over all phases, and too low behind several queues"
     assert found.publishers == ("p-1", "p-2")
-    assert unmodelled(network(rate='interval = { law = "uniform", low = "0 s", high = "400 ms" }')) == ()
+    assert unmodelled(network(rate='interval = { distribution = "uniform", low = "0 s", high = "400 ms" }')) == ()
 
 
 def test_the_papers_methods_leave_dropping_out() -> None:

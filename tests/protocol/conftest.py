@@ -109,7 +109,7 @@ class Wire:
             self.do(name, self.machines[name].synced(token, self.now_ns))
 
     def pass_time(self, duration_ns: int) -> None:
-        """Wake whoever wants to be woken, in order, until the time has passed."""
+        """Wake all machines with a timer, in order, until the time has passed."""
         until_ns = self.now_ns + duration_ns
         while True:
             due = [(at_ns, name) for name, at_ns in self.timers.items() if at_ns <= until_ns and name in self.machines]

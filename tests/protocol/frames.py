@@ -87,7 +87,7 @@ class Network:
         self.now_ns = until_ns
 
     def start(self, node: Node, machine: Machine) -> None:
-        """A machine comes to life and is connected to whoever it has a link with."""
+        """Start a machine and connect it to its neighbours."""
         node.machine = machine
         self.step(node, machine.start(node.clock_ns(self.now_ns)))
         for target in node.links:

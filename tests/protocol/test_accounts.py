@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidings.ordering import Policy, Stamper
 from tidings.protocol import Client, ClientSettings, wire
-from tidings.protocol.broker._accounts import BATCHES_MOST, Balance, Batches
+from tidings.protocol.broker._account import BATCHES_MOST, Balance, Batches
 from tidings.protocol.broker._ledgers import MAX_ROWS, PERIOD_NS, UNAUDITED, _Page
 from tidings.protocol.wire import Outcome
 from tidings.scheduling import Strategy
@@ -33,7 +33,7 @@ def counts(balance: Balance) -> tuple[int, int, int, int, int, int]:
     )
 
 
-def test_what_is_on_time_late_and_discarded_is_told_by_the_client(row: Any) -> None:
+def test_the_client_reports_what_is_on_time_late_and_discarded(row: Any) -> None:
     row.call("s", "subscribe", "strict", "x > 5", max_delay_ns=1 * SECOND)
     row.call("s", "subscribe", "lenient", "x > 5", max_delay_ns=1 * SECOND, late_ns=60 * SECOND)
     row.call("p", "publish", {"x": 7})
@@ -54,7 +54,7 @@ def test_what_is_on_time_late_and_discarded_is_told_by_the_client(row: Any) -> N
     assert len(row.delivered("s")) == 5
 
 
-def test_delays_and_holds_are_told_by_size(row: Any) -> None:
+def test_delays_and_holds_are_reported_by_size(row: Any) -> None:
     row.links.discard(("c", "s"))
     row.call("p", "publish", {"x": 8})
     row.pass_time(2 * SECOND)
@@ -65,7 +65,7 @@ def test_delays_and_holds_are_told_by_size(row: Any) -> None:
     assert len(account(row).delays) == 2
 
 
-def test_what_leaves_a_receiver_later_is_told_later(row: Any) -> None:
+def test_what_leaves_a_receiver_later_is_reported_later(row: Any) -> None:
     row.call("s", "subscribe", "ordered", "x > 5", policy=Policy.parse("CST-1000"))
     for x in (10, 1, 11):
         row.call("p", "publish", {"x": x})
@@ -150,7 +150,7 @@ def test_what_expires_upstream_was_dropped_there(row: Any) -> None:
     assert balance.on_time_share == pytest.approx(1 / 21)
 
 
-def test_what_a_queue_on_the_way_drops_is_told_by_who_dropped_it(wire: Any) -> None:
+def test_what_a_queue_in_transit_drops_is_reported_by_its_broker(wire: Any) -> None:
     wire.chain("a", "b", "c", strategy=Strategy.fifo(), window=1, max_queued=3)
     wire.client("p", "a")
     wire.client("s", "c")
@@ -212,7 +212,7 @@ def test_what_vanishes_is_lost_when_its_period_is_over(wire: Any) -> None:
     assert counts(account(wire)) == (2, 1, 0, 0, 1, 0)
 
 
-def test_lives_of_the_client_are_counted_on_and_a_new_life_of_the_broker_counts_anew(row: Any) -> None:
+def test_counts_continue_over_clients_and_begin_anew_with_the_broker(row: Any) -> None:
     row.call("p", "publish", {"x": 7})
     row.pass_time(6 * SECOND)
     row.crash("s")
@@ -230,7 +230,7 @@ def test_lives_of_the_client_are_counted_on_and_a_new_life_of_the_broker_counts_
 
 
 def test_an_event_that_is_published_again_after_a_crash_counts_once(row: Any) -> None:
-    """The broker that has accepted it may have told, or not: it belongs to no period."""
+    """The broker that has accepted it may have reported it, or not: it belongs to no period."""
     row.links.discard(("a", "p"))  # no acknowledgement
     row.call("p", "publish", {"x": 7})
     row.crash("a")
@@ -253,16 +253,18 @@ def transfer(row: Any, source: str, target: str, number: int, root: str, period:
     now_ns, machine = row.now_ns, row.machines[target]
     content = content_of({"x": 7}, now_ns)
     event = wire.Event("q", 1, 1, root, now_ns, 0, 60 * SECOND, len(content), 1, content, None, 0, period)
-    said = wire.Transfer(row.machines[source].epoch, number, number, ({"c": ((60 * SECOND, 1.0),)},), (event,), now_ns)
-    row.do(target, machine.receive(source, wire.encode(said), now_ns))
+    message = wire.Transfer(
+        row.machines[source].epoch, number, number, ({"c": ((60 * SECOND, 1.0),)},), (event,), now_ns
+    )
+    row.do(target, machine.receive(source, wire.encode(message), now_ns))
     row.settle()
 
 
-def tell(row: Any, root: str, period: int) -> None:
+def report(row: Any, root: str, period: int) -> None:
     """The home of subscriber s learns that this broker has accepted one event for it in this period."""
     life = row.machines["c"].epoch
-    said = wire.Ledger("c", life, root, row.machines[root].epoch, 1, root, period, {"s/some": (1, 0)})
-    row.do("c", row.machines["c"].receive("b", wire.encode(said), row.now_ns))
+    message = wire.Ledger("c", life, root, row.machines[root].epoch, 1, root, period, {"s/some": (1, 0)})
+    row.do("c", row.machines["c"].receive("b", wire.encode(message), row.now_ns))
     row.pass_time(2 * SECOND)
 
 
@@ -271,19 +273,19 @@ def test_an_event_that_two_brokers_have_accepted_counts_once(row: Any) -> None:
     all, and says so. It counted twice, the second time as under way and then as lost."""
     transfer(row, "b", "c", 1_000, "a", UNAUDITED)
     transfer(row, "b", "c", 1_001, "b", 5)
-    tell(row, "b", 5)
+    report(row, "b", 5)
     assert len(row.delivered("s")) == 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 
 
-def test_copies_of_two_brokers_that_meet_on_the_way_count_once(row: Any) -> None:
+def test_copies_of_two_brokers_that_meet_count_once(row: Any) -> None:
     """The broker where they meet passes on one of them, and says of it what the home can hold against the ledger."""
     row.cut("b", "c")
     transfer(row, "a", "b", 1_000, "b", UNAUDITED)
     transfer(row, "a", "b", 1_001, "a", 5)
     row.mend("b", "c")
     row.pass_time(10 * SECOND)
-    tell(row, "a", 5)
+    report(row, "a", 5)
     assert len(row.delivered("s")) == 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 
@@ -293,17 +295,17 @@ def test_an_event_that_the_home_itself_accepted_as_well_counts_once(row: Any) ->
     row.call("q", "advertise", "all", "x >= 0")
     content = content_of({"x": 7}, row.now_ns)
     again = wire.Publication(1, row.now_ns, 0, 60 * SECOND, len(content), content)
-    said = wire.Publish(row.machines["q"].epoch, 0, 0, (again,), row.now_ns, is_again=True)
-    row.do("c", row.machines["c"].receive("q", wire.encode(said), row.now_ns))
+    message = wire.Publish(row.machines["q"].epoch, 0, 0, (again,), row.now_ns, is_again=True)
+    row.do("c", row.machines["c"].receive("q", wire.encode(message), row.now_ns))
     row.settle()
     assert len(row.delivered("s")) == 1
     transfer(row, "b", "c", 1_000, "b", 5)
-    tell(row, "b", 5)
+    report(row, "b", 5)
     assert len(row.delivered("s")) == 1
     assert counts(account(row)) == (1, 1, 0, 0, 0, 0)
 
 
-def test_the_last_minute_is_told_apart(row: Any) -> None:
+def test_the_last_minute_is_counted_separately(row: Any) -> None:
     row.call("p", "publish", {"x": 7})
     row.pass_time(200 * SECOND)
     row.call("p", "publish", {"x": 8})
@@ -400,21 +402,21 @@ def test_the_last_minute_of_all_subscriptions_together_ends(row: Any) -> None:
 
 
 class TestBatches:
-    """What tells how sure a share is: what was settled in batches of time, few and of one length."""
+    """The uncertainty of a share: what was settled in batches of time, few and of one length."""
 
     @given(slots=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(0, 9)), max_size=120))
     def test_batches_are_few_of_one_length_and_hold_all(self, slots: list[tuple[int, int, int]]) -> None:
-        batches, slot, told = Batches(), 0, []
+        batches, slot, reported = Batches(), 0, []
         for ahead, more, good in slots:
             slot += ahead
-            told.append((slot, good + more, good))
-            batches.add(*told[-1])
+            reported.append((slot, good + more, good))
+            batches.add(*reported[-1])
         kept = list(batches)
         assert len(kept) <= BATCHES_MOST
         doublings = 0
         while True:  # the shortest length with which there are few enough
             expected: dict[int, tuple[int, int]] = {}
-            for number, settled, on_time in told:
+            for number, settled, on_time in reported:
                 before = expected.get(number >> doublings, (0, 0))
                 if settled:
                     expected[number >> doublings] = (before[0] + settled, before[1] + on_time)

@@ -32,8 +32,8 @@ def transfer(number: int, count: int = 1, *, session: int = EPOCH, floor: int = 
 
 def acks(effects: list[Effect]) -> list[wire.Ack]:
     """What is acknowledged; what became of the events is tried in `test_accounts`."""
-    said = [wire.decode(effect.frame) for effect in effects if isinstance(effect, Send)]
-    return [msgspec.structs.replace(each, outcomes={}) for each in said if isinstance(each, wire.Ack)]
+    message = [wire.decode(effect.frame) for effect in effects if isinstance(effect, Send)]
+    return [msgspec.structs.replace(each, outcomes={}) for each in message if isinstance(each, wire.Ack)]
 
 
 def test_rare_events_are_acknowledged_at_once() -> None:
@@ -43,7 +43,7 @@ def test_rare_events_are_acknowledged_at_once() -> None:
         assert ack == wire.Ack(EPOCH, ((number, number),), 0, 64)
 
 
-def test_many_events_are_acknowledged_together_and_said_to_be_held() -> None:
+def test_many_events_are_acknowledged_together_with_the_time_held() -> None:
     client = subscriber()
     assert acks(client.receive("b", transfer(0), START))
     assert not acks(client.receive("b", transfer(1), START + 3 * MS))
@@ -67,7 +67,7 @@ def test_what_comes_again_is_acknowledged_at_once() -> None:
     assert acks(client.receive("b", transfer(0), START + 2 * MS)) == [wire.Ack(EPOCH, ((1, 1), (0, 0)), 0, 64)]
 
 
-def test_a_broker_that_starts_again_is_told_nothing_of_its_life_before() -> None:
+def test_a_restarted_broker_gets_no_acknowledgements_of_its_last_epoch() -> None:
     client = subscriber()
     assert acks(client.receive("b", transfer(0), START))
     assert not acks(client.receive("b", transfer(1), START + 1 * MS))

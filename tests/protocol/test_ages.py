@@ -25,7 +25,7 @@ class Truth:
         self.network = Network(Dice(np.random.default_rng(7)), self._on_effect)
         self.sent_ns: list[int] = []
         self.errors_ns: list[int] = []
-        """The age that was said, less the truth, of each delivery."""
+        """The stated age minus the true one, of each delivery."""
         self.ages_ns: list[int] = []
         self.stated_ns: list[int] = []
         """By how much each age may be wrong, as the delivery says; what stands still keeps to no such thing."""
@@ -103,7 +103,7 @@ def test_a_tight_deadline_on_a_quick_wire_is_met_from_the_start() -> None:
 
 
 @pytest.mark.parametrize("latency_ms", [0.2, 20.0, 200.0])
-def test_ages_hold_the_way_over_several_links(latency_ms: float) -> None:
+def test_ages_include_several_links(latency_ms: float) -> None:
     truth = Truth("a", "b", "c", latency_ns=latency_ms * MS)
     truth.join()
     truth.run(2 * SECOND)
@@ -114,7 +114,7 @@ def test_ages_hold_the_way_over_several_links(latency_ms: float) -> None:
 
 
 def test_a_stall_at_the_greeting_is_made_good_within_a_second() -> None:
-    """The first pings of each link wait 300 ms on one of its two ways: that says nothing about clocks."""
+    """The first pings of each link wait 300 ms on one of its two directions: that says nothing about clocks."""
     truth = Truth("a", latency_ns=MS)
     stalls: list[Any] = []
     for pair in (("a", "p"), ("a", "s")):
@@ -132,13 +132,13 @@ def test_a_stall_at_the_greeting_is_made_good_within_a_second() -> None:
 
 
 def test_a_large_event_is_not_held_to_be_older_because_acknowledgements_of_small_ones_took_time() -> None:
-    """Acknowledgements wait, for disks, for 25 ms at clients, on their way: that does not grow with an event's size."""
+    """Acknowledgements wait, for disks, for 25 ms at clients, in transit: that does not grow with an event's size."""
     truth = Truth("a", "b", latency_ns=2 * MS)
     truth.join()
     truth.call("s", "advertise", "all", "TRUE")
     truth.call("p", "subscribe", "echo", "back = 1")
     truth.run(2 * SECOND)
-    for link in truth.network.links.values():  # now and then a frame takes longer, on any way
+    for link in truth.network.links.values():  # now and then a frame takes longer, on any link
         frames = count()
         link.draw = lambda _, frames=frames: (0.0, (7.0 if next(frames) % 3 == 0 else 2.0) * MS)
     for _ in range(500):
@@ -178,7 +178,7 @@ def test_clocks_that_drift_do_not_make_events_older() -> None:
 
 @pytest.mark.parametrize("late", ["a", "s"])
 def test_a_clock_that_stood_still_is_noticed(late: str) -> None:
-    """For 5 s one machine did nothing, and its clock stood still: the next pings tell how far the two are apart now."""
+    """For 5 s one machine did nothing, and its clock stood still: the next pings show how far the two are apart now."""
     truth = Truth("a", latency_ns=MS)
     truth.join()
     truth.run(2 * SECOND)
@@ -205,7 +205,7 @@ def test_directions_that_differ_make_the_age_wrong_by_half_the_difference_and_th
     assert truth.stated_ns[-1] == pytest.approx((32.5 + 5) * MS, abs=2 * MS)
 
 
-def test_the_error_is_said_from_the_first_event_on() -> None:
+def test_the_error_is_stated_from_the_first_event_on() -> None:
     """It is in the queue before anybody has greeted."""
     truth = Truth("a", "b", latency_ns=20 * MS)
     truth.join()

@@ -53,7 +53,7 @@ def test_many_events_share_a_sync(row: Any) -> None:
     assert sum(isinstance(effect, Sync) for name, effect in row.effects if name == "a") == before + 2
 
 
-def test_what_is_taken_on_is_kept_while_the_way_is_cut_and_goes_on_when_it_is_mended(row: Any) -> None:
+def test_accepted_events_are_kept_while_the_path_is_cut_and_sent_when_it_is_back(row: Any) -> None:
     row.cut("b", "c")
     row.pass_time(5 * SECOND)
     row.call("p", "publish", {"x": 7})
@@ -76,7 +76,7 @@ def test_a_broker_goes_on_from_its_disk(row: Any) -> None:
     assert [effect.event for effect in row.delivered("s")] == [("p", 1, 0)]
 
 
-def test_no_two_lives_share_an_epoch_even_without_a_disk(row: Any) -> None:
+def test_no_two_incarnations_share_an_epoch_even_without_a_disk(row: Any) -> None:
     epochs = [row.machines["b"].epoch]
     for kept in (dict(row.disks["b"]), {}):
         row.crash("b")
@@ -147,7 +147,7 @@ def test_what_becomes_of_a_late_event_is_the_subscriptions_choice(row: Any, late
     assert [effect.late for effect in row.delivered("s")] == [False]
 
 
-def test_an_event_that_was_not_advertised_is_refused_and_its_publisher_told(row: Any) -> None:
+def test_an_event_that_was_not_advertised_is_refused_with_an_error(row: Any) -> None:
     row.call("p", "publish", {"y": 1})
     failed = [effect for name, effect in row.effects if name == "p" and isinstance(effect, Failed)]
     assert [(effect.kind, effect.name, effect.code) for effect in failed] == [("publish", "0", "not-advertised")]
@@ -219,7 +219,7 @@ def test_without_buffering_nothing_is_kept(wire: Any, scheme: Scheme) -> None:
     assert not any(key.startswith("event/") for disk in wire.disks.values() for key in disk)
 
 
-def test_covered_subscriptions_are_not_told(wire: Any) -> None:
+def test_covered_subscriptions_are_not_announced(wire: Any) -> None:
     wire.chain("a", "b", covering=True)
     wire.client("s", "b")
     wire.call("s", "subscribe", "narrow", "x > 10")
@@ -302,8 +302,8 @@ def test_what_is_missing_is_asked_for_until_it_comes(wire: Any) -> None:
     assert wire.machines["a"].view().interests == {"b": {("s/one", "x > 1"), ("s/two", "x > 2")}}
 
 
-def test_neighbours_whose_knowledge_differs_tell_each_other_everything(row: Any) -> None:
-    """No flood reaches a: what b says of c and its subscriptions is lost on the way, all but pings."""
+def test_neighbours_whose_knowledge_differs_exchange_everything(row: Any) -> None:
+    """No flood reaches a: what b reports of c and its subscriptions is lost, all but pings."""
     machine = row.machines["a"]
     machine.gossip.interests.forget("c")
     machine.gossip.links.forget_old(10**18)
@@ -327,7 +327,7 @@ def test_an_obligation_that_is_over_does_not_end_a_later_one(row: Any) -> None:
 
 
 def test_a_client_that_has_asked_for_nothing_is_forgotten_when_it_goes(wire: Any) -> None:
-    """Otherwise whoever knocks under many names would leave no room for others."""
+    """Otherwise a peer that connects under many names would leave no room for others."""
     wire.chain("a", max_clients=2)
     for name in ("one", "two", "three"):
         wire.client(name, "a")
@@ -349,7 +349,7 @@ def test_a_publisher_that_has_asked_for_nothing_else_is_still_known_when_it_retu
 
 
 def test_how_long_frames_travel_and_events_wait_is_counted(row: Any) -> None:
-    home, way = row.machines["c"], row.machines["b"]
+    home, between = row.machines["c"], row.machines["b"]
     row.call("p", "publish", {"x": 7})
     assert home.neighbours["b"].meter.transits == {0: 1}
     assert home.waits == {"broker": {}, "client": {}}, "it did not have to wait"
@@ -361,4 +361,4 @@ def test_how_long_frames_travel_and_events_wait_is_counted(row: Any) -> None:
     row.settle()
     assert home.waits == {"broker": {}, "client": {bucket_of(3 * SECOND): 2}}
     assert home.neighbours["b"].meter.transits == {0: 3}
-    assert way.waits == {"broker": {}, "client": {}}
+    assert between.waits == {"broker": {}, "client": {}}

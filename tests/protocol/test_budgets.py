@@ -39,13 +39,13 @@ def confirm(broker: Broker, effects: list[Any]) -> list[Any]:
     return seen
 
 
-def said(effects: list[Any], to: str) -> list[wire.Message]:
+def messages_to(effects: list[Any], to: str) -> list[wire.Message]:
     return [wire.decode(effect.frame) for effect in effects if type(effect) is Send and effect.connection == to]
 
 
 def subscribe(broker: Broker, client: str, number: int, text: str) -> list[wire.Message]:
     request = wire.Subscribe(broker.epoch, number, wire.Entry(f"n{number}", text, None, 1.0, 0))
-    return said(confirm(broker, broker.receive(client, wire.encode(request), NOW)), client)
+    return messages_to(confirm(broker, broker.receive(client, wire.encode(request), NOW)), client)
 
 
 def publish(broker: Broker, first: int, count: int, size_bytes: int, lifetime_s: int = 60) -> list[wire.Message]:
@@ -53,7 +53,7 @@ def publish(broker: Broker, first: int, count: int, size_bytes: int, lifetime_s:
     numbers = range(first, first + count)
     events = tuple(wire.Publication(n, NOW, 0, lifetime_s * SECOND, size_bytes, content) for n in numbers)
     frame = wire.encode(wire.Publish(1, first, 0, events))
-    return said(confirm(broker, broker.receive("p", frame, NOW)), "p")
+    return messages_to(confirm(broker, broker.receive("p", frame, NOW)), "p")
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_filters_that_cost_too_much_for_each_event_are_refused_with_the_figure(t
     assert isinstance(error, wire.Error)
     assert error.code == "budget"
     figure = f"{matching_us(parsed(text)):,.0f}"
-    assert f"this one {figure}, and 100 may be" in error.text
+    assert f"this one {figure}; the limit is 100" in error.text
     assert broker.refused["budget"] == 1
     assert "n1" not in broker.gossip.local.of("s")
 
@@ -198,7 +198,7 @@ def test_costly_filters_of_many_clients_are_refused_when_they_cost_too_much_toge
 def test_advertisements_count_as_well() -> None:
     broker = living(budget=Budget(matching_us=100.0))
     request = wire.Advertise(broker.epoch, 1, "costly", ARITHMETIC)
-    (error,) = said(confirm(broker, broker.receive("p", wire.encode(request), NOW)), "p")
+    (error,) = messages_to(confirm(broker, broker.receive("p", wire.encode(request), NOW)), "p")
     assert isinstance(error, wire.Error)
     assert error.code == "budget"
 
@@ -278,7 +278,7 @@ def test_who_sends_more_bytes_than_it_may_is_held_back() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 2.0), st.integers(0, 50)), max_size=40))
 def test_no_more_than_the_rate_and_one_seconds_worth_gets_through(steps: list[tuple[float, int]]) -> None:
-    """If whoever is told to wait does."""
+    """If a client that should wait does."""
     purse, now_ns, passed = Purse(Budget(rate_per_s=10.0), 0), 0, 0
     for pause_s, many in steps:
         now_ns += round(pause_s * SECOND)

@@ -32,7 +32,7 @@ def test_everything_is_asked_again_of_a_broker_that_has_started_again(row: Any) 
     assert row.effects.count(("s", Confirmed("subscribe", "some"))) == 1
 
 
-def test_a_broker_that_has_forgotten_the_end_of_a_subscription_is_told_again(row: Any) -> None:
+def test_a_broker_that_has_forgotten_the_end_of_a_subscription_gets_it_again(row: Any) -> None:
     """As one does that has lost its store, and learns what its clients want from others that have not heard of it."""
     before = dict(row.disks["c"])
     assert row.machines["a"].view().interests["c"]
@@ -145,7 +145,7 @@ def test_order_does_not_cost_the_event_that_came_far_behind(row: Any) -> None:
 
 @pytest.mark.parametrize("late_ns", [0, 10 * SECOND])
 def test_no_event_is_held_for_order_until_it_is_late(row: Any, late_ns: int) -> None:
-    """The gap is not for this subscription, but only a record would tell; the latch is longer than the deadline."""
+    """The gap is not for this subscription, but only a record shows that; the latch is longer than the deadline."""
     policy = Policy.parse("CST-5000")
     row.call("s", "subscribe", "ordered", "x > 5", max_delay_ns=1 * SECOND, late_ns=late_ns, policy=policy)
     for x in (10, 1, 11, 12):
@@ -210,9 +210,9 @@ def test_what_no_message_can_hold_is_refused_before_it_is_sent(row: Any) -> None
     row.call("s", "subscribe", "long", f"x = '{longest}'")
     row.call("p", "advertise", "long", f"x = '{longest}'")
     for client, what in (("s", "subscribe"), ("p", "advertise")):
-        with pytest.raises(RequestError, match="16385 characters, 16384 are the most there may be: shorten it"):
+        with pytest.raises(RequestError, match="16385 characters, and 16384 is the limit: shorten it"):
             row.call(client, what, "longer", f"x = '{longest}y'")
-        with pytest.raises(RequestError, match="a name of 256 characters: from 1 to 255 are possible"):
+        with pytest.raises(RequestError, match="a name of 256 characters: from 1 to 255 are allowed"):
             row.call(client, what, "n" * 256, "x = 1")
     row.pass_time(5 * SECOND)
     assert not row.machines["a"].refused

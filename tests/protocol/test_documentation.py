@@ -42,11 +42,11 @@ def test_bounds_are_those_of_the_settings() -> None:
 
 def test_budgets_are_those_of_the_code() -> None:
     rows = PAGE.split("| budget | default |")[1].split("\n\n")[0].splitlines()[2:]
-    told = {name: row.split("|")[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    reported = {name: row.split("|")[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     budget = msgspec.structs.asdict(Budget())
-    assert told.keys() == budget.keys()
+    assert reported.keys() == budget.keys()
     for name, value in budget.items():
-        assert told[name] == ("no bound" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,}"), name
+        assert reported[name] == ("no bound" if value is None else f"{value:,g}" if value < 1e6 else f"{value:,}"), name
 
 
 def test_every_check_of_the_storm_is_explained() -> None:

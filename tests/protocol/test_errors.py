@@ -1,4 +1,4 @@
-"""The rules that can be broken are a fixed set, each with what helps; what is told of them is bounded."""
+"""The rules that can be broken are a fixed set, each with its remedy; the reports of them are bounded."""
 
 import ast
 from pathlib import Path
@@ -53,15 +53,15 @@ def test_codes_that_are_thought_up_count_as_one(row: Wire) -> None:
     assert len(row.machines["a"].counts) == before + 1
 
 
-def test_a_refusal_is_told_with_cause_and_remedy_and_not_again_at_once(row: Wire) -> None:
+def test_a_refusal_is_reported_with_cause_and_remedy_and_not_again_at_once(row: Wire) -> None:
     for _ in range(30):
         row.call("p", "publish", {"x": -1})
         row.settle()
-    (told,) = remarks(row, "a", "refused")
-    assert told.facts["code"] == "not-advertised"
-    assert (told.facts["peer"], told.facts["kind"]) == ("p", "publish")
-    assert "advertise it first" in told.facts["why"]
-    assert told.facts["remedy"] == REMEDIES["not-advertised"]
+    (reported,) = remarks(row, "a", "refused")
+    assert reported.facts["code"] == "not-advertised"
+    assert (reported.facts["peer"], reported.facts["kind"]) == ("p", "publish")
+    assert "advertise it first" in reported.facts["why"]
+    assert reported.facts["remedy"] == REMEDIES["not-advertised"]
     row.pass_time(REMARK_NS + SECOND)
     row.call("p", "publish", {"x": -1})
     *_, again = remarks(row, "a", "refused")
@@ -81,14 +81,14 @@ def test_a_neighbour_is_lost_for_a_reason(row: Wire) -> None:
     row.pass_time(20 * SECOND)
     lost = [effect for who, effect in row.effects if who == "a" and isinstance(effect, Heard) and not effect.is_up]
     assert lost
-    assert all("said nothing for" in effect.why for effect in lost)
+    assert all("been silent for" in effect.why for effect in lost)
 
 
 def test_a_client_that_is_forgotten_is_named(row: Wire) -> None:
     row.cut("s", "c")
     row.pass_time(row.machines["c"].settings.client_timeout_ns + 10 * SECOND)  # type: ignore[attr-defined]
-    (told,) = remarks(row, "c", "client forgotten")
-    assert (told.facts["peer"], told.facts["subscriptions"]) == ("s", 1)
+    (reported,) = remarks(row, "c", "client forgotten")
+    assert (reported.facts["peer"], reported.facts["subscriptions"]) == ("s", 1)
 
 
 def test_the_reference_has_all_rules() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.protocol.test_moving import came, homes
+from tests.protocol.test_migration import came, homes
 
 from tidings.protocol import Client, ClientSettings
 
@@ -10,7 +10,7 @@ SECOND = 10**9
 
 
 def know(net: Any, *clients: str) -> None:
-    """As clients are told when they are admitted."""
+    """What clients get when they are admitted."""
     for client in clients:
         net.machines[client].brokers.update("abc")
 
@@ -78,7 +78,7 @@ def test_a_home_that_is_back_in_time_stays_home(row: Any) -> None:
     assert homes(row, "s") == ["c"]
 
 
-def test_whoever_wants_to_waits_for_its_home(wire: Any) -> None:
+def test_a_client_may_wait_for_its_home(wire: Any) -> None:
     wire.chain("a", "b")
     wire.client("p", "a", failover_ns=0)
     know(wire, "p")
@@ -88,7 +88,7 @@ def test_whoever_wants_to_waits_for_its_home(wire: Any) -> None:
 
 
 def test_a_new_life_elsewhere_gets_what_the_old_home_has_kept(row: Any) -> None:
-    """Its old home is told by its new one, and forgets it."""
+    """Its new home notifies the old one, which forgets it."""
     row.disconnect("s", "c")
     row.crash("s")
     for x in (6, 7, 8):

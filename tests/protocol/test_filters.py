@@ -41,3 +41,25 @@ def test_what_says_nothing_is_refused_each_time() -> None:
     for _ in range(2):
         with pytest.raises(PeerError):
             parsed("x > > 1")
+
+
+@pytest.mark.parametrize("end", ["x = 0", "x = "])
+def test_reading_the_same_text_again_takes_as_many_pauses_and_no_second_parse(end: str) -> None:
+    found = _Parsed(1_000_000)
+    text = " OR ".join([*(f"x = {number}" for number in range(200)), end])
+    pauses = sum(1 for _ in found.read(text))
+    first = found.get(text)
+    assert pauses > 4
+    assert sum(1 for _ in found.read(text)) == pauses
+    assert found.get(text) is first
+
+
+def test_a_text_that_was_forgotten_is_read_again() -> None:
+    text = " OR ".join(f"x = {number}" for number in range(150))
+    found = _Parsed(_bytes_of(text))
+    pauses = sum(1 for _ in found.read(text))
+    first = found.get(text)
+    found.get("x > 1")
+    assert text not in found
+    assert sum(1 for _ in found.read(text)) == pauses
+    assert found.get(text) is not first

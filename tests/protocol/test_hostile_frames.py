@@ -1,4 +1,4 @@
-"""Whatever comes in, a broker goes on: what is wrong is refused and counted, a client is told, tables stay."""
+"""A broker survives any input: invalid frames are refused, counted and reported to clients, and tables stay."""
 
 import random
 
@@ -91,8 +91,8 @@ def test_noise_changes_nothing(connection: str, data: bytes) -> None:
     effects = machine.receive(connection, data, NOW)
     assert machine.view() == before
     assert sum(machine.refused.values()) == 1
-    told = [message for message in answers(effects, connection) if isinstance(message, wire.Error)]
-    assert len(told) == (connection == "c")
+    reported = [message for message in answers(effects, connection) if isinstance(message, wire.Error)]
+    assert len(reported) == (connection == "c")
 
 
 @pytest.mark.parametrize("connection", ["b", "c", "stranger"])
@@ -137,7 +137,7 @@ def test_a_later_version_is_refused_by_name() -> None:
     assert isinstance(error, wire.Error)
     assert error.code == "version"
     ours = f"{wire.OLDEST_VERSION} to {wire.VERSION}"
-    assert f"'new' speaks version {wire.VERSION + 1} of the protocol, this is {ours}" in error.text
+    assert f"'new' speaks version {wire.VERSION + 1} of the protocol, and this node {ours}" in error.text
 
 
 @pytest.mark.parametrize(
@@ -224,13 +224,13 @@ def test_a_neighbours_nonsense_is_counted_and_not_answered(message: wire.Message
         b"",
     ],
 )
-def test_content_that_cannot_be_matched_is_refused_and_the_publisher_told(content: bytes) -> None:
+def test_content_that_cannot_be_matched_is_refused_with_an_error_to_the_publisher(content: bytes) -> None:
     machine = living_broker()
     effects = machine.receive(
         "c", wire.encode(wire.Publish(5, 0, 0, (wire.Publication(0, NOW, 0, SECOND, 10, content),))), NOW
     )
-    told = [message for message in answers(effects, "c") if isinstance(message, wire.Error)]
-    assert [(error.kind, error.request) for error in told] == [("publish", "0")]
+    reported = [message for message in answers(effects, "c") if isinstance(message, wire.Error)]
+    assert [(error.kind, error.request) for error in reported] == [("publish", "0")]
     assert not machine.carrier.holdings.held
 
 
@@ -270,7 +270,7 @@ def test_frames_over_a_connection_that_was_never_made_are_ignored() -> None:
 
 
 def moving_client() -> Client:
-    """A client at home at a, on its way to b, that has published."""
+    """A client at home at a, moving to b, that has published."""
     machine = Client(ClientSettings(name="c"))
     machine.start(NOW)
     for name in "ab":

@@ -61,10 +61,10 @@ def asks(net: Wire, name: str = "a") -> list[Ask]:
     return [message for message in sent if isinstance(message, Ask)]
 
 
-def test_what_a_client_asks_for_in_one_step_is_told_as_one(wire: Wire) -> None:
+def test_requests_of_one_step_are_announced_together(wire: Wire) -> None:
     wire.chain("a", "b")
     wire.client("s", "b")
-    client, told = wire.machines["s"], wire.machines["b"].sent["Interest"]
+    client, reported = wire.machines["s"], wire.machines["b"].sent["Interest"]
     assert isinstance(client, Client)
     asked = [client.subscribe(f"s{number}", f"x > {number}", wire.now_ns) for number in range(50)]
     frames = [effect.frame for effects in asked for effect in effects if isinstance(effect, Send)]
@@ -72,7 +72,7 @@ def test_what_a_client_asks_for_in_one_step_is_told_as_one(wire: Wire) -> None:
     wire.settle()
     assert agree(wire)
     assert len(frames) == 50
-    assert wire.machines["b"].sent["Interest"] == told + 1
+    assert wire.machines["b"].sent["Interest"] == reported + 1
 
 
 def test_a_table_comes_part_by_part_to_who_asks_for_it(wire: Wire) -> None:
@@ -98,7 +98,7 @@ def test_a_broker_is_not_ready_before_it_knows_the_whole_table(wire: Wire) -> No
     assert wire.machines["a"].is_ready
 
 
-def test_a_broker_does_not_wait_for_ever_to_be_told(wire: Wire) -> None:
+def test_a_broker_does_not_wait_for_tables_for_ever(wire: Wire) -> None:
     two(wire, 40)
     come_back(wire)
     while wire.now_ns < 10 * SECOND + 60 * SECOND and not wire.machines["a"].is_ready:
@@ -474,7 +474,7 @@ def test_what_is_asked_for_again_over_a_congested_link_leaves_once() -> None:
     assert parts(machine.wake(net.now_ns + SECOND // 10)) == []
 
 
-def test_what_the_network_has_room_for_is_refused_at_home_and_the_client_told(wire: Wire) -> None:
+def test_what_the_network_has_no_room_for_is_refused_at_home_with_an_error(wire: Wire) -> None:
     wire.chain("a", "b", max_entries=10)
     wire.client("s", "a")
     wire.client("t", "b")
@@ -483,7 +483,7 @@ def test_what_the_network_has_room_for_is_refused_at_home_and_the_client_told(wi
     failed = [effect for _, effect in wire.effects if type(effect).__name__ == "Failed"]
     assert [effect.name for effect in failed] == ["s004", "s005", "s006"]
     assert {effect.code for effect in failed} == {"too-many"}
-    assert "10 are the most there may be" in failed[0].message
+    assert "10 is the limit" in failed[0].message
     wire.call("t", "subscribe", "s001", "y = 1")  # other terms of one that there is
     wire.call("s", "unsubscribe", "s000")
     wire.call("t", "subscribe", "s004", "x > 4")
@@ -519,7 +519,7 @@ def test_a_subscription_that_no_frame_can_hold_is_refused_with_the_reason(wire: 
     assert max(map(len, sent)) <= 16_384
 
 
-def test_a_subscription_of_a_time_of_longer_frames_is_kept_and_not_told(wire: Wire) -> None:
+def test_a_subscription_longer_than_frames_is_kept_and_not_announced(wire: Wire) -> None:
     entry = Entry("long", f"x IN ({'1, ' * 4_500}2)", None, 1.0, 0)
     kept = {"subscription/1/s/long": msgspec.msgpack.encode(("s", entry)), "ready": b""}
     wire.chain("a", "b", max_frame_bytes=16_384)
@@ -534,16 +534,16 @@ def test_a_subscription_of_a_time_of_longer_frames_is_kept_and_not_told(wire: Wi
 
 
 def test_one_version_of_a_life_is_one_table_also_after_a_recovery(wire: Wire) -> None:
-    """A broker that lost its disk learns from others what its clients want, and tells that as a version of its own:
-    changes that were told before under the same number would be taken for it, and later ones for old."""
+    """A broker that lost its disk learns from others what its clients want, and announces that as a version of its own:
+    changes that were announced before under the same number would be taken for it, and later ones for old."""
     wire.chain("a", "b", "c", copies=2)
     wire.client("s", "a")
     subscribed(wire, "s", range(2))
     wire.settle()
     gossip = wire.machines["a"].gossip
-    told = gossip._version
-    gossip.tell_anew()
-    assert gossip._version > told
+    reported = gossip._version
+    gossip.renew_version()
+    assert gossip._version > reported
     subscribed(wire, "s", range(2, 3))
     wire.settle()
     wire.pass_time(15 * SECOND)

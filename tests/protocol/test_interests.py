@@ -1,13 +1,13 @@
-"""Soft state: told by differences, refreshed by version, asked for where there is a gap, forgotten in time."""
+"""Soft state: announced by differences, refreshed by version, asked for where there is a gap, forgotten in time."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.protocol import PeerError
-from tidings.protocol.broker._interest_tables import COMPARED, Table, Told, portions
+from tidings.protocol._names import client_of, qualify
+from tidings.protocol.broker._interest_tables import COMPARED, Announcements, Table, portions
 from tidings.protocol.broker._interests import Interests, LocalInterests
-from tidings.protocol.broker._told_names import as_told, client_of
 from tidings.protocol.wire import Entry, Interest, encode_plain
 
 SECOND = 10**9
@@ -45,7 +45,7 @@ def test_a_refresh_renews_what_is_known_and_shows_what_is_not() -> None:
     assert known.learn(Interest("b", 1, 4, 2, 2, 0), 19 * SECOND).verdict == "behind"
 
 
-def test_a_new_life_replaces_all_that_the_old_one_said() -> None:
+def test_a_new_incarnation_replaces_all_that_the_old_one_announced() -> None:
     known = interests()
     known.learn(Interest("b", 1, 9, 9, 0, 0, (entry("s"),)), 0)
     assert known.learn(Interest("b", 2, 1, 1, 0, 0, (entry("t", "y = 1"),)), 0).verdict == "changed"
@@ -57,7 +57,7 @@ def test_bounds_refuse_whole_messages_and_change_nothing() -> None:
     known = interests()
     for origin in ("b", "c", "d"):
         known.learn(Interest(origin, 1, 1, 1, 0, 0, (entry("s"),)), 0)
-    with pytest.raises(PeerError, match="one more than 3"):
+    with pytest.raises(PeerError, match="exceeds the limit of 3 brokers"):
         known.learn(Interest("e", 1, 1, 1, 0, 0, ()), 0)
     with pytest.raises(PeerError, match="make more than 5"):
         known.learn(Interest("b", 1, 2, 2, 0, 0, tuple(entry(f"s{n}") for n in range(4))), 0)
@@ -84,7 +84,7 @@ def test_local_matching_is_what_the_filters_say(changes: list[tuple[str, str, in
         }
 
 
-def test_what_changed_is_told_and_only_that() -> None:
+def test_changes_are_announced_and_nothing_else() -> None:
     known = interests(max_entries=100)
     learnt = known.learn(Interest("b", 1, 1, 1, 0, 0, (entry("s"), entry("t"))), 0)
     assert (learnt.base, [each.name for each in learnt.added], learnt.removed) == (0, ["s", "t"], ())
@@ -100,9 +100,9 @@ def test_what_changed_is_told_and_only_that() -> None:
 
 def test_no_two_subscriptions_have_the_same_name_elsewhere() -> None:
     keys = [("a", "b/c"), ("a/b", "c"), ("/3/a/b", "c"), ("/3", "a/b/c"), ("a/", "b/c"), ("a", "/b/c")]
-    told = [as_told(client, entry(name)).name for client, name in keys]
-    assert len(set(told)) == len(keys)
-    assert [client_of(name) for name in told] == [client for client, _ in keys]
+    names = [qualify(client, entry(name)).name for client, name in keys]
+    assert len(set(names)) == len(keys)
+    assert [client_of(name) for name in names] == [client for client, _ in keys]
     assert client_of("/x/y") == ""
 
 
@@ -145,14 +145,14 @@ def test_portions_hold_all_changes_within_their_bound(names: list[str], removed:
         assert size_bytes <= most_bytes or len(some) + len(left) == 1
 
 
-def told_of(*entries: Entry) -> Told:
-    told = Told(covering=True)
-    told.update((each.name, each) for each in entries)
-    return told
+def announcements_of(*entries: Entry) -> Announcements:
+    reported = Announcements(covering=True)
+    reported.update((each.name, each) for each in entries)
+    return reported
 
 
 def test_covering_keeps_what_somebody_would_miss() -> None:
-    told = told_of(
+    reported = announcements_of(
         entry("narrow", "x > 10"),
         entry("wide", "x > 5"),
         entry("urgent", "x > 10", price=9.0),
@@ -160,12 +160,12 @@ def test_covering_keeps_what_somebody_would_miss() -> None:
         entry("late", "x > 20", late_ns=SECOND),
         entry("other", "y = 1"),
     )
-    assert sorted(told.table.entries) == ["late", "other", "urgent", "wide"]
-    assert told.update([("wide", None)]) == ([], ["wide"])  # the urgent one contains what it did
-    added, removed = told.update([("urgent", None)])
+    assert sorted(reported.table.entries) == ["late", "other", "urgent", "wide"]
+    assert reported.update([("wide", None)]) == ([], ["wide"])  # the urgent one contains what it did
+    added, removed = reported.update([("urgent", None)])
     assert [each.name for each in added] == ["narrow"]
     assert removed == ["urgent"]
-    assert told.update([("hurried", None), ("nobody", None)]) == ([], [])
+    assert reported.update([("hurried", None), ("nobody", None)]) == ([], [])
 
 
 @settings(deadline=None, max_examples=60)
@@ -175,28 +175,28 @@ def test_covering_keeps_what_somebody_would_miss() -> None:
         max_size=60,
     )
 )
-def test_every_subscription_is_told_or_covered_by_one_that_is(
+def test_every_subscription_is_announced_or_covered_by_one_that_is(
     changes: list[tuple[int, tuple[int, int] | None]],
 ) -> None:
-    told, truth, others = Told(covering=True), dict[str, Entry](), dict[str, Entry]()
+    reported, truth, others = Announcements(covering=True), dict[str, Entry](), dict[str, Entry]()
     for number, terms in changes:
         name = f"s{number}"
         truth.pop(name, None)
         if terms is not None:
             truth[name] = entry(name, f"x > {terms[0]}", price=float(terms[1]))
-        added, removed = told.update([(name, truth.get(name))])
+        added, removed = reported.update([(name, truth.get(name))])
         for gone in removed:
             del others[gone]
         others.update((each.name, each) for each in added)
-        assert others == told.table.entries
+        assert others == reported.table.entries
         assert others.items() <= truth.items()
         for wanted in truth.values():
             level = int(wanted.filter[4:])
             assert any(int(each.filter[4:]) <= level and each.price >= wanted.price for each in others.values())
 
 
-def test_covering_compares_with_few_and_tells_the_rest() -> None:
+def test_covering_compares_with_few_and_announces_the_rest() -> None:
     many = [entry(f"s{number}", f"x = {number}") for number in range(3 * COMPARED)]
-    told = told_of(*many, entry("wide", "x >= 0"))
-    assert len(told.table.entries) == 2 * COMPARED + 1
-    assert told.update([("late", entry("late", "x = 7"))]) == ([], [])  # the wide one was told last
+    reported = announcements_of(*many, entry("wide", "x >= 0"))
+    assert len(reported.table.entries) == 2 * COMPARED + 1
+    assert reported.update([("late", entry("late", "x = 7"))]) == ([], [])  # the wide one was announced last

@@ -90,7 +90,7 @@ def test_what_is_not_renewed_is_forgotten_and_its_age_counts() -> None:
     assert list(found) == ["a"]
 
 
-def test_the_version_tells_a_change_of_links_from_a_change_of_figures() -> None:
+def test_the_version_rises_with_links_and_not_with_figures() -> None:
     found = LinkStateMap("a", timeout_ns=10 * SECOND, max_origins=9)
     found.learn(state("a", 1, "b"), 0)
     found.learn(state("b", 1, "a"), 0)

@@ -113,8 +113,8 @@ def test_a_client_that_moves_while_a_broker_is_away_gets_what_that_broker_accept
     wire.pass_time(20 * SECOND)
     assert numbers(wire, "s") == sent
     wire.pass_time(20 * SECOND)
-    told = wire.machines["a"].gossip.interests.entries("c") if "c" in wire.machines["a"].gossip.interests else {}
-    assert not told  # now that everybody knows the new home
+    reported = wire.machines["a"].gossip.interests.entries("c") if "c" in wire.machines["a"].gossip.interests else {}
+    assert not reported  # now that everybody knows the new home
 
 
 def test_an_event_that_is_accepted_again_is_still_for_a_client_that_is_away(wire: Any) -> None:
@@ -145,14 +145,14 @@ def test_an_event_that_is_accepted_again_is_still_for_a_client_that_is_away(wire
     assert numbers(wire, "s") == [number]
 
 
-def test_a_broker_with_damaged_tables_accepts_nothing_before_it_has_been_told_again(wire: Any) -> None:
+def test_a_broker_with_damaged_tables_accepts_nothing_before_it_has_them_again(wire: Any) -> None:
     row_of(wire, **QUICK)
     damaged = [key for key in wire.disks["a"] if key.startswith("wanted/")]
     assert damaged
     wire.crash("a")
     kept = {key: value for key, value in wire.disks["a"].items() if key not in damaged}
     wire.cut("a", "b")
-    for _ in range(2):  # whoever crashes meanwhile still knows that something is missing
+    for _ in range(2):  # a crash meanwhile does not hide that something is missing
         machine = wire.broker("a", "b", kept=dict(kept), **QUICK)
         wire.disks["a"] = dict(kept)
         wire.do("a", machine.mend(damaged))

@@ -82,11 +82,13 @@ def test_a_move_that_is_called_off_counts_once_and_not_where_it_went(row: Wire) 
     view = row.machines["a"].moves()
     assert ended(view) == [("p", "c", "client", "called off", "timeout")]
     assert (view.asked, view.done, view.called_off) == (0, 0, 1)
-    assert row.machines["c"].moves()[1:] == ([], [], 0, 0, 0), "c was told to forget the client, and was never its home"
+    assert row.machines["c"].moves()[1:] == ([], [], 0, 0, 0), (
+        "c was asked to forget the client, and was never its home"
+    )
     assert row.machines["p"].home.name == "a"
 
 
-def test_what_is_lost_with_a_connection_is_said_again(row: Wire) -> None:
+def test_a_report_lost_with_a_connection_is_repeated(row: Wire) -> None:
     row.holds_syncs = True
     row.call("p", "move", "c")
     row.cut("p", "a")
@@ -118,7 +120,7 @@ def test_a_client_that_is_asked_to_go_elsewhere_goes_on(row: Wire) -> None:
 
 @pytest.mark.parametrize("phase", ["joining", "paused"])
 def test_old_moves_are_forgotten(row: Wire, phase: Any) -> None:
-    moves = row.machines["a"].relocating.moves
+    moves = row.machines["a"].coordinator.moves
     for number in range(RECENT + 5):
         moves.heard(f"c{number}", messages.Moving("b", phase), row.now_ns)
         moves.departed(f"c{number}", "b", row.now_ns, was_known=True)
@@ -128,7 +130,7 @@ def test_old_moves_are_forgotten(row: Wire, phase: Any) -> None:
     assert view.done == RECENT + 5
 
 
-def test_a_client_that_is_forgotten_is_on_its_way_no_more(wire: Wire) -> None:
+def test_a_forgotten_client_is_no_longer_moving(wire: Wire) -> None:
     wire.chain("a", "b")
     wire.client("p", "a")
     wire.crash("b")
@@ -138,9 +140,9 @@ def test_a_client_that_is_forgotten_is_on_its_way_no_more(wire: Wire) -> None:
     assert ended(wire.machines["a"].moves()) == [("p", "b", "client", "called off", "the client is gone")]
 
 
-def test_a_broker_of_an_older_version_is_told_nothing_that_it_does_not_know(row: Wire) -> None:
+def test_a_broker_of_an_older_version_gets_no_message_that_it_does_not_know(row: Wire) -> None:
     client = row.machines["p"]
-    for peer in client._moving.peers():
+    for peer in client._migration.peers():
         peer.version = 2
     row.call("p", "move", "b")
     row.pass_time(SECOND)

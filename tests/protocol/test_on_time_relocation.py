@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.protocol.conftest import Wire
 
 from tidings.errors import ConfigurationError
-from tidings.placement import _deciding
+from tidings.placement import _decision
 from tidings.protocol import BrokerSettings, Effect, Moved, Send
 from tidings.protocol import wire as messages
 from tidings.protocol.broker._link_state import LinkStateMap
@@ -28,7 +28,7 @@ class SlowWire(Wire):
     def __init__(self, latency_ns: dict[frozenset[str], int]) -> None:
         super().__init__()
         self.latency_ns = latency_ns
-        self._on_the_way: list[tuple[int, int, str, str, bytes]] = []
+        self._in_transit: list[tuple[int, int, str, str, bytes]] = []
         self._numbers = count()
 
     def do(self, name: str, effects: list[Effect]) -> None:
@@ -37,7 +37,7 @@ class SlowWire(Wire):
             if isinstance(effect, Send):
                 at_ns = self.now_ns + self.latency_ns.get(frozenset((name, effect.connection)), 0)
                 frame = (at_ns, next(self._numbers), name, effect.connection, effect.frame)
-                heapq.heappush(self._on_the_way, frame)
+                heapq.heappush(self._in_transit, frame)
 
     def settle(self) -> None:
         """Nothing takes no time: only disks are quick."""
@@ -49,8 +49,8 @@ class SlowWire(Wire):
         while True:
             wakes = [(at_ns, name) for name, at_ns in self.timers.items()]
             at_ns, name = min(wakes, default=(until_ns + 1, ""))
-            if self._on_the_way and self._on_the_way[0][0] <= min(at_ns, until_ns):
-                at_ns, _, source, target, frame = heapq.heappop(self._on_the_way)
+            if self._in_transit and self._in_transit[0][0] <= min(at_ns, until_ns):
+                at_ns, _, source, target, frame = heapq.heappop(self._in_transit)
                 self.now_ns = max(self.now_ns, at_ns)
                 if (source, target) in self.links:
                     self.do(target, self.machines[target].receive(source, frame, self.now_ns))
@@ -161,7 +161,7 @@ def test_who_has_just_come_stays_for_a_while() -> None:
 def test_what_a_decision_needs_is_loaded_before_one_is_made(wire: Wire) -> None:
     for relocation in ("off", "pop", "grape", "on-time"):
         broker = wire.broker(f"b-{relocation}", relocation=relocation)
-        broker.relocating.warm_up()
+        broker.coordinator.warm_up()
         assert broker.moves().asked == 0
 
 
@@ -175,7 +175,7 @@ def test_settings_that_cannot_be_are_refused(more: dict[str, Any]) -> None:
 
 
 def links_of(least_ns: dict[tuple[str, str], int]) -> LinkStateMap:
-    """The map of a network whose links, both ways, take so long."""
+    """The map of a network whose links, in both directions, take so long."""
     both = least_ns | {(other, one): ns for (one, other), ns in least_ns.items()}
     links = LinkStateMap("a", timeout_ns=SECOND, max_origins=10)
     for name in sorted({one for one, _ in both}):
@@ -278,19 +278,19 @@ def test_without_cycles_it_is_the_best_place_that_there_is(network: Any) -> None
 
 
 def test_a_broker_that_is_judged_by_the_tree_of_another_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """c is next to a, but its own way to d and e is one slow hop: by the tree of a it looks like the best place."""
+    """c is next to a, but its own path to d and e is one slow hop: by the tree of a it looks like the best place."""
     links = links_of({("a", "c"): MS, ("a", "d"): MS, ("a", "e"): MS, ("c", "d"): 100 * MS, ("c", "e"): 100 * MS})
     asked = [Asked("c", MS // 2, 1_000, 1.0), Asked("d", 5 * MS, 1_000, 1.0), Asked("e", 5 * MS, 1_000, 1.0)]
     require_rising(links, asked, 0.02)
     assert decide("a", links, asked, 0.02) == "a"
-    monkeypatch.setattr(_deciding, "_gain", lambda *_: 1.0)
+    monkeypatch.setattr(_decision, "_gain", lambda *_: 1.0)
     assert decide("a", links, asked, 0.02) == "c"
     with pytest.raises(AssertionError):
         require_rising(links, asked, 0.02)
 
 
 def test_a_direction_that_carried_nothing_is_not_taken_to_cost_nothing() -> None:
-    """Nobody publishes behind c, so no event has gone from c to b: that link is as slow as the other way."""
+    """Nobody publishes behind c, so no event has gone from c to b: that link is as slow as its other direction."""
     links = LinkStateMap("a", timeout_ns=1, max_origins=3)
     slow, unused = (0.05, 1e-6), (0.0, 0.0)
     for name, states in {"a": {"b": slow}, "b": {"a": unused, "c": slow}, "c": {"b": unused}}.items():

@@ -1,4 +1,4 @@
-"""Order that agrees with deadlines: brokers keep a publisher's events in sequence towards whoever wants order.
+"""Order that agrees with deadlines: brokers keep a publisher's events in sequence towards receivers that want order.
 
 Slow readers and slow links in virtual time, under every strategy; the facts were seen on brokers that sent whatever the
 strategy chose: 1,061 to 1,454 of 1,500 events came out of order, and receivers left up to 782 of them so.
@@ -28,7 +28,7 @@ def made(name: str) -> Strategy:
 class Slow(Wire):
     """A wire on which some links carry one event at a time, and a reader that takes one at a time.
 
-    Like a live one it has `most` events here at a time, tells its broker to wait then, and to go on when half of them
+    Like a live one it has `most` events here at a time, pauses its broker then, and resumes it when half of them
     are gone.
     """
 
@@ -85,20 +85,20 @@ def load(
     events: int,
     rate_per_s: float,
     read_ns: int = 0,
-    lives_s: tuple[float, float] = (2.0, 20.0),
+    lifetimes_s: tuple[float, float] = (2.0, 20.0),
     publishers: tuple[str, ...] = ("p",),
 ) -> list[Deliver]:
     """Publish, and take an event every `read_ns`; what was delivered until all have expired."""
     dice = random.Random(5)
     begin_ns, published, read_at_ns = net.now_ns, 0, net.now_ns
     net.is_slow = read_ns > 0
-    end_ns = begin_ns + round((events / rate_per_s + lives_s[1] + 1.0) * SECOND)
+    end_ns = begin_ns + round((events / rate_per_s + lifetimes_s[1] + 1.0) * SECOND)
     while net.now_ns < end_ns:
         publish_at_ns = begin_ns + round(published / rate_per_s * SECOND) if published < events else end_ns
         is_read = net.is_slow and net.read < len(net.got)
         net.run_until(min(publish_at_ns, max(read_at_ns, net.now_ns) if is_read else end_ns, net.now_ns + 20 * MS))
         if net.now_ns >= publish_at_ns and published < events:
-            lifetime_ns = round(dice.uniform(*lives_s) * SECOND)
+            lifetime_ns = round(dice.uniform(*lifetimes_s) * SECOND)
             net.call(publishers[published % len(publishers)], "publish", {"x": published}, lifetime_ns=lifetime_ns)
             published += 1
         if net.is_slow and net.read < len(net.got) and net.now_ns >= read_at_ns:
@@ -157,7 +157,7 @@ def at_best_in_sequence(events: int, rate_per_s: float, read_ns: int, ahead: int
 @pytest.mark.parametrize("name", ["eb", "lookahead", "triage"])
 def test_a_burst_comes_in_sequence_as_far_as_it_can(name: str) -> None:
     """More than can be read before the most urgent of it expires. What is in sequence cannot all be in time then,
-    whoever decides: the last of the burst has to wait for the rest of it."""
+    whatever decides: the last of the burst has to wait for the rest of it."""
     got, net = one_broker(name, "ours-record", rate_per_s=1_500.0, read_ns=16 * MS)
     best = at_best_in_sequence(500, 1_500.0, 16 * MS, ahead=2 * net.most)
     assert out_of_order(got) == 0
@@ -180,12 +180,12 @@ def two_ends(name: str, order: str | None, link: tuple[str, str], **more: Any) -
     net.client("s", "c")
     net.call("p", "advertise", "all", "TRUE")
     net.call("s", "subscribe", "all", "TRUE", policy=None if order is None else Policy.parse(order))
-    return load(net, events=400, rate_per_s=150.0, lives_s=(1.0, 10.0), **more)
+    return load(net, events=400, rate_per_s=150.0, lifetimes_s=(1.0, 10.0), **more)
 
 
 @pytest.mark.parametrize("link", [("a", "b"), ("b", "c")])
 @pytest.mark.parametrize("name", ["rl", "triage"])
-def test_a_slow_link_on_the_way_keeps_the_sequence(name: str, link: tuple[str, str]) -> None:
+def test_a_slow_link_in_transit_keeps_the_sequence(name: str, link: tuple[str, str]) -> None:
     """Nobody in the middle knows the subscription of this event; the targets say that somebody wants order."""
     free, got = two_ends(name, None, link), two_ends(name, "ours-record", link)
     assert out_of_order(free) > 100
@@ -277,7 +277,7 @@ def test_what_is_under_way_is_sent_again_before_what_waits(wire: Wire) -> None:
 def test_an_event_that_is_traced_does_not_overtake_those_that_go_straight(wire: Wire) -> None:
     wire.chain("a", relocation="pop")
     broker: Any = wire.machines["a"]
-    broker.relocating.tag = lambda held, _: Trace(0) if held.id[2] % 3 == 1 else None
+    broker.coordinator.tag = lambda held, _: Trace(0) if held.id[2] % 3 == 1 else None
     for client in ("p", "s"):
         wire.client(client, "a")
     wire.call("p", "advertise", "all", "TRUE")
@@ -291,7 +291,7 @@ def test_an_event_that_is_traced_does_not_overtake_those_that_go_straight(wire: 
     assert [sequence for _, sequence in sent] == list(range(40))
 
 
-def test_what_finds_its_way_anew_does_so_in_sequence(wire: Wire) -> None:
+def test_rerouted_events_keep_their_sequence(wire: Wire) -> None:
     """A gap is filled late, so that the broker holds 1 after 2; then the route changes."""
     wire.chain("a", "b", "c")
     wire.client("p", "a")
@@ -316,7 +316,7 @@ def test_what_finds_its_way_anew_does_so_in_sequence(wire: Wire) -> None:
 def stamps(net: Wire) -> list[Stamp]:
     """Of what was published."""
     frames = [wire.decode(effect.frame) for name, effect in net.effects if name == "p" and isinstance(effect, Send)]
-    found = [event for said in frames if isinstance(said, wire.Publish) for event in said.events]
+    found = [event for message in frames if isinstance(message, wire.Publish) for event in message.events]
     return [Stamp.decode(wire.decode_content(event.content).stamp) for event in found]
 
 
@@ -349,7 +349,7 @@ def test_an_event_without_a_record_is_small(row: Wire) -> None:
     for _ in range(12):
         row.call("p", "publish", {"x": 7})
     frames = [wire.decode(effect.frame) for name, effect in row.effects if name == "p" and isinstance(effect, Send)]
-    assert max(len(said.events[0].content) for said in frames if isinstance(said, wire.Publish)) < 60
+    assert max(len(message.events[0].content) for message in frames if isinstance(message, wire.Publish)) < 60
 
 
 def test_order_that_needs_no_record_asks_for_none(row: Wire) -> None:
@@ -366,10 +366,10 @@ def test_a_subscription_of_an_older_peer_or_store_wants_no_order() -> None:
     """Fields with a default come last and may be missing."""
     old = wire.encode_plain(["s", "x > 1", None, 1.0, 0])
     assert wire.encode_plain(wire.Entry("s", "x > 1", None, 1.0, 0))[1:-1] == old[1:]
-    told = wire.encode_plain([14, "b", 1, 1, 1, 0, 0, [["s/s", "x > 1", None, 1.0, 0]], []])
-    said = wire.decode(told)
-    assert isinstance(said, wire.Interest)
-    assert said.added[0].record is None
+    reported = wire.encode_plain([14, "b", 1, 1, 1, 0, 0, [["s/s", "x > 1", None, 1.0, 0]], []])
+    message = wire.decode(reported)
+    assert isinstance(message, wire.Interest)
+    assert message.added[0].record is None
     ping = wire.decode(wire.encode_plain([16, 1, 0, 0]))
     assert isinstance(ping, wire.Ping)
     assert ping.record == 0
@@ -387,6 +387,6 @@ def test_covering_does_not_hide_that_somebody_wants_order(wire: Wire) -> None:
     wire.client("s", "b")
     for name, order in (("wide", None), ("short", "P-0.05-3"), ("long", "ours-record"), ("within", "P-0.05-5")):
         wire.call("s", "subscribe", name, "x > 1", policy=None if order is None else Policy.parse(order))
-    told: Any = wire.machines["a"]
-    assert sorted(told.gossip.interests.entries("b")) == ["s/long"]
-    assert told.gossip.longest_record == 25
+    reported: Any = wire.machines["a"]
+    assert sorted(reported.gossip.interests.entries("b")) == ["s/long"]
+    assert reported.gossip.longest_record == 25

@@ -11,7 +11,7 @@ SECOND = 10**9
 
 
 class Line:
-    """A link that takes `turn_ns` for each event, one after the other, and `idle_ns` for the way there and back."""
+    """A link that takes `turn_ns` for each event, one after the other, and `idle_ns` for the round trip."""
 
     def __init__(self, *, turn_ns: int, idle_ns: int, window: int = 256) -> None:
         self.pace = Pace(window)

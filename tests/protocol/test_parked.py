@@ -3,14 +3,14 @@
 from typing import Any
 
 from tests.protocol.conftest import Wire
-from tests.protocol.test_moving import came
+from tests.protocol.test_migration import came
 
 from tidings.protocol import Failed
 
 SECOND = 10**9
 
 
-def test_what_waits_for_a_broker_out_of_reach_is_told(row: Any) -> None:
+def test_events_that_wait_for_an_unreachable_broker_are_reported(row: Any) -> None:
     assert row.machines["a"].parked() == {}
     row.disconnect("b", "c")
     row.pass_time(SECOND)
@@ -43,7 +43,7 @@ def test_what_must_reach_everybody_is_refused_meanwhile(row: Any) -> None:
     assert came(row) == [0, 3]
 
 
-def test_what_waits_is_bounded_and_publishers_are_told() -> None:
+def test_parked_events_are_bounded_and_publishers_get_errors() -> None:
     net = Wire()
     net.chain("a", "b", max_parked_bytes=1_000)
     net.client("p", "a")
@@ -58,7 +58,7 @@ def test_what_waits_is_bounded_and_publishers_are_told() -> None:
     net.call("p", "publish", {"x": 1}, payload=bytes(300))  # for nobody
     failed = [effect for name, effect in net.effects if name == "p" and isinstance(effect, Failed)]
     assert {effect.code for effect in failed} == {"parked"}
-    assert "for broker 'b', which is out of reach, and 1,000 may" in failed[0].message
+    assert "for broker 'b', which is out of reach; the limit is 1,000" in failed[0].message
     assert net.machines["a"].parked()["b"].events == 10 - len(failed) == 2
     net.connect("a", "b")
     net.pass_time(20 * SECOND)

@@ -168,8 +168,8 @@ def test_an_event_is_stored_and_sent_as_the_wire_says() -> None:
     facts = ("p", 1, 3, "a", 7)
     held.error_ns, held.period, held.check = 9, 4, 5
     assert held.record() == encode_plain((*facts, 0, SECOND, 1_000, 2, {"b": ((SECOND, 1.0),)}, {}, b"c", 9, 4, 5))
-    said = Event(*facts, 5, SECOND, 1_000, 2, b"c", error_ns=9, period=4, check=5)
-    assert held.encode(5) == held.encode_once(5) == encode_plain(said)
+    message = Event(*facts, 5, SECOND, 1_000, 2, b"c", error_ns=9, period=4, check=5)
+    assert held.encode(5) == held.encode_once(5) == encode_plain(message)
 
 
 def test_records_and_events_of_versions_before_say_no_error_no_period_and_no_checksum() -> None:
@@ -194,7 +194,7 @@ def test_a_meter_says_by_how_much_it_may_be_wrong() -> None:
 
 
 def test_a_client_counts_the_time_that_a_reading_was_under_way_to_it() -> None:
-    """What its broker has told it of the clocks was right when the ping left."""
+    """What its broker has reported of the clocks was right when the ping left."""
     meter = LinkMeter()
     meter.set_clock(5 * SECOND, MS, 10 * SECOND, 16 * SECOND)
     assert meter.error_ns(16 * SECOND) == MS + 1_200_000

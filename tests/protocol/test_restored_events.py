@@ -58,9 +58,9 @@ def do(broker: Broker, effects: list[Any], disk: dict[str, bytes], now_ns: int) 
             for client, numbers in do(broker, broker.synced(effect.token, now_ns), disk, now_ns).items():
                 sent.setdefault(client, []).extend(numbers)
         elif isinstance(effect, Send):
-            said = wire.decode(effect.frame)
-            if isinstance(said, wire.Transfer):
-                sent.setdefault(effect.connection, []).extend(event.sequence for event in said.events)
+            message = wire.decode(effect.frame)
+            if isinstance(message, wire.Transfer):
+                sent.setdefault(effect.connection, []).extend(event.sequence for event in message.events)
     return sent
 
 
@@ -105,7 +105,7 @@ def test_it_serves_while_it_reads_and_what_is_not_read_counts_as_stored(wire: An
     assert sum(key.startswith("event/") for key in wire.disks["a"]) == MANY + 1
 
 
-def test_whoever_is_there_gets_everything_once(wire: Any) -> None:
+def test_a_connected_peer_gets_everything_once(wire: Any) -> None:
     wire.chain("a", "b")
     for name, home in (("p", "a"), ("s", "a"), ("t", "b")):
         wire.client(name, home)

@@ -1,4 +1,4 @@
-"""The overlay changes while events are on their way: nothing is lost, nothing comes twice, nobody lingers."""
+"""The overlay changes while events are under way: nothing is lost, nothing comes twice, no peer lingers."""
 
 from itertools import combinations, pairwise
 from typing import Any
@@ -48,7 +48,7 @@ def network(scheme: str, graph: Graph) -> Wire:
 
 
 @pytest.mark.parametrize("scheme", ["bypass+buffer", "buffer"])
-def test_what_was_under_way_on_a_link_that_is_gone_finds_another_way(scheme: str) -> None:
+def test_what_was_under_way_on_a_link_that_is_gone_takes_another_path(scheme: str) -> None:
     before, after = graph_of([("a", "b"), ("b", "d"), ("c", "d")]), graph_of([("a", "b"), ("b", "c"), ("c", "d")])
     net = network(scheme, before)
     net.cut("b", "d")

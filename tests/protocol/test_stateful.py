@@ -216,7 +216,12 @@ class Overlay(RuleBasedStateMachine):
         views = [self.machines[name].view() for name in "abc"]
         assert views[0].links == views[1].links == views[2].links == {"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}
         assert views[0].interests == views[1].interests == views[2].interests
-        found = {(home, *told) for home, each in views[0].interests.items() for told in each if not is_address(told[0])}
+        found = {
+            (home, *reported)
+            for home, each in views[0].interests.items()
+            for reported in each
+            if not is_address(reported[0])
+        }
         homes = {client: self.machines[client].home.name for client in "pst"}
         more = {(homes[client], f"{client}/{name}", f"y = {name[4:]}") for client, name in self.wanted}
         assert found == {(homes["t"], "t/low", "x < 6"), (homes["s"], "s/high", "x > 4")} | more

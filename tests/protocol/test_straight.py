@@ -44,10 +44,10 @@ def publication(sequence: int, x: int = 1, lifetime_ns: int = 60 * SECOND, age_n
 def publish(broker: Broker, first: int, count: int, now_ns: int = NOW, **more: Any) -> list[wire.Message]:
     events = tuple(publication(number, **more) for number in range(first, first + count))
     frame = wire.encode(wire.Publish(1, first, 0, events))
-    return said(broker.receive_many([("p", [frame])], now_ns), "s")
+    return messages_to(broker.receive_many([("p", [frame])], now_ns), "s")
 
 
-def said(effects: list[Any], to: str) -> list[wire.Message]:
+def messages_to(effects: list[Any], to: str) -> list[wire.Message]:
     return [wire.decode(effect.frame) for effect in effects if type(effect) is Send and effect.connection == to]
 
 
@@ -56,8 +56,8 @@ def sent(messages: list[wire.Message]) -> list[int]:
     return [event.sequence for each in messages if isinstance(each, wire.Transfer) for event in each.events]
 
 
-def tell(broker: Broker, message: wire.Message, now_ns: int = NOW) -> list[wire.Message]:
-    return said(broker.receive("s", wire.encode(message), now_ns), "s")
+def give(broker: Broker, message: wire.Message, now_ns: int = NOW) -> list[wire.Message]:
+    return messages_to(broker.receive("s", wire.encode(message), now_ns), "s")
 
 
 def test_events_that_came_together_leave_together() -> None:
@@ -72,7 +72,7 @@ def test_events_that_came_together_leave_together() -> None:
 def test_the_publisher_is_answered_once_for_all() -> None:
     broker = living(credit=1_000, window=1_000)
     frames = [wire.encode(wire.Publish(1, first, 0, (publication(first), publication(first + 1)))) for first in (0, 2)]
-    (ack,) = said(broker.receive_many([("p", frames)], NOW), "p")
+    (ack,) = messages_to(broker.receive_many([("p", frames)], NOW), "p")
     assert isinstance(ack, wire.Ack)
     assert ack.numbers in (((0, 1), (2, 3)), ((0, 3),))
 
@@ -81,39 +81,39 @@ def test_the_publisher_is_answered_once_for_all() -> None:
 def test_no_more_is_under_way_than_the_credit_allows(scheme: str) -> None:
     broker = living(scheme, credit=0)
     assert publish(broker, 0, 1_000) == []
-    assert len(sent(tell(broker, wire.Credit(1)))) == 1
-    assert len(sent(tell(broker, wire.Credit(16)))) == 15
-    assert len(sent(tell(broker, wire.Credit(1_000)))) == 0  # the window
-    assert len(sent(tell(broker, wire.Ack(broker.epoch, ((0, 3),), 0, 16)))) == 4
+    assert len(sent(give(broker, wire.Credit(1)))) == 1
+    assert len(sent(give(broker, wire.Credit(16)))) == 15
+    assert len(sent(give(broker, wire.Credit(1_000)))) == 0  # the window
+    assert len(sent(give(broker, wire.Ack(broker.epoch, ((0, 3),), 0, 16)))) == 4
 
 
 def test_a_lost_acknowledgement_takes_no_credit_for_ever() -> None:
     broker = living(credit=4)
     assert sent(publish(broker, 0, 10)) == [0, 1, 2, 3]
     later_ns = NOW + broker.settings.retry_most_ns
-    assert len(sent(said(broker.wake(later_ns), "s"))) == 4
+    assert len(sent(messages_to(broker.wake(later_ns), "s"))) == 4
 
 
 def test_an_acknowledgement_of_what_was_never_sent_gives_no_credit() -> None:
     broker = living(credit=4)
     publish(broker, 0, 10)
-    assert sent(tell(broker, wire.Ack(broker.epoch, ((0, 2**40),), 0, 4))) == []
+    assert sent(give(broker, wire.Ack(broker.epoch, ((0, 2**40),), 0, 4))) == []
 
 
 def test_what_waits_is_overtaken_by_what_is_more_urgent() -> None:
     broker = living(credit=2, strategy=strategy("rl"))
     assert sent(publish(broker, 0, 4)) == [0, 1]
     publish(broker, 4, 1, lifetime_ns=SECOND)
-    tell(broker, wire.Credit(2))
-    freed = tell(broker, wire.Ack(broker.epoch, ((0, 1),), 0, 2))
+    give(broker, wire.Credit(2))
+    freed = give(broker, wire.Ack(broker.epoch, ((0, 1),), 0, 2))
     assert 4 in sent(freed)
 
 
-def test_an_event_comes_once_whatever_way_it_comes() -> None:
+def test_an_event_is_delivered_once_on_whatever_path() -> None:
     broker = living(credit=100, window=100)
     assert sent(publish(broker, 0, 3)) == [0, 1, 2]
     frame = wire.encode(wire.Publish(1, 3, 0, (publication(1),)))  # a copy, under another number
-    assert sent(said(broker.receive("p", frame, NOW), "s")) == []
+    assert sent(messages_to(broker.receive("p", frame, NOW), "s")) == []
 
 
 def test_what_is_too_late_does_not_go_straight() -> None:
@@ -158,9 +158,9 @@ def test_events_that_are_kept_together_are_acknowledged_when_they_are_durable() 
     effects = published(broker, 5)
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Sync) > max(place for place, kind in enumerate(kinds) if kind is Store)
-    assert said(effects, "p") == []
+    assert messages_to(effects, "p") == []
     (sync,) = [effect for effect in effects if isinstance(effect, Sync)]
-    (ack,) = said(broker.synced(sync.token, NOW), "p")
+    (ack,) = messages_to(broker.synced(sync.token, NOW), "p")
     assert isinstance(ack, wire.Ack)
     assert ack.numbers == ((0, 4),)
 
@@ -182,7 +182,7 @@ def test_a_part_that_is_acknowledged_is_done_and_the_rest_sent_again() -> None:
     kept(broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((1, 2),), 0, 16)), NOW), disk)
     assert sorted(disk) == [f"event/1/{number}/p" for number in (0, 3, 4)]
     assert broker.clients["s"].outbox.under_way == 3
-    again = said(broker.wake(NOW + 2 * SECOND), "s")
+    again = messages_to(broker.wake(NOW + 2 * SECOND), "s")
     assert sorted(sent(again)) == [0, 3, 4]
     assert all(each.number in (0, 3) for each in again if isinstance(each, wire.Transfer))
     kept(broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 16)), NOW), disk)
@@ -206,7 +206,7 @@ def test_a_broker_that_starts_again_delivers_what_was_kept_together() -> None:
     confirm(again, again.start(NOW))
     again.connected("s", NOW)
     effects = again.receive("s", wire.encode(wire.Hello(wire.VERSION, "s", "client", 1, 16)), NOW)
-    assert sorted(sent(said(effects, "s"))) == [0, 1, 2, 3, 4]
+    assert sorted(sent(messages_to(effects, "s"))) == [0, 1, 2, 3, 4]
 
 
 # -- masks ---------------------------------------------------------------------------------------------------------
@@ -299,10 +299,10 @@ def test_what_waits_for_one_is_held_until_it_has_it_and_stored_once() -> None:
     stored = [effect.key for effect in effects if isinstance(effect, Store) and effect.key.startswith("event/")]
     assert len(stored) == len(set(stored)) == 5
     confirm(broker, effects)
-    tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+    give(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
     assert len(broker.carrier.holdings.held) == 5
     assert all(held.is_alone and held.local.keys() == {"slow"} for held in broker.carrier.holdings.held.values())
-    (transfer,) = said(broker.congested("slow", False, NOW), "slow")
+    (transfer,) = messages_to(broker.congested("slow", False, NOW), "slow")
     assert sorted(sent([transfer])) == list(range(5))
     effects = broker.receive("slow", wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 1_000)), NOW)
     erased = [effect.key for effect in effects if isinstance(effect, Erase)]
@@ -317,11 +317,11 @@ def test_the_part_of_one_ends_without_the_part_of_the_other(is_acknowledged: boo
     confirm(broker, broker.receive_many([("p", [publish_frame(0, 5)])], NOW))
     assert broker.clients["slow"].outbox.queued == 3
     if is_acknowledged:
-        tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+        give(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
     owed = [set(held.local) for held in holding(broker).values()]
     assert owed.count({"slow"} if is_acknowledged else {"s", "slow"}) == 3
     assert owed.count({"s"}) == (0 if is_acknowledged else 2)
-    tell(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
+    give(broker, wire.Ack(broker.epoch, ((0, 4),), 0, 1_000))
     assert [set(held.local) for held in holding(broker).values()] == [{"slow"}] * 3
     confirm(broker, broker.wake(NOW + 61 * SECOND))
     assert not broker.carrier.holdings.held

@@ -24,7 +24,7 @@ NAMED = {
     *re.findall(r"`(matching/\w+\.py)`", SECTION),
 }
 NOW = 10**17
-MARK = b"an event on its way"
+MARK = b"an event under way"
 
 
 def has_it(value: Any, depth: int = 0) -> bool:

@@ -1,5 +1,5 @@
-"""The same scenario four ways: they agree on three small scenarios with failures and deadlines, and where they do not,
-that is found."""
+"""The same scenario by four methods: they agree on three small scenarios with failures and deadlines, and a
+disagreement is found."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from tidings.report.page import render_comparison
 SCALES = {"ring": 20.0, "narrow": 4.0, "detours": 20.0}
 LIMIT = 0.08
 """By how much protocol and simulator may differ at most, noise or not. When a link is back, brokers prove to each other
-who they are (two round trips), and have sixteen events under way at first and more with every round trip; the model
+who they are (two round trips), and have sixteen events in transit at first and more with every round trip; the model
 sends all that have waited at once. That is most where a link is back for a few round trips only: .076 in one case."""
 
 
@@ -76,7 +76,7 @@ def test_the_page_names_every_subscriber_and_way(ring: Comparison) -> None:
     assert "<script" not in page
     for name in (*ring.subscriptions, "simulator", "protocol", "predictor"):
         assert name in page
-    assert "All ways that can be judged agree" in page
+    assert "All methods that can be judged agree" in page
 
 
 def test_the_same_network_gives_the_same_comparison(ring: Comparison) -> None:
@@ -85,7 +85,7 @@ def test_the_same_network_gives_the_same_comparison(ring: Comparison) -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="there is no way 'guess'"):
+    with pytest.raises(ConfigurationError, match="there is no method 'guess'"):
         compare(network("ring"), ways=("guess",))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="seeds are too few"):
         compare(network("ring"), seeds=1)
@@ -96,7 +96,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_rehearsal_agrees(name: str) -> None:
-    """On real processes; on a machine that is too busy to tell, it says so instead of being judged."""
+    """On real processes; on a machine that is too busy, it is not judged, and the reason is given."""
     found = compare(network(name), ways=("simulator", "protocol", "rehearsal"), scale=SCALES[name])
     assert found.agrees, found.disagreements
     assert found.total["rehearsal"] is not None

@@ -101,9 +101,10 @@ faults = {{ scheme = "periodic", refresh = "1 s" }}
 def profiled(request: pytest.FixtureRequest, text: str, name: str) -> Path:
     """Simulate a scenario and run the pipeline over its trace; the directory of the run.
 
-    Once for all processes of a test run: whoever comes first starts Spark, and the others wait for the result.
+    Once for all processes of a test run: the first one computes it, and the others wait for the result. The tables are
+    the same with Spark (tests/pipeline compares both engines).
     """
-    from tidings.pipeline import run_pipeline
+    from tidings.pipeline import run_in_process
 
     base: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
     place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
@@ -111,9 +112,8 @@ def profiled(request: pytest.FixtureRequest, text: str, name: str) -> Path:
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / "made").exists():
-            spark = request.getfixturevalue("spark")
             simulate(Scenario.parse(text).expand(), out=place / "trace")
-            run_pipeline(spark, [place / "trace"], place / "scores")
+            run_in_process([place / "trace"], place / "scores")
             (place / "made").touch()
     return place / "scores"
 
@@ -132,5 +132,5 @@ def quick(request: pytest.FixtureRequest, quick_text: str) -> Path:
 
 @pytest.fixture(scope="session")
 def star(request: pytest.FixtureRequest) -> Path:
-    """A hub whose arms have one fault each, and names that would like to be markup."""
+    """A hub whose arms have one fault each, and names that contain markup."""
     return profiled(request, STAR, "star")

@@ -14,41 +14,39 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
-@pytest.mark.spark
 def test_a_page_and_what_it_says_in_short(quick: Path, tmp_path: Path) -> None:
-    said = run(quick, "--out", tmp_path / "page.html")
-    assert said.exit_code == 0, said.output
+    result = run(quick, "--out", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
     assert (tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
-    assert [line.split("  ")[0] for line in said.stdout.splitlines()[1:3]] == ["on time", "worst"]
+    assert [line.split("  ")[0] for line in result.stdout.splitlines()[1:3]] == ["on time", "worst"]
+    assert "\nfirst       " in result.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-@pytest.mark.spark
 def test_the_figures_as_a_document(quick: Path, tmp_path: Path) -> None:
-    said = run(quick, "--out", tmp_path / "page.html", "--json")
-    assert said.exit_code == 0, said.output
-    document = json.loads(said.stdout)
+    result = run(quick, "--out", tmp_path / "page.html", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
     assert document["page"] == str(tmp_path / "page.html")
     assert document["report"]["headline"]["subscriptions"] == 117
     assert document["report"]["subscriptions"][0]["reason"]["words"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere: there is no such directory; `tidings pipeline run TRACE --out DIR` makes one"),
         (["nowhere", "--out", "page.pdf"], "page.pdf: the name of a page ends in .html, for example page.html"),
         (["nowhere", "--out", "no/page.html"], "no/page.html: there is no directory no"),
     ],
 )
-def test_what_is_refused(arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
-@pytest.mark.spark
 def test_a_replay_that_is_none_is_refused(quick: Path, tmp_path: Path) -> None:
     result = run(quick, "--out", tmp_path / "page.html", "--orders", tmp_path)
     assert result.exit_code == 2

@@ -153,6 +153,22 @@ def test_two_publishers_stop_sharing_the_fast_link() -> None:
     assert tight.moves == 0
 
 
+def test_rounding_decides_nothing() -> None:
+    links = [(0, 1, 0.1), (0, 2, 0.1), (0, 3, 0.1), (1, 4, 0.1), (2, 4, 0.1), (3, 4, 0.1)]
+    overlay = overlay_of_links(5, links)
+    demand = Demand.of_fractions(broker=0, rate_per_s=1.0, size_kb=5.0, fractions=[0, 0, 0, 0, 1.0])
+    busiest = balance_routes(overlay, [demand, demand]).shortest_utilisation.max()
+    for bound in (np.nextafter(busiest, 0.0), busiest, np.nextafter(busiest, np.inf)):
+        assert balance_routes(overlay, [demand, demand], keep_below_utilisation=bound).moves == 1
+    for better in (2, 3):  # by less than rounding may make it: the first of the two equals is taken
+        slowness = [w * (1 - 1e-14 * (better in (a, b))) for a, b, w in links]
+        nearly = overlay_of_links(5, [(a, b, w) for (a, b, _), w in zip(links, slowness, strict=True)])
+        tree = shortest_path_trees(overlay, [0])[0]
+        search = _search(nearly, demand, tree, np.inf, np.array([1.0, 0, 0, 1.0, 0, 0]))
+        assert descent.improve_tree(search) == 1
+        assert search.parent[4] == 2
+
+
 def test_layered_mesh_at_the_rate_of_paper_c_is_clearly_relieved(layered_mesh) -> None:
     # 15 events of 50 kB a minute from each of 4 publishers to the last layer, 10 subscribers of 25 % at each broker.
     worse = []

@@ -9,9 +9,9 @@ import numpy as np
 
 from tidings.compiled import lend
 from tidings.scheduling import Deleted, Strategy, Waiting
+from tidings.scheduling._entry import reason_of
 from tidings.scheduling._layout import empty_board, fill_slot
 from tidings.scheduling._scan import decide
-from tidings.scheduling._waiting import reason_of
 
 T = TypeVar("T")
 

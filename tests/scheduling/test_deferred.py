@@ -74,7 +74,7 @@ def test_it_is_made_when_more_wait_than_may_be_entered_at_once() -> None:
         "from tidings.scheduling import DeferredQueue, Strategy\n"
         "queue = DeferredQueue(Strategy.triage(), turn_s=1.0, processing_s=0.0, max_queued=9)\n"
         "queue.push_all([('e', 0.0, 1.0, ((1.0, 1.0, 0.0, 0.1, 0.1),), None, 0)], 0.0)",
-        "import tidings.live.broker._node, tidings.live.broker._serving",
+        "import tidings.live.broker._node, tidings.live.broker._supervisor",
     ],
 )
 def test_what_waits_and_what_serves_loads_no_compiler(code: str) -> None:

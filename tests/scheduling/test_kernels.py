@@ -121,7 +121,7 @@ def test_deletion_time_against_solving_equation_11(
     assert key_s == pytest.approx(min(hopeless_s, expiry_s), abs=1e-6)
 
 
-def test_a_fast_last_hop_is_deleted_at_its_expiry_although_the_normal_law_still_hopes() -> None:
+def test_a_fast_last_hop_is_deleted_at_its_expiry_although_the_normal_distribution_still_hopes() -> None:
     one, target = np.ones(1), np.zeros(1, np.int64)
     allowed, mean, sd = np.array([10.0]), np.array([0.05]), np.array([0.02])
     args = (50.0, 0, 1, target, allowed, one, mean, sd, 0.002, HOPELESS_QUANTILE)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from tidings.scheduling import TIE, TURNS, Deleted, Strategy, Waiting
-from tidings.scheduling._waiting import reason_of
+from tidings.scheduling._entry import reason_of
 
 __all__ = ["PlainQueue", "plain_benefit", "plain_deletion_time_s"]
 

@@ -15,13 +15,13 @@ import numpy as np
 from tests.simulation.plain_twin import Decision
 
 from tidings.compiled import lend
-from tidings.faults._bypass import bypass_targets
+from tidings.faults import bypass_targets
 from tidings.model.scenario import Network
 from tidings.scheduling import strategy
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
 from tidings.scheduling._strategies import FIFO, RL, TRIAGE
 from tidings.simulation import _layout as at
-from tidings.simulation._laws import draw, uniform, whole_ns
+from tidings.simulation._draws import draw, uniform, whole_ns
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, Array
 from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
@@ -137,8 +137,8 @@ class _Run:
             self.steps += 1
             what(about, now)
 
-    def duration(self, law: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, law)))
+    def duration(self, distribution: int, factor: float = 1.0) -> int:
+        return int(whole_ns(factor * draw(self.laws, distribution)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))
@@ -604,8 +604,8 @@ class _Run:
         self.up[component] = is_up
         self.epoch[component] += 1
         self.changed[component] = now
-        law = record["up_law"] if is_up else record["down_law"]
-        self.note(now + max(1, self.duration(law)), self.transition, component)
+        distribution = record["up_distribution"] if is_up else record["down_distribution"]
+        self.note(now + max(1, self.duration(distribution)), self.transition, component)
         touched = self.plan.lists[record["first_link"] : record["last_link"]].tolist()
         if not is_up and component < len(self.stations):
             self.crash(component, now)

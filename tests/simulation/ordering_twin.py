@@ -9,7 +9,7 @@ from tidings.simulation._options import Options
 from tidings.simulation._plan import plan
 from tidings.simulation._publications import Chunk
 from tidings.simulation._run import Run
-from tidings.simulation._tracing import TraceOutput
+from tidings.simulation._trace import TraceOutput
 
 
 class WholeRun(TraceOutput):

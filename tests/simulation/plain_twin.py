@@ -19,7 +19,7 @@ from tidings.model.scenario import Network
 from tidings.scheduling import Waiting, strategy
 from tidings.scheduling._kernels import HOPELESS_QUANTILE
 from tidings.scheduling._strategies import FIFO, RL, TRIAGE
-from tidings.simulation._laws import draw, uniform, whole_ns
+from tidings.simulation._draws import draw, uniform, whole_ns
 from tidings.simulation._layout import (
     ARRIVED,
     NANOSECONDS,
@@ -126,8 +126,8 @@ class _Run:
                 assert isinstance(what, _Copy)
                 self.arrive(what, now) if kind == ARRIVED else self.process(what, now)
 
-    def duration(self, law: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, law)))
+    def duration(self, distribution: int, factor: float = 1.0) -> int:
+        return int(whole_ns(factor * draw(self.laws, distribution)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))

@@ -79,10 +79,10 @@ def test_what_the_predictor_leaves_out_is_named() -> None:
     ("more", "message"),
     [
         ('lifetime = { by = "kinds", laws = { alarm = "1 s" } }', "no attribute `kinds`; did you mean `kind`"),
-        ('lifetime = { by = "kind", laws = { alarm = "1 s" } }', "nothing is said for kind = 'report'"),
+        ('lifetime = { by = "kind", laws = { alarm = "1 s" } }', "there is no distribution for kind = 'report'"),
         ('lifetime = { by = "kind", laws = { alrm = "1 s" }, otherwise = "1 s" }', "did you mean `alarm`"),
-        ('lifetime = { by = "level", laws = { a = "1 s" } }', "this attribute follows a law"),
-        ('lifetime = { by = "kind" }', "`laws` is missing"),
+        ('lifetime = { by = "level", laws = { a = "1 s" } }', "this attribute is continuous"),
+        ('lifetime = { by = "kind" }', "`distributions` is missing"),
         ('lifetime = { by = "kind", laws = { alarm = 3 } }', r"publishers\[0\]\.lifetime\.laws\.alarm"),
         ('lifetime = { by = "kind", laws = { alarm = "1 s" }, else = "1 s" }', "unknown key `else`"),
         ("day = { factors = [0, 0] }", "all factors are 0"),

@@ -37,6 +37,7 @@ per_broker = 2
 filter = "x < {{most}}"
 parameters = {{ most = {{ law = "uniform", low = 2, high = 10 }} }}
 max_delay = [{{ delay = "400 ms", price = 3 }}, {{ delay = "3 s" }}]
+{access}
 [policies]
 {policies}
 """
@@ -54,7 +55,9 @@ CHOICES = {
     "ordering": ORDERINGS,
     "expired": ("drop", "forward"),
     "relocation": having("relocation", "simulator"),
+    "access": ("none", "subscribers"),
 }
+ACCESS = 'access = { slowness = "20 ms/kB", propagation = "5 ms", loss = 0.01 }'
 PAIRS = [
     {one: first, other: second}
     for one, other in combinations(CHOICES, 2)
@@ -78,6 +81,7 @@ def network(chosen: dict[str, str]) -> Network:
         brokers=BROKERS,
         links=LINKS,
         policies="\n".join(lines),
+        access=ACCESS if chosen.get("access") == "subscribers" else "",
         **(FAILURES if "scheme" in chosen else {"link_failures": "", "broker_failures": ""}),
     )
     return Scenario.parse(text).expand()
@@ -127,7 +131,7 @@ def test_what_makes_no_sense_is_refused_by_name(chosen: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("chosen", FIXED, ids=lambda pair: " ".join(pair.values()))
 def test_routes_that_are_made_for_one_place_do_not_go_with_relocation(chosen: dict[str, str]) -> None:
-    with pytest.raises(ScenarioError, match=f'"{chosen["routing"]}" routes are made for publishers where they are'):
+    with pytest.raises(ScenarioError, match=f'"{chosen["routing"]}" routes are computed for fixed publishers'):
         network(chosen)
 
 
@@ -147,12 +151,20 @@ def test_every_other_pair_runs_and_balances(chosen: dict[str, str]) -> None:
     assert (result.ordering is not None) == (chosen.get("ordering", "none") != "none")
 
 
-@pytest.mark.parametrize("scheme", [None, "periodic", "bypass+buffer"])
-@pytest.mark.parametrize("scheduling", CHOICES["scheduling"])
-def test_names_change_nothing(scheduling: str, scheme: str | None) -> None:
-    chosen = {"scheduling": scheduling} | ({} if scheme is None else {"scheme": scheme})
+NAMED = [
+    {"scheduling": scheduling} | ({} if scheme is None else {"scheme": scheme})
+    for scheduling, scheme in product(CHOICES["scheduling"], (None, "periodic", "bypass+buffer"))
+]
+NAMED += [
+    {"scheduling": "lookahead", key: value} for key in ("routing", "ordering", "access") for value in CHOICES[key]
+]
+NAMED += [{"scheduling": "lookahead", "scheme": "bypass+buffer", "access": "subscribers", "ordering": "ours-record"}]
+
+
+@pytest.mark.parametrize("chosen", NAMED, ids=lambda chosen: " ".join(chosen.values()))
+def test_names_and_repetition_change_nothing(chosen: dict[str, str]) -> None:
     made = network(chosen)
-    assert counts(simulate(made)) == counts(simulate(renamed(made)))
+    assert counts(simulate(made)) == counts(simulate(made)) == counts(simulate(renamed(made)))
 
 
 @pytest.mark.parametrize("scheme", [None, "buffer"])

@@ -151,7 +151,7 @@ def test_the_same_with_and_without_a_trace_and_where_links_fail(tmp_path: Path) 
 
 
 def test_what_cannot_work_is_said() -> None:
-    with pytest.raises(ScenarioError, match="'P-x' is no ordering policy"):
+    with pytest.raises(ScenarioError, match="'P-x' is not an ordering policy"):
         network('ordering = "P-x"')
     with pytest.raises(ConfigurationError, match="violation_probability must be"):
         run("P-0.9-5")

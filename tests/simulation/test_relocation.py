@@ -10,6 +10,8 @@ from tests.simulation.test_matrix import counts, renamed
 from tidings.errors import ConfigurationError
 from tidings.model import Network, Scenario
 from tidings.model.distributions import Deterministic
+from tidings.model.scenario import Access
+from tidings.model.scenario_file import to_toml
 from tidings.routing import Overlay, shortest_path_tree
 from tidings.simulation import Options, Result, simulate
 
@@ -108,6 +110,28 @@ def test_nobody_moves_before_its_stay_and_its_sample(tmp_path: Path) -> None:
         assert 35 <= sum(number in delivered for number in sampled.sequence) <= 40
     hops = pq.read_table(tmp_path / "hops").to_pandas()
     assert set(hops[hops.source.isna()].target) == {"a", "d"}
+
+
+@pytest.mark.parametrize("name", ["pop", "grape", "on-time"])
+def test_publishers_move_between_brokers_and_never_to_a_subscriber(name: str) -> None:
+    """Behind access links subscribers have brokers of their own in the run; decisions do not know them."""
+    made = line(name)
+    distant = msgspec.structs.replace(
+        made,
+        subscribers=tuple(
+            msgspec.structs.replace(each, access=Access(propagation=Deterministic(value=0.001)))
+            for each in made.subscribers
+        ),
+    )
+    plain, behind = simulate(made).relocation, simulate(distant).relocation
+    assert plain == behind
+
+
+def test_a_scenario_file_keeps_how_publishers_move() -> None:
+    made = line('{ name = "on-time", events = 50, hysteresis = 0.1, stay = "7 s" }', minutes=2)
+    again = Scenario.parse(to_toml(made)).expand()
+    assert again.policies.relocation == made.policies.relocation
+    assert same(simulate(again), simulate(made))
 
 
 def test_a_publisher_whose_deliveries_are_on_time_stays() -> None:

@@ -13,7 +13,7 @@ import tidings.simulation
 from tidings.errors import ConfigurationError, InputError
 from tidings.model import Network, Scenario
 from tidings.model.trace import TABLES, check_schema
-from tidings.simulation import Options, Result, _run, _tracing, simulate
+from tidings.simulation import Options, Result, _run, _trace, simulate
 
 Make = Callable[..., Network]
 
@@ -42,8 +42,8 @@ def test_same_seed_same_bytes(mesh: Make, tmp_path: Path) -> None:
 
 def test_buffers_change_nothing(mesh: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = mesh(rate=12)
-    monkeypatch.setattr(_tracing, "ROWS_PER_GROUP", 500)
-    monkeypatch.setattr(_tracing, "GROUPS_PER_PART", 2)
+    monkeypatch.setattr(_trace, "ROWS_PER_GROUP", 500)
+    monkeypatch.setattr(_trace, "GROUPS_PER_PART", 2)
     usual = simulate(network, out=tmp_path / "usual")
     monkeypatch.setattr(_run, "OUTPUT_ROWS", 16)
     small = simulate(network, Options(chunk_events=7, steps_per_call=50), out=tmp_path / "small")
@@ -219,7 +219,7 @@ def test_impossible_options() -> None:
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             Options(**wrong)
     network = Scenario.parse(BARE + PUBLISHER).expand()
-    with pytest.raises(ConfigurationError, match="access_slowness has 0 laws for 1 publishers"):
+    with pytest.raises(ConfigurationError, match="access_slowness has 0 distributions for 1 publishers"):
         simulate(network, Options(access_slowness=[]))
     with pytest.raises(ConfigurationError, match="0 trees are given for 1 publishers"):
         simulate(network, Options(trees=[]))

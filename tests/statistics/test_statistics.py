@@ -173,32 +173,36 @@ class TestStages:
         scv=st.floats(1e-4, 0.999),
     )
     def test_mean_and_variance_are_kept(self, least: float, mean: float, scv: float) -> None:
-        law = stages_from_moments([least], [least + mean], [scv * mean**2])
-        k, long, short = int(law.phases[0]), law.long[0], law.short[0]
+        distribution = stages_from_moments([least], [least + mean], [scv * mean**2])
+        k, long, short = int(distribution.phases[0]), distribution.long[0], distribution.short[0]
         assert k <= MOST_PHASES
-        assert law.shift[0] >= least - 1e-9 * (1 + least)
-        assert law.shift[0] + long + (k - 1) * short == pytest.approx(least + mean, rel=1e-9)
+        assert distribution.shift[0] >= least - 1e-9 * (1 + least)
+        assert distribution.shift[0] + long + (k - 1) * short == pytest.approx(least + mean, rel=1e-9)
         # The mean is rounded to the least and the mean together, so the scv is only as good as that.
         assert long**2 + (k - 1) * short**2 == pytest.approx(scv * mean**2, rel=1e-6 + 1e-12 * (1 + least / mean) / scv)
 
     @pytest.mark.parametrize("scv", [0.02, 0.1, 0.125, 1 / 3, 0.34, 0.5, 0.5000001, 0.7, 0.9999, 1.0])
-    def test_cdf_against_the_exact_law(self, scv: float) -> None:
-        law = stages_from_moments([2.0], [5.0], [scv * 9.0])
-        k = int(law.phases[0])
-        rates = (1 / law.long[0],) + (1 / law.short[0],) * (k - 1) if k > 1 else (1 / law.long[0],)
+    def test_cdf_against_the_exact_distribution(self, scv: float) -> None:
+        distribution = stages_from_moments([2.0], [5.0], [scv * 9.0])
+        k = int(distribution.phases[0])
+        rates = (
+            (1 / distribution.long[0],) + (1 / distribution.short[0],) * (k - 1)
+            if k > 1
+            else (1 / distribution.long[0],)
+        )
         points = np.concatenate(([0.0, 2.0], np.geomspace(2.01, 60.0, 60)))
-        exact = Hypoexponential(rates=rates).cdf(np.maximum(points - law.shift[0], 0.0))
-        assert stages_cdf(points[None, :], law)[0] == pytest.approx(exact, abs=1e-9)
+        exact = Hypoexponential(rates=rates).cdf(np.maximum(points - distribution.shift[0], 0.0))
+        assert stages_cdf(points[None, :], distribution)[0] == pytest.approx(exact, abs=1e-9)
 
     def test_one_phase_where_no_sum_of_exponentials_fits(self) -> None:
-        law = stages_from_moments([1.0], [3.0], [40.0])
-        assert (law.shift[0], law.phases[0], law.long[0]) == (1.0, 1, 2.0)
+        distribution = stages_from_moments([1.0], [3.0], [40.0])
+        assert (distribution.shift[0], distribution.phases[0], distribution.long[0]) == (1.0, 1, 2.0)
 
     def test_a_constant_and_nothing(self) -> None:
-        law = stages_from_moments([4.0, np.nan], [4.0, np.nan], [0.0, np.nan])
-        assert law.phases.tolist() == [0, 0]
-        assert stages_cdf(np.array([[3.9, 4.0], [1.0, 2.0]]), law)[0].tolist() == [0.0, 1.0]
-        assert np.isnan(stages_cdf(np.array([[3.9, 4.0], [1.0, 2.0]]), law)[1]).all()
+        distribution = stages_from_moments([4.0, np.nan], [4.0, np.nan], [0.0, np.nan])
+        assert distribution.phases.tolist() == [0, 0]
+        assert stages_cdf(np.array([[3.9, 4.0], [1.0, 2.0]]), distribution)[0].tolist() == [0.0, 1.0]
+        assert np.isnan(stages_cdf(np.array([[3.9, 4.0], [1.0, 2.0]]), distribution)[1]).all()
 
     def test_distance(self) -> None:
         middles = (np.arange(1000) + 0.5) / 1000
@@ -304,7 +308,7 @@ class TestComponents:
 
 
 def _watched(*, components: int, up, end_s: float):  # type: ignore[no-untyped-def]
-    """Components that alternate between up times of a law and exponential down times of mean 10 s."""
+    """Components that alternate between up times of a distribution and exponential down times of mean 10 s."""
     rng = np.random.default_rng(4)
     at, offsets = [], [0]
     for _ in range(components):

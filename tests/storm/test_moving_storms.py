@@ -42,7 +42,7 @@ def asked_too_soon(settings: StormSettings, seed: int, make_broker: type[Broker]
     class Watched(make_broker):  # type: ignore[valid-type, misc]
         def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
             super().__init__(settings, kept)
-            moves, ask = self.relocating.moves, self.relocating.moves.asked
+            moves, ask = self.coordinator.moves, self.coordinator.moves.asked
 
             def note(client: str, target: str, by: str, now_ns: int) -> None:
                 asked.append((client, storm.network.now_ns))
@@ -117,7 +117,7 @@ class LeavesWithoutAWord(Client):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
-        self._moving._leave = lambda *_: None  # type: ignore[method-assign]
+        self._migration._leave = lambda *_: None  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ Rules: results go to standard output, everything else to standard error. With `-
 JSON document; a command that fails then prints `{"error": {"kind", "message", "place"}}` there and the message for
 people on standard error. Exit codes: 0 done, 1 failed, 2 bad input (a wrong option included), 130 interrupted.
 
-Commands import what they need when they run, so `tidings --help` stays quick. A broker is started without the command
-tree (`_serve`).
+Commands import what they need when they run, so `tidings --help` stays quick. A package that is missing then is
+reported here, with the line that installs it. A broker is started without the command tree (`_serve`).
 """
 
 import sys
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     try:
         from tidings.cli._serve import serve_at_once
 
@@ -24,3 +24,15 @@ def main() -> None:
             app(prog_name="tidings")
     except KeyboardInterrupt:  # before the first command had begun
         sys.exit(130)
+    except ImportError as error:
+        from tidings.cli._needs import as_missing_extra
+
+        missing = as_missing_extra(error, sys.argv[1:])
+        if missing is None:
+            raise
+        if "--json" in sys.argv:
+            import json
+
+            print(json.dumps({"error": {"kind": type(missing).__name__, "message": str(missing), "place": None}}))
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)

@@ -1,5 +1,6 @@
 """The command tree: one module for each group of commands, and the panels in which `tidings --help` shows them."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,8 @@ from tidings.cli import (
     _bench,
     _broker,
     _demo,
+    _doctor,
+    _examples,
     _filter,
     _import,
     _live,
@@ -26,15 +29,18 @@ from tidings.cli import (
     _storm,
     _subscribe,
     _sweep,
+    _top,
     _what_if,
 )
+from tidings.cli._needs import NEEDS
+from tidings.extras import install_line
 
 __all__ = ["app"]
 
 RUN, USE, UNDERSTAND, PLAN, STUDY = "Run a network", "Use it", "Understand it", "Plan it", "Study it"
 _ORDER = (
-    *("up", "status", "broker", "reload", "token", "certificates"),
-    *("subscribe", "publish", "filter", "bench"),
+    *("up", "status", "top", "broker", "reload", "token", "certificates", "doctor"),
+    *("subscribe", "publish", "filter", "bench", "examples"),
     *("demo", "import", "pipeline", "report", "order"),
     *("scenario", "predict", "plan", "what-if", "simulate", "place"),
     *("compare", "rehearse", "storm", "sweep", "reproduce"),
@@ -64,45 +70,66 @@ app = typer.Typer(
         "Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."
     ),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=_broker.UP_EPILOG, rich_help_panel=RUN)(_broker.up)
-app.command(epilog=_live.STATUS_EPILOG, rich_help_panel=RUN)(_live.status)
-app.command(epilog=_broker.BROKER_EPILOG, rich_help_panel=RUN)(_broker.broker)
-app.command(epilog=_live.RELOAD_EPILOG, rich_help_panel=RUN)(_live.reload)
-app.add_typer(_live.token, name="token", rich_help_panel=RUN)
-app.command(epilog=_live.CERTIFICATES_EPILOG, rich_help_panel=RUN)(_live.certificates)
 
-app.command(epilog=_subscribe.EPILOG, rich_help_panel=USE)(_subscribe.subscribe)
-app.command(epilog=_publish.EPILOG, rich_help_panel=USE)(_publish.publish)
-app.add_typer(_filter.app, name="filter", rich_help_panel=USE)
-app.command(epilog=_bench.EPILOG, rich_help_panel=USE)(_bench.bench)
 
-app.command(epilog=_demo.EPILOG, rich_help_panel=UNDERSTAND)(_demo.demo)
-app.add_typer(_import.app, name="import", rich_help_panel=UNDERSTAND)
-app.add_typer(_pipeline.app, name="pipeline", rich_help_panel=UNDERSTAND)
-app.command(epilog=_report.EPILOG, rich_help_panel=UNDERSTAND)(_report.report)
-app.add_typer(_order.app, name="order", rich_help_panel=UNDERSTAND)
+def _written(extra: str) -> str:
+    """The line that installs an extra, with its bracket kept from being read as markup."""
+    return install_line(extra).replace("[", "\\[")
 
-app.add_typer(_scenario.app, name="scenario", rich_help_panel=PLAN)
-app.command(epilog=_predict.EPILOG, rich_help_panel=PLAN, short_help="Predict the on-time share of every subscriber.")(
-    _predict.predict
-)
-app.command(epilog=_plan.EPILOG, rich_help_panel=PLAN, short_help="Find the cheapest changes that meet an objective.")(
-    _plan.plan
-)
-app.command(name="what-if", epilog=_what_if.EPILOG, rich_help_panel=PLAN)(_what_if.what_if)
-app.command(epilog=_simulate.EPILOG, rich_help_panel=PLAN)(_simulate.simulate)
-app.command(epilog=_place.EPILOG, rich_help_panel=PLAN)(_place.place)
 
-app.command(epilog=_rehearse.COMPARE_EPILOG, rich_help_panel=STUDY)(_rehearse.compare)
-app.command(epilog=_rehearse.REHEARSE_EPILOG, rich_help_panel=STUDY)(_rehearse.rehearse)
-app.command(epilog=_storm.EPILOG, rich_help_panel=STUDY)(_storm.storm)
-app.command(epilog=_sweep.EPILOG, rich_help_panel=STUDY)(_sweep.sweep)
-app.add_typer(_reproduce.app, name="reproduce", rich_help_panel=STUDY)
+def _add(panel: str, command: Callable[..., None], epilog: str, *, short_help: str | None = None) -> None:
+    """A command, with the line that installs what it needs."""
+    name = command.__name__.replace("_", "-")
+    app.command(
+        name=name,
+        epilog=f"{epilog}\n\nNeeds: {_written(NEEDS[name])}",
+        rich_help_panel=panel,
+        short_help=short_help,
+    )(command)
+
+
+def _add_group(panel: str, name: str, group: typer.Typer) -> None:
+    group.info.epilog = f"Needs: {_written(NEEDS[name])}"
+    app.add_typer(group, name=name, rich_help_panel=panel)
+
+
+_add(RUN, _broker.up, _broker.UP_EPILOG)
+_add(RUN, _live.status, _live.STATUS_EPILOG)
+_add(RUN, _top.top, _top.EPILOG)
+_add(RUN, _broker.broker, _broker.BROKER_EPILOG)
+_add(RUN, _live.reload, _live.RELOAD_EPILOG)
+_add_group(RUN, "token", _live.token)
+_add(RUN, _live.certificates, _live.CERTIFICATES_EPILOG)
+_add(RUN, _doctor.doctor, _doctor.EPILOG)
+
+_add(USE, _subscribe.subscribe, _subscribe.EPILOG)
+_add(USE, _publish.publish, _publish.EPILOG)
+_add_group(USE, "filter", _filter.app)
+_add(USE, _bench.bench, _bench.EPILOG)
+_add(USE, _examples.examples, _examples.EPILOG)
+
+_add(UNDERSTAND, _demo.demo, _demo.EPILOG)
+_add_group(UNDERSTAND, "import", _import.app)
+_add_group(UNDERSTAND, "pipeline", _pipeline.app)
+_add(UNDERSTAND, _report.report, _report.EPILOG)
+_add_group(UNDERSTAND, "order", _order.app)
+
+_add_group(PLAN, "scenario", _scenario.app)
+_add(PLAN, _predict.predict, _predict.EPILOG, short_help="Predict the on-time share of every subscriber.")
+_add(PLAN, _plan.plan, _plan.EPILOG, short_help="Find the cheapest changes that meet an objective.")
+_add(PLAN, _what_if.what_if, _what_if.EPILOG)
+_add(PLAN, _simulate.simulate, _simulate.EPILOG)
+_add(PLAN, _place.place, _place.EPILOG)
+
+_add(STUDY, _rehearse.compare, _rehearse.COMPARE_EPILOG)
+_add(STUDY, _rehearse.rehearse, _rehearse.REHEARSE_EPILOG)
+_add(STUDY, _storm.storm, _storm.EPILOG)
+_add(STUDY, _sweep.sweep, _sweep.EPILOG)
+_add_group(STUDY, "reproduce", _reproduce.app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidings.cli._output import print_json, progress_bar
+from tidings.cli._output import print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from tidings.live.operations._orders import Outcome
+    from tidings.live.operations import Outcome
     from tidings.placement import Move, Plan
 
 __all__ = ["apply_plan"]
@@ -21,8 +21,7 @@ def apply_plan(plan: "Plan", network: Path, *, json: bool) -> None:
     import asyncio
 
     from tidings.live import read_network
-    from tidings.live.operations._applying import client_moves
-    from tidings.live.operations._orders import move_clients
+    from tidings.live.operations import client_moves, move_clients
 
     read = read_network(network)
     moves, left_out = client_moves(plan)
@@ -49,10 +48,10 @@ def _print(outcomes: "list[Outcome]", left_out: "list[Move]") -> None:
     for heading in ("client", "from", "to", "outcome"):
         table.add_column(heading)
     for each in outcomes:
-        said = each.outcome + (f": {each.why}" if each.why else "")
+        outcome = each.outcome + (f": {each.why}" if each.why else "")
         style = "green" if each.outcome in _FINE else "red"
-        table.add_row(Text(each.client), Text(each.origin or "-"), Text(each.target), Text(said, style=style))
-    console.print(table)
+        table.add_row(Text(each.client), Text(each.origin or "-"), Text(each.target), Text(outcome, style=style))
+    print_table(console, table)
     for move in left_out:
         console.print(
             f"{move.client} {move.name!r} is not moved to {move.target!r}: its client moves elsewhere as a whole",

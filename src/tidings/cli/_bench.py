@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli import _client_options as options
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import Json, print_json, print_table, progress_bar, reporting
 from tidings.errors import InputError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.live.bench import BenchEvent, Figures
@@ -23,54 +24,61 @@ EPILOG = (
 EVENTS_MAX = 100_000
 
 
+_Events = Annotated[
+    str | None,
+    typer.Argument(metavar="[-]", help="'-' publishes the JSON lines of standard input repeatedly."),
+]
+_SubscribeAt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--subscribe-at",
+        metavar="HOST:PORT",
+        help="The subscribers' brokers, used in turn; repeatable (default: the publishers' broker).",
+    ),
+]
+_Subscribers = Annotated[int, typer.Option("--subscribers", min=0, max=10_000, help="The number of subscribers.")]
+_Rate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate", help="Events of all publishers together, like '1000 /s'.", show_default="as fast as accepted"
+    ),
+]
+_Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        help="The filter of each subscriber; may contain {n} and {symbol}.",
+        show_default="one symbol and half of its prices",
+    ),
+]
+_Lifetime = Annotated[
+    str | None, typer.Option("--lifetime", help="Lifetime of events that have none of their own, like '2 s'.")
+]
+_MaxDelay = Annotated[str | None, typer.Option("--max-delay", help="The deadline of subscriptions, like '500 ms'.")]
+_InFlight = Annotated[
+    int,
+    typer.Option("--in-flight", min=1, max=65_536, help="How many events of a publisher may await acceptance."),
+]
+_Processes = Annotated[
+    int, typer.Option("--processes", min=1, max=256, help="The number of processes that share the clients.")
+]
+
+
 def bench(
     address: options.Address,
-    events: Annotated[
-        str | None,
-        typer.Argument(metavar="[-]", help="'-' publishes the JSON lines of standard input repeatedly."),
-    ] = None,
-    subscribe_at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--subscribe-at",
-            metavar="HOST:PORT",
-            help="The subscribers' brokers, used in turn; repeatable (default: the publishers' broker).",
-        ),
-    ] = None,
+    events: _Events = None,
+    subscribe_at: _SubscribeAt = None,
     publishers: Annotated[int, typer.Option("--publishers", min=1, max=10_000, help="The number of publishers.")] = 1,
-    subscribers: Annotated[
-        int, typer.Option("--subscribers", min=0, max=10_000, help="The number of subscribers.")
-    ] = 10,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            "--rate", help="Events of all publishers together, like '1000 /s'.", show_default="as fast as accepted"
-        ),
-    ] = None,
+    subscribers: _Subscribers = 10,
+    rate: _Rate = None,
     size: Annotated[str, typer.Option("--size", help="The size of generated payloads.")] = "1 kB",
-    filter: Annotated[
-        str | None,
-        typer.Option(
-            "--filter",
-            help="The filter of each subscriber; may contain {n} and {symbol}.",
-            show_default="one symbol and half of its prices",
-        ),
-    ] = None,
-    lifetime: Annotated[
-        str | None, typer.Option("--lifetime", help="Lifetime of events that have none of their own, like '2 s'.")
-    ] = None,
-    max_delay: Annotated[
-        str | None, typer.Option("--max-delay", help="The deadline of subscriptions, like '500 ms'.")
-    ] = None,
+    filter: _Filter = None,
+    lifetime: _Lifetime = None,
+    max_delay: _MaxDelay = None,
     duration: Annotated[str, typer.Option("--duration", help="How long to publish.")] = "10 s",
     warmup: Annotated[str, typer.Option("--warmup", help="How much of the duration is not measured.")] = "1 s",
-    in_flight: Annotated[
-        int,
-        typer.Option("--in-flight", min=1, max=65_536, help="How many events of a publisher may await acceptance."),
-    ] = 1_024,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, max=256, help="The number of processes that share the clients.")
-    ] = 1,
+    in_flight: _InFlight = 1_024,
+    processes: _Processes = 1,
     advertise: Annotated[str, typer.Option("--advertise", help="A filter that all events match.")] = "TRUE",
     name: options.ClientName = None,
     token_file: options.TokenFile = None,
@@ -91,8 +99,7 @@ def bench(
     with reporting(json=json):
         import uuid
 
-        from tidings.live.bench import Load, default_events, filters_of, run_bench
-        from tidings.live.bench._load import DEFAULT_FILTER
+        from tidings.live.bench import DEFAULT_FILTER, Load, default_events, filters_of, run_bench
         from tidings.model.units import parse_quantity
 
         if events not in (None, "-"):
@@ -150,7 +157,7 @@ def _print(found: "Figures") -> None:
     table.add_row("delivered", f"{found.deliveries_per_s:,.0f} deliveries/s")
     for label, value in (("p50", found.latency_p50_ms), ("p99", found.latency_p99_ms)):
         table.add_row(f"latency {label}", "-" if value is None else f"{value:,.4g} ms")
-    table.add_row("on time", "no deadline" if found.on_time is None else f"{found.on_time:.2%}")
+    table.add_row("on time", "no deadline" if found.on_time is None else percent(found.on_time))
     counts = {"accepted": found.accepted, "expired": found.expired, "refused": found.refused}
     counts["unconfirmed"] = found.unconfirmed
     table.add_row("events", ", ".join(f"{count:,} {what}" for what, count in counts.items()))
@@ -158,4 +165,4 @@ def _print(found: "Figures") -> None:
     table.add_row("too late", f"{found.too_late:,}")
     table.add_row("lost", f"{found.lost:,}")
     table.add_row("duplicated", f"{found.duplicated:,}")
-    Console(highlight=False).print(table)
+    print_table(Console(highlight=False), table)

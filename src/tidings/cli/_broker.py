@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli._output import Json, print_json, reporting
-from tidings.cli._serve import serve_one
+from tidings.cli._serve import is_terminal, serve_one
 
 if TYPE_CHECKING:
     from tidings.live import Network
@@ -30,54 +30,62 @@ def broker(
 ) -> None:
     """Run one broker of a network.
 
-    On SIGTERM it drains its queues and exits. It logs JSON lines to
-    standard error.
+    On SIGTERM it drains its queues and exits. It logs to standard error:
+    JSON lines, or plain text on a terminal unless --json is given.
     """
     with reporting(json=json):
         if check:
             from tidings.live import read_network
 
-            _show(read_network(network), json=json)
+            read = read_network(network)
+            for warning in read.unknown_hosts():
+                typer.echo(f"warning: {warning}; it is dialled until it answers", err=True)
+            _show(read, json=json)
         else:
-            serve_one(network, name)
+            serve_one(network, name, is_text=is_terminal(json=json))
 
 
 def up(network: _File, check: _Check = False, json: Json = False) -> None:
     """Run all brokers of a network on this machine.
 
-    It restarts brokers that die, and runs until SIGTERM.
+    It restarts brokers that die, and runs until Ctrl-C or SIGTERM. It logs
+    to standard error: JSON lines, or plain text on a terminal unless --json
+    is given.
     """
     with reporting(json=json):
+        from tidings.errors import ConfigurationError
         from tidings.live import read_network
 
         read = read_network(network)
+        for why in read.unknown_hosts():
+            raise ConfigurationError(f"{network}: {why}; `tidings up` runs all brokers on this machine")
         if check:
             _show(read, json=json)
             return
-        from tidings.live.broker._serving import Supervisor
-        from tidings.live.operations._logs import Log
+        from tidings.live.broker import Supervisor
+        from tidings.live.operations import Log
 
-        Supervisor(read, Log("up")).run()
+        Supervisor(read, Log("up", is_text=is_terminal(json=json))).run()
 
 
 def _show(network: "Network", *, json: bool) -> None:
-    """What the file says; certificates are read too."""
-    from tidings.live.security._tls import dialling_context, listening_context
+    """Print a summary of a network file; certificates are read too."""
+    from tidings.live.security import dialling_context, listening_context
 
     for name in network.brokers:
         tls = network.tls_of(name)
         if tls is not None:
             listening_context(tls)
             dialling_context(tls)
-    said = network.document
+    document = network.document
     facts = {
         "brokers": {
             name: {"listen": str(broker.listen), "neighbours": sorted(network.links[name])}
             for name, broker in network.brokers.items()
         },
-        "scheme": said.network.scheme,
-        "strategy": said.network.strategy,
-        "tls": said.tls is not None,
+        "scheme": document.network.scheme,
+        "strategy": document.network.strategy,
+        "tls": document.tls is not None,
         "tokens": len(network.tokens),
         "rules": len(network.rules),
     }
@@ -85,4 +93,4 @@ def _show(network: "Network", *, json: bool) -> None:
         print_json(facts)
         return
     links = sum(len(others) for others in network.links.values()) // 2
-    typer.echo(f"{network.path}: OK: {len(network.brokers)} brokers, {links} links, {said.network.scheme}")
+    typer.echo(f"{network.path}: OK: {len(network.brokers)} brokers, {links} links, {document.network.scheme}")

@@ -1,10 +1,15 @@
 """The options with which every client command connects."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from tidings.live import Tidings
 
 __all__ = [
     "Address",
@@ -16,9 +21,13 @@ __all__ = [
     "SecretFile",
     "ServerName",
     "TokenFile",
+    "connected",
     "connection_options",
 ]
 
+SLOW_S: Final = 2.0
+"""A connection that takes longer is reported, whether it is the first or a later one."""
+_POLL_S: Final = 0.1
 TOKEN_VARIABLE = "TIDINGS_TOKEN"
 SECRET_VARIABLE = "TIDINGS_SECRET"
 
@@ -72,7 +81,7 @@ def connection_options(
     """What `connect` is given."""
     token = os.environ.get(TOKEN_VARIABLE)
     if token_file is not None:
-        from tidings.live.security._secrets import read_secret
+        from tidings.live.security import read_secret
 
         token = read_secret(token_file)
     return {
@@ -85,3 +94,36 @@ def connection_options(
         "key": key,
         "server_name": server_name,
     }
+
+
+@asynccontextmanager
+async def connected(addresses: str, given: dict[str, Any]) -> "AsyncIterator[Tidings]":
+    """The client of a command; whenever its broker cannot be reached for SLOW_S, standard error says so."""
+    import asyncio
+
+    from tidings.live import connect
+
+    client = connect(addresses.split(","), **given)
+    watch = asyncio.create_task(_report_waits(client, addresses))
+    try:
+        async with client:
+            yield client
+    finally:
+        watch.cancel()
+
+
+async def _report_waits(client: "Tidings", addresses: str) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    since_s, was_connected, is_told = loop.time(), False, False
+    while True:
+        await asyncio.sleep(_POLL_S)
+        if client.is_connected:
+            if is_told:
+                typer.echo(f"connected to {client.home}", err=True)
+            since_s, was_connected, is_told = loop.time(), True, False
+        elif not is_told and loop.time() - since_s >= SLOW_S:
+            is_told = True
+            what = "the connection is lost" if was_connected else f"still connecting to {addresses}"
+            typer.echo(f"{what}{f' ({client.trouble})' if client.trouble else ''}; trying again", err=True)

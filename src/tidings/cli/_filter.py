@@ -27,6 +27,7 @@ def _text(metavar: str, help_text: str) -> Any:
 
 
 FilterText = Annotated[str, _text("FILTER", "A filter in SQL or in bracketed triples.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a filter that would give a warning.")]
 
 
 @app.command(
@@ -36,12 +37,12 @@ FilterText = Annotated[str, _text("FILTER", "A filter in SQL or in bracketed tri
         'tidings filter explain "NOT (price BETWEEN 10 AND 20 OR halted)" --json'
     )
 )
-def explain(text: FilterText, json: Json = False) -> None:
+def explain(text: FilterText, strict: Strict = False, json: Json = False) -> None:
     """Show a filter in normal form: its clauses, the tests that an index can use, and the rest."""
     with reporting(json=json):
         from tidings.model.filters import filter_warnings
 
-        subject = _parse(text)
+        subject = _parse(text, strict=strict)
         form = subject.normal_form()
         if json:
             doubts = [str(warning) for warning in filter_warnings(subject)]
@@ -82,22 +83,23 @@ def covers(
 def try_event(
     text: FilterText,
     event: Annotated[str, typer.Option("--event", metavar="JSON", help="The event's attributes, as a JSON object.")],
+    strict: Strict = False,
     json: Json = False,
 ) -> None:
     """Evaluate a filter on one event: true, false, or unknown if an attribute is missing."""
     with reporting(json=json):
         attributes = _attributes(event)
-        truth = _parse(text).evaluate(attributes)
+        truth = _parse(text, strict=strict).evaluate(attributes)
         if json:
             print_json({"filter": text, "event": attributes, "result": truth, "accepted": truth is True})
         else:
             typer.echo(_TRUTH[truth])
 
 
-def _parse(text: str) -> "Filter":
+def _parse(text: str, *, strict: bool = False) -> "Filter":
     from tidings.model.filters import Filter, filter_warnings
 
-    subject = Filter.parse(text)
+    subject = Filter.parse(text, strict=strict)
     for warning in filter_warnings(subject):
         warnings.warn(warning, stacklevel=2)
     return subject

@@ -1,4 +1,4 @@
-"""`tidings import`: logs of other systems, understood before anything is computed of them."""
+"""`tidings import`: check how the logs of other systems are read, before anything is computed from them."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ from tidings.cli._output import Json, print_json, reporting
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidings.pipeline.ingest._inspection import Inspection
+    from tidings.pipeline.ingest import Inspection
 
 __all__ = ["app"]
 
@@ -21,6 +21,8 @@ EPILOG = (
     "tidings import check logs --mapping examples/foreign/kafka.toml --json"
 )
 ROW_LENGTH = 100
+QUICK_BYTES_MAX = 50_000_000
+"""About a million rows: the engine arrow parses them in less than a minute (docs/guide/foreign-traces.md)."""
 
 
 @app.callback()
@@ -45,14 +47,16 @@ def check(
 ) -> None:
     """Show in seconds what is understood of a log: columns, keys, hosts, clocks, bad rows.
 
-    Reads the first rows without Spark, computes no scores, and says what to
-    run next. The exit code is 1 if something has to be mended first.
+    Reads the first rows without Spark, computes no scores, and prints the
+    command to run next. The exit code is 1 if something must be fixed first.
     """
     with reporting(json=json):
-        from tidings.pipeline.ingest._inspection import inspect_log
+        from tidings.pipeline.ingest import inspect_log
 
         found = inspect_log(traces, mapping, rows_max=rows)
         command = f"tidings pipeline run {shlex.join(traces)} --mapping {shlex.quote(str(mapping))} --out scores"
+        if sum(table.size_bytes for table in found.tables.values()) <= QUICK_BYTES_MAX:
+            command += " --engine arrow"
         if json:
             import msgspec
 
@@ -73,7 +77,7 @@ def _print(found: "Inspection", command: str) -> None:
     _print_clocks(found, console)
     _print_bad(found, console)
     for line in found.advice:
-        console.print(f"mend: {line}", style="bold")
+        console.print(f"fix: {line}", style="bold")
     console.print(f"next: {command}" if not found.advice else f"then: {command}")
 
 

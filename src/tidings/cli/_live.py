@@ -1,18 +1,20 @@
 """`tidings status`, `tidings reload`, `tidings certificates` and `tidings token`: a live network from outside."""
 
-import math
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, print_json, print_table, reporting
+from tidings.cli._troubles import print_verdict
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tidings.live import Network
+    from tidings.live.operations import Verdict
 
 __all__ = ["CERTIFICATES_EPILOG", "RELOAD_EPILOG", "STATUS_EPILOG", "certificates", "reload", "status", "token"]
 
@@ -34,40 +36,36 @@ def status(
 ) -> None:
     """Show the state of a running network.
 
-    Lists every broker and its links, and the subscriptions that are not
-    reached or not on time. The exit code is 1 if a broker does not answer.
+    Begins with a verdict: whether anybody is late, who, since when, why, and
+    what to do. Then lists every broker and its links, and the subscriptions
+    that are not reached or not on time. The exit code is 1 if a broker does
+    not answer.
     """
     with reporting(json=json):
         import asyncio
 
         from tidings.live import read_network
-        from tidings.live.operations._asking import ask_network
-        from tidings.live.operations._status import network_status
+        from tidings.live.operations import ask_network, network_status
 
-        found = network_status(asyncio.run(ask_network(read_network(network))))
+        found = network_status(asyncio.run(ask_network(read_network(network))), file=str(network))
         if json:
             print_json(found)
         else:
-            _print(found["brokers"], found["subscribers"])
+            _print(found["verdict"], found["brokers"], found["subscribers"])
         if not all(broker["up"] for broker in found["brokers"]):
             raise typer.Exit(1)
 
 
-def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> None:
+def _print(verdict: "Verdict", brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
-    console.print(Text(_headline(brokers, subscribers)))
-    for broker in brokers:
-        if not broker["up"]:
-            console.print(Text(f"{broker['name']} is down: {broker['why']}"))
-        elif broker["store"]["full"]:
-            console.print(Text(f"the store of {broker['name']} is full: no event is acknowledged until there is room"))
+    print_verdict(console, verdict)
     console.print()
-    console.print(_brokers(brokers))
+    print_table(console, _brokers(brokers))
     for broker in brokers:
         for home, each in broker.get("parked", {}).items():
             size = f"{_count(each['events'], 'event')}, {each['bytes'] / 1e6:,.1f} MB, oldest {each['oldest_s']:,.0f} s"
@@ -83,7 +81,7 @@ def _print(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]
     lacking = {name: each for name, each in subscribers.items() if _lacks(each)}
     if lacking:
         console.print("\nNot reached, or not on time in the last minute:")
-        console.print(_subscribers(dict(islice(lacking.items(), SUBSCRIBERS_SHOWN))))
+        print_table(console, _subscribers(dict(islice(lacking.items(), SUBSCRIBERS_SHOWN))))
     if len(lacking) > SUBSCRIBERS_SHOWN:
         console.print(f"and {len(lacking) - SUBSCRIBERS_SHOWN:,} more: see --json")
 
@@ -108,31 +106,6 @@ def _moves(brokers: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _headline(brokers: list[dict[str, Any]], subscribers: dict[str, dict[str, Any]]) -> str:
-    """Whether all brokers and links are up, and how many there are."""
-    links = _links(brokers)
-    down = [(sum(not broker["up"] for broker in brokers), len(brokers), "brokers")]
-    down.append((sum(not is_up for is_up in links.values()), len(links), "links"))
-    affected = sum(each["affected"] for each in subscribers.values())
-    left_off = sum(broker["subscribers_left_off"] for broker in brokers)
-    wanted = _count(len(subscribers) + left_off, "subscription")
-    if not any(many for many, _, _ in down):
-        return f"OK: {_count(len(brokers), 'broker')}, {_count(len(links), 'link')}, {wanted}"
-    parts = [f"{many:,} of {of:,} {what}" for many, of, what in down if many]
-    return f"down: {', '.join(parts)}; {wanted}, {affected:,} affected"
-
-
-def _links(brokers: list[dict[str, Any]]) -> dict[tuple[str, ...], bool]:
-    """By the names of both ends: whether they hear each other."""
-    found: dict[tuple[str, ...], bool] = {}
-    for broker in brokers:
-        heard = {name: peer["up"] for name, peer in broker.get("neighbours", {}).items()}
-        for other, is_heard in (dict.fromkeys(broker["absent"], False) | heard).items():
-            ends = tuple(sorted((broker["name"], other)))
-            found[ends] = found.get(ends, True) and is_heard
-    return found
-
-
 def _brokers(brokers: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
     from rich.text import Text
@@ -154,12 +127,12 @@ def _brokers(brokers: list[dict[str, Any]]) -> "Table":
         table.add_row(
             Text(broker["name"]),
             state,
-            f"{broker['utilisation']:.0%}",
+            percent(broker["utilisation"], 0),
             f"{broker['clients_connected']:,} of {broker['clients']:,}",
             f"{broker['queued']:,}",
             f"{broker['stored']:,}",
-            _percent(deliveries["last_minute"]["on_time_reliability"]),
-            _percent(deliveries["on_time_reliability"]) + _within(deliveries["interval"]),
+            percent(deliveries["last_minute"]["on_time_reliability"]),
+            percent(deliveries["on_time_reliability"]) + _within(deliveries["interval"]),
             f"{broker['dropped']:,}",
             Text(", ".join(f"{name} {state}" for name, state in sorted(links.items())) or "none"),
         )
@@ -196,15 +169,15 @@ def _subscribers(rows: dict[str, dict[str, Any]]) -> "Table":
             Text(name),
             Text(each["broker"]),
             state,
-            _percent(shown["on_time_reliability"]) + ("" if is_recent else _within(each["interval"])),
-            "-" if delay_ms is None else f"{delay_ms:,.1f} ms",
+            percent(shown["on_time_reliability"]) + ("" if is_recent else _within(each["interval"])),
+            "–" if delay_ms is None else f"{delay_ms:,.1f} ms",
             Text(events if is_recent or each["affected"] else f"since the start: {events}"),
         )
     return table
 
 
 def _events(figures: dict[str, Any], under_way: int) -> str:
-    """What became of events, in words; of the last minute, unless it is said otherwise."""
+    """What happened to events, in words; of the last minute, unless stated otherwise."""
     parts = [f"{figures['matched']:,} matched"]
     parts += [f"{figures[key]:,} {words}" for key, words in (("on_time", "on time"), ("late", "late")) if figures[key]]
     parts += [f"{many:,} dropped by {by}" for by, many in figures["dropped_by"].items()]
@@ -216,14 +189,9 @@ def _count(many: int, what: str) -> str:
     return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
 
 
-def _percent(share: float | None) -> str:
-    """A share as people read it; 100 % is all of it, and nothing less."""
-    return "-" if share is None else f"{math.floor(round(share * 1e6) / 1e3) / 10:g} %"
-
-
 def _within(interval: dict[str, Any] | None) -> str:
     """The 95 % interval of a share since the start, below it; in the first minutes there is none."""
-    return "" if interval is None else f"\n{_percent(interval['low'])} to {_percent(interval['high'])}"
+    return "" if interval is None else f"\n{percent(interval['low'])} to {percent(interval['high'])}"
 
 
 def reload(
@@ -242,17 +210,17 @@ def reload(
 
         from tidings.errors import TidingsError
         from tidings.live import read_network
-        from tidings.live.operations._supervision import ask_to_reload
+        from tidings.live.operations import ask_to_reload
 
         read = read_network(network)
-        told = ask_to_reload(read)
+        reloaded = ask_to_reload(read)
         missing = asyncio.run(_wait_for(read))
         if missing:
-            raise TidingsError(f"{told.change}, but not complete: {missing}; see the log of `tidings up`")
+            raise TidingsError(f"{reloaded.change}, but not complete: {missing}; see the log of `tidings up`")
         if json:
-            print_json({"change": told.change, "brokers": sorted(read.brokers)})
+            print_json({"change": reloaded.change, "brokers": sorted(read.brokers)})
         else:
-            typer.echo(f"{network}: {told.change}")
+            typer.echo(f"{network}: {reloaded.change}")
 
 
 async def _wait_for(network: "Network") -> str:
@@ -260,8 +228,7 @@ async def _wait_for(network: "Network") -> str:
     import asyncio
     import time
 
-    from tidings.live.operations._asking import ask_network
-    from tidings.live.operations._supervision import read_supervision
+    from tidings.live.operations import ask_network, read_supervision
 
     until_s = time.monotonic() + 2 * network.document.network.drain_s + PATIENCE_S
     while True:
@@ -291,7 +258,7 @@ def certificates(
 ) -> None:
     """Make a test authority and certificates for TLS; not for production."""
     with reporting(json=json):
-        from tidings.live.security._certificates import make_certificates
+        from tidings.live.security import make_certificates
 
         written = make_certificates(directory, tuple(names), days=days)
         if json:
@@ -312,7 +279,7 @@ def new_token(
     """Make a random token and print it or write it to a file."""
     with reporting(json=json):
         from tidings.errors import InputError
-        from tidings.live.security._secrets import new_secret, write_secret
+        from tidings.live.security import new_secret, write_secret
 
         made = new_secret()
         if file is not None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, print_json, print_table, reporting
 from tidings.cli._shares import share_option
 from tidings.cli._spark_options import (
     ClockTolerance,
@@ -20,6 +20,7 @@ from tidings.cli._spark_options import (
 )
 from tidings.cli._watch import errors_as_lines
 from tidings.errors import ConfigurationError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,8 +154,7 @@ def watch(
         policies = parse_policies(policy or DEFAULT_POLICIES, late)
         require_spark()
         from tidings.model.units import parse_quantity
-        from tidings.pipeline import open_session
-        from tidings.pipeline._places import local_path
+        from tidings.pipeline import local_path, open_session
         from tidings.pipeline.ingest import find_files
         from tidings.pipeline.ordering import WatchOrders, watch_orders
 
@@ -180,7 +180,7 @@ def _text_lines(totals: "OrderTotals") -> None:
     unknown = f", {totals.unknown:,} of unknown events" if totals.unknown else ""
     typer.echo(f"batch {totals.batch}: {totals.touched_pairs:,} pairs{unknown}")
     for row in totals.policies:
-        repaired = "-" if row.repaired is None else f"{row.repaired:.2%}"
+        repaired = percent(row.repaired, 2)
         typer.echo(
             f"  {row.policy:14} {row.received:,} received, {row.out_of_order:,} out of order, {repaired} repaired, "
             f"held {row.mean_hold_ms:.3g} ms"
@@ -206,7 +206,7 @@ def _print(result: "OrderReplay") -> None:
     share = result.out_of_order / result.received
     console.print(
         f"{result.received:,} receptions in {result.pairs:,} pairs of publisher and subscription, "
-        f"{result.out_of_order:,} of them out of order ({share:.2%})"
+        f"{result.out_of_order:,} of them out of order ({percent(share, 2)})"
     )
     if result.bad:
         console.print(f"left out: {', '.join(f'{reason} {count:,}' for reason, count in result.bad.items())}")
@@ -217,13 +217,13 @@ def _print(result: "OrderReplay") -> None:
     for row in result.policies:
         table.add_row(
             row.policy,
-            "-" if row.repaired is None else f"{row.repaired:.2%}",
+            percent(row.repaired, 2),
             f"{row.violations:,}",
             *_times(row.hold_ms),
             *_times(row.assessed_ms),
             "-" if row.static_latch_ms is None else f"CST-{row.static_latch_ms:g}",
         )
-    console.print(table)
+    print_table(console, table)
     if result.table is not None:
         typer.echo(f"wrote the pairs to {result.table}", err=True)
 

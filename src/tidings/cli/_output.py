@@ -5,18 +5,33 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidings.errors import FilterWarning, TidingsError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from tidings.statistics import ReliabilityInterval
 
-__all__ = ["ROUGH", "Json", "interval_terms", "print_json", "progress_bar", "reporting", "shown_interval"]
+__all__ = [
+    "ROUGH",
+    "Json",
+    "interval_terms",
+    "print_json",
+    "print_table",
+    "progress_bar",
+    "reporting",
+    "shown_interval",
+]
 
-QUIET_S = 5.0  # how long a command may say nothing where there is no terminal
+WIDEST = 1_000
+QUIET_S = 5.0  # after so long without a terminal, progress is reported in a line
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -36,7 +51,7 @@ def interval_terms(level: float) -> dict[str, Any]:
     return {"level": level, "by": "batches of time"}
 
 
-ROUGH = "~ few independent events: the interval is rough; a longer run makes it sure"
+ROUGH = "~ few independent events: the interval is rough; a longer run narrows it"
 """What stands below a table in which `shown_interval` has marked one."""
 
 
@@ -44,7 +59,35 @@ def shown_interval(interval: "ReliabilityInterval | None") -> str:
     """The interval of an on-time share in a table; a rough one is marked."""
     if interval is None:
         return "-"
-    return f"{'~' if interval.is_rough else ''}{100.0 * interval.low:.1f} to {interval.high:.1%}"
+    return f"{'~' if interval.is_rough else ''}{100.0 * interval.low:.1f} to {percent(interval.high)}"
+
+
+def print_table(console: "Console", table: "Table") -> None:
+    """Print a table with every figure whole.
+
+    Where the terminal is too narrow, headings and names take several lines; if that is not enough, lines are longer
+    than the terminal is wide.
+    """
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    unbounded = console.options.update(max_width=WIDEST)
+    if Measurement.get(console, unbounded, table).maximum > console.width:
+        for column in table.columns:
+            column.no_wrap = column.justify == "right"
+            if column.no_wrap:
+                words = str(column.header).split()
+                widths = [cell_len(str(cell)) for cell in column.cells]
+                column.min_width = max([*widths, *map(len, words)], default=0)
+                column.header = "\n".join(wrap(str(column.header), column.min_width or 1))
+    least = Measurement.get(console, unbounded, table).minimum
+    if least > console.width:
+        for column in table.columns:
+            texts = [str(column.header), *map(str, column.cells)]
+            column.width = column.min_width or max(cell_len(word) for text in texts for word in text.split() or [""])
+        console = Console(width=least, highlight=False)
+    console.print(table)
 
 
 @contextmanager

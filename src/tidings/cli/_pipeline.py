@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli import _watch
-from tidings.cli._output import ROUGH, Json, interval_terms, print_json, reporting
+from tidings.cli._output import ROUGH, Json, interval_terms, print_json, print_table, reporting
 from tidings.cli._shares import parse_share
 from tidings.cli._spark_options import (
     ClockTolerance,
@@ -28,6 +28,7 @@ from tidings.cli._spark_options import (
     require_spark,
 )
 from tidings.errors import ConfigurationError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.pipeline import PipelineResult
@@ -44,6 +45,18 @@ ROWS_MAX = 20
 SPARK, ARROW = "spark", "arrow"
 QUICK_ROWS_MAX = 25_000_000
 """Up to so many rows the engine arrow was measured (docs/reference/pipeline.md)."""
+QUICK_FOREIGN_ROWS_MAX = 1_000_000
+"""Of logs read through a mapping, which it parses row by row (docs/guide/foreign-traces.md)."""
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog", metavar="[CATALOG.]SCHEMA", help="Write the tables, and views for BI, into this schema as well."
+    ),
+]
+TableFormat = Annotated[
+    str,
+    typer.Option("--table-format", metavar="NAME", help="Of tables in the catalog: parquet, delta, iceberg."),
+]
 Engine = Annotated[
     str,
     typer.Option(
@@ -52,16 +65,19 @@ Engine = Annotated[
 ]
 
 
+_Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACES...",
+        help="Directories of a trace, as paths or addresses (hdfs://, s3a://); several are read as one.",
+        show_default=False,
+    ),
+]
+
+
 @app.command(epilog=EPILOG)
 def run(
-    traces: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRACES...",
-            help="Directories of a trace, as paths or addresses (hdfs://, s3a://); several are read as one.",
-            show_default=False,
-        ),
-    ],
+    traces: _Traces,
     out: Out,
     engine: Engine = "spark",
     master: Master = None,
@@ -75,6 +91,8 @@ def run(
     clock_tolerance: ClockTolerance = "0 s",
     max_bad: MaxBad = "1%",
     from_scratch: FromScratch = False,
+    catalog: Catalog = None,
+    table_format: TableFormat = "parquet",
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
@@ -85,10 +103,17 @@ def run(
     """
     with reporting(json=json):
         settings = parse_conf(conf)
-        spark_only = {"--master": master, "--remote": remote, "--environment": environment, "--conf": conf}
-        _check_engine(engine, {**spark_only, "--mapping": mapping, "--verbose": verbose or None})
+        spark_only = {
+            "--master": master,
+            "--remote": remote,
+            "--environment": environment,
+            "--conf": conf,
+            "--catalog": catalog,
+        }
+        _check_engine(engine, {**spark_only, "--verbose": verbose or None})
         if engine == SPARK:
             require_spark()
+        _check_catalog(catalog, remote, settings)
         import msgspec
 
         from tidings.model.units import parse_quantity
@@ -103,6 +128,8 @@ def run(
             mapping=mapping,
             max_bad=parse_share(max_bad),
             from_scratch=from_scratch,
+            catalog=catalog,
+            table_format=table_format,
         )
         with ExitStack() as stack:
             progress = stack.enter_context(_stages())
@@ -126,8 +153,9 @@ def run(
             else:
                 result = run_in_process(traces, out, options, progress=progress)
         rows = sum(result.rows.values())
-        is_here = not any(spark_only.values()) and mapping is None and "://" not in " ".join([*traces, out])
-        if engine == SPARK and is_here and result.new_files and rows <= QUICK_ROWS_MAX:
+        is_here = not any(spark_only.values()) and "://" not in " ".join([*traces, out])
+        quick_rows = QUICK_ROWS_MAX if mapping is None else QUICK_FOREIGN_ROWS_MAX
+        if engine == SPARK and is_here and result.new_files and rows <= quick_rows:
             typer.echo(f"note: for {rows:,} rows --engine arrow is quicker: it starts no JVM", err=True)
         if json:
             print_json({**msgspec.to_builtins(result), "intervals": interval_terms(LEVEL)})
@@ -162,6 +190,16 @@ def _check_engine(engine: str, spark_only: Mapping[str, object]) -> None:
         )
 
 
+def _check_catalog(catalog: str | None, remote: str | None, settings: Mapping[str, str]) -> None:
+    """Raise a ConfigurationError if the tables would be gone with the session of this command."""
+    if catalog is None or remote is not None or any(name.startswith("spark.sql.catalog") for name in settings):
+        return
+    raise ConfigurationError(
+        f"--catalog {catalog}: this session would forget its tables when it ends; name a metastore or a catalog, such "
+        "as --conf spark.sql.catalogImplementation=hive (docs/guide/spark-cluster.md)"
+    )
+
+
 def _print(result: "PipelineResult") -> None:
     from rich.console import Console
     from rich.table import Table
@@ -173,7 +211,7 @@ def _print(result: "PipelineResult") -> None:
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(style="dim")
     facts.add_column()
-    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    rate = percent(result.delivery_rate)
     rows = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
     facts.add_row("read", f"{rows}; {result.files:,} files, {result.new_files:,} of them new")
     facts.add_row("on time", f"{rate}: {result.on_time:,} of {result.matched:,}, earning {result.earnings:,.10g}")
@@ -197,15 +235,15 @@ def _print(result: "PipelineResult") -> None:
         share = interval = effective = "-"
         if row.on_time_reliability is not None:
             share, interval, effective = (
-                f"{row.on_time_reliability:.2%}",
+                percent(row.on_time_reliability),
                 f"{'~' if row.is_rough else ''}{100.0 * (row.reliability_low or 0.0):.1f} to "
-                f"{row.reliability_high:.1%}",
+                f"{percent(row.reliability_high)}",
                 f"{row.effective_events:,.0f}",
             )
         counts = (f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", f"{row.lost:,}")
         table.add_row(Text(name), *counts, share, interval, effective)
-    console.print(table)
-    console.print("effective: for how many independent events those count that are late together", style="dim")
+    print_table(console, table)
+    console.print("effective: independent events these are worth, as events are late together", style="dim")
     if any(row.is_rough and row.matched for _, row in ranked[:ROWS_MAX]):
         console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:

@@ -1,11 +1,12 @@
 """`tidings place`: where publishers (and subscribers) should be, from the traces of a network, with Spark."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, print_json, print_table, reporting
 from tidings.cli._shares import parse_share
 from tidings.cli._spark_options import (
     ClockTolerance,
@@ -20,8 +21,10 @@ from tidings.cli._spark_options import (
     require_spark,
 )
 from tidings.errors import ConfigurationError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
+    from tidings.pipeline.placement import Placement
     from tidings.placement import Change, Move, Objective, Plan
 
 __all__ = ["EPILOG", "place", "print_plan"]
@@ -37,59 +40,71 @@ ROWS_MAX = 20
 _BENEFIT = {"load": "messages/s less", "delay": "delay saved, s/s", "on-time": "more on time, /s"}
 
 
+_Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACES...",
+        help="Directories of a trace, read as one; or the file of a plan, to show and apply.",
+        show_default=False,
+    ),
+]
+_Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="load|delay|on-time",
+        help="What to minimise: messages that brokers handle, the mean delay, or late deliveries.",
+    ),
+]
+_Weight = Annotated[
+    float,
+    typer.Option(
+        "--weight",
+        metavar="0..100",
+        help="How much the objective counts: at 100 it decides alone; below, another figure decides among brokers "
+        "that are nearly as good (delay for load, load for delay and on-time).",
+    ),
+]
+_Hysteresis = Annotated[
+    str,
+    typer.Option("--hysteresis", metavar="SHARE", help="The least gain that justifies a move, as 1% or 0.01."),
+]
+_Joint = Annotated[
+    bool,
+    typer.Option(
+        "--joint", help="Place all publishers together, so that they do not overload one broker; for delay only."
+    ),
+]
+_Subscribers = Annotated[
+    bool, typer.Option("--subscribers", help="Move subscribers too, if none of them gets its events later.")
+]
+_Traced = Annotated[
+    int, typer.Option("--traced", metavar="EVENTS", help="The most events of each publisher to examine.")
+]
+_Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON, for a live network to apply.")
+]
+_Picture = Annotated[
+    Path | None,
+    typer.Option("--picture", metavar="FILE", help="Draw the overlay before and after (.svg or .png)."),
+]
+_Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", metavar="NETWORK", help="Ask the clients of this live network to move."),
+]
+
+
 def place(
-    traces: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRACES...",
-            help="Directories of a trace, read as one; or the file of a plan, to show and apply.",
-            show_default=False,
-        ),
-    ],
-    objective: Annotated[
-        str,
-        typer.Option(
-            "--objective",
-            metavar="load|delay|on-time",
-            help="What to minimise: messages that brokers handle, the mean delay, or late deliveries.",
-        ),
-    ] = "load",
-    weight: Annotated[
-        float,
-        typer.Option(
-            "--weight",
-            metavar="0..100",
-            help="How much the objective counts: at 100 it decides alone; below, another figure decides among brokers "
-            "that are nearly as good (delay for load, load for delay and on-time).",
-        ),
-    ] = 100.0,
-    hysteresis: Annotated[
-        str,
-        typer.Option("--hysteresis", metavar="SHARE", help="The least gain that justifies a move, as 1% or 0.01."),
-    ] = "1%",
-    joint: Annotated[
-        bool,
-        typer.Option(
-            "--joint", help="Place all publishers together, so that they do not overload one broker; for delay only."
-        ),
-    ] = False,
-    subscribers: Annotated[
-        bool, typer.Option("--subscribers", help="Move subscribers too, if none of them gets its events later.")
-    ] = False,
-    traced: Annotated[
-        int, typer.Option("--traced", metavar="EVENTS", help="The most events of each publisher to examine.")
-    ] = 1024,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON, for a live network to apply.")
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", metavar="FILE", help="Draw the overlay before and after (.svg or .png)."),
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option("--apply", metavar="NETWORK", help="Ask the clients of this live network to move."),
-    ] = None,
+    traces: _Traces,
+    objective: _Objective = "load",
+    weight: _Weight = 100.0,
+    hysteresis: _Hysteresis = "1%",
+    joint: _Joint = False,
+    subscribers: _Subscribers = False,
+    traced: _Traced = 1024,
+    out: _Out = None,
+    picture: _Picture = None,
+    apply: _Apply = None,
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
@@ -111,10 +126,8 @@ def place(
     its clients are asked to move, and the exit code is 1 if one does not.
     """
     with reporting(json=json):
-        from contextlib import ExitStack
-
         from tidings.model.units import parse_quantity
-        from tidings.placement import Aim, read_plan, write_plan
+        from tidings.placement import Aim, read_plan
         from tidings.report import check_format
 
         if len(traces) == 1 and Path(traces[0]).is_file():
@@ -152,16 +165,22 @@ def place(
                 options,
                 progress=lambda stage: typer.echo(stage, err=True),
             )
-        if out is not None:
-            write_plan(placement.plan, out)
-        if picture is not None:
-            from tidings.report import draw_placement
-
-            draw_placement(placement, picture)
-        for file, what in ((out, "plan"), (picture, "picture")):
-            if file is not None:
-                typer.echo(f"wrote the {what} to {file}", err=True)
+        _write(placement, out, picture)
         _finish(placement.plan, apply, json=json)
+
+
+def _write(placement: "Placement", out: Path | None, picture: Path | None) -> None:
+    """The files that were asked for."""
+    if out is not None:
+        from tidings.placement import write_plan
+
+        write_plan(placement.plan, out)
+        typer.echo(f"wrote the plan to {out}", err=True)
+    if picture is not None:
+        from tidings.report import draw_placement
+
+        draw_placement(placement, picture)
+        typer.echo(f"wrote the picture to {picture}", err=True)
 
 
 def _finish(plan: "Plan", network: Path | None, *, json: bool) -> None:
@@ -179,7 +198,7 @@ def _finish(plan: "Plan", network: Path | None, *, json: bool) -> None:
 
 def _checked(option: str, place: Path | None) -> Path | None:
     """Where a file goes; what could not be written is refused before Spark is started."""
-    from tidings.pipeline._places import local_path
+    from tidings.pipeline import local_path
 
     if place is None:
         return None
@@ -222,7 +241,7 @@ def print_plan(plan: "Plan") -> None:
         table.add_column(heading, justify="right")
     for move in plan.moves[:ROWS_MAX]:
         table.add_row(Text(move.name), Text(move.origin), Text(move.target), *_figures(move))
-    console.print(table)
+    print_table(console, table)
     if len(plan.moves) > ROWS_MAX:
         console.print(f"and {len(plan.moves) - ROWS_MAX:,} more; --json shows all", style="dim")
 
@@ -239,7 +258,7 @@ def _rates(change: "Change") -> str:
 
 
 def _shares(change: "Change") -> str:
-    return f"{change.now:.1%} -> {change.then:.1%}"
+    return f"{percent(change.now)} -> {percent(change.then)}"
 
 
 def _round(value: float) -> float:

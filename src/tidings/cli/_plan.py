@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, print_json, print_table, reporting
 from tidings.cli._predict_tables import print_unmodelled
 from tidings.cli._scenario_options import ProfileScheme, ProfileStrategy, ScenarioOrProfiles, Seed
 from tidings.cli._shares import share_option
 from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -26,64 +27,72 @@ ROWS_MAX = 20
 FORMAT = "tidings.slo-plan"
 
 
+_Slo = Annotated[
+    float,
+    typer.Option(
+        "--slo",
+        metavar="SHARE",
+        parser=share_option,
+        help="The share of its events that a subscriber gets on time, as 99% or 0.99.",
+    ),
+]
+_Share = Annotated[
+    float,
+    typer.Option(
+        "--share", metavar="SHARE", parser=share_option, help="The share of subscribers that this has to hold for."
+    ),
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="KIND",
+        help="Allow this too: lifetime asks users for longer deadlines.",
+        show_default=False,
+    ),
+]
+_Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without", metavar="KIND", help="Leave this out: scheduling, scheme, move, capacity.", show_default=False
+    ),
+]
+_Cost = Annotated[
+    list[str] | None,
+    typer.Option("--cost", metavar="KIND=NUMBER", help="What a kind of change costs.", show_default=False),
+]
+_Costs = Annotated[
+    Path | None,
+    typer.Option("--costs", metavar="FILE", help="A TOML file with a table `costs`.", show_default=False),
+]
+_Runs = Annotated[int, typer.Option("--runs", min=0, help="Simulations that verify a plan; 0 for a prediction alone.")]
+_Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", metavar="FILE", help="Write the changed scenario.", show_default=False),
+]
+_Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON.", show_default=False)]
+
+
 def plan(
     scenario: ScenarioOrProfiles,
-    slo: Annotated[
-        float,
-        typer.Option(
-            "--slo",
-            metavar="SHARE",
-            parser=share_option,
-            help="The share of its events that a subscriber gets on time, as 99% or 0.99.",
-        ),
-    ] = 0.99,
-    share: Annotated[
-        float,
-        typer.Option(
-            "--share", metavar="SHARE", parser=share_option, help="The share of subscribers that this has to hold for."
-        ),
-    ] = 1.0,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="KIND",
-            help="Allow this too: lifetime asks users for longer deadlines.",
-            show_default=False,
-        ),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without", metavar="KIND", help="Leave this out: scheduling, scheme, move, capacity.", show_default=False
-        ),
-    ] = None,
-    cost: Annotated[
-        list[str] | None,
-        typer.Option("--cost", metavar="KIND=NUMBER", help="What a kind of change costs.", show_default=False),
-    ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option("--costs", metavar="FILE", help="A TOML file with a table `costs`.", show_default=False),
-    ] = None,
-    runs: Annotated[
-        int, typer.Option("--runs", min=0, help="Simulations that verify a plan; 0 for a prediction alone.")
-    ] = 5,
+    slo: _Slo = 0.99,
+    share: _Share = 1.0,
+    allow: _Allow = None,
+    without: _Without = None,
+    cost: _Cost = None,
+    costs: _Costs = None,
+    runs: _Runs = 5,
     seed: Seed = None,
     strategy: ProfileStrategy = None,
     scheme: ProfileScheme = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option("--apply", metavar="FILE", help="Write the changed scenario.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON.", show_default=False)
-    ] = None,
+    apply: _Apply = None,
+    out: _Out = None,
     json: Json = False,
 ) -> None:
-    """Find the cheapest changes with which subscribers have their events on time, and verify them by simulation.
+    """Find the cheapest changes that meet an on-time objective, and verify them by simulation.
 
-    Where nothing helps, say what stands in the way and what would be needed, and leave with exit code 1.
+    If no change meets it, this shows what prevents it and what would be
+    needed, and the exit code is 1.
     """
     with reporting(json=json):
         from tidings import planning as room
@@ -98,7 +107,7 @@ def plan(
             costs=prices,
             allowed=allowed,
             runs=runs,
-            say=lambda text: typer.echo(text, err=True),
+            report=lambda text: typer.echo(text, err=True),
         )
         document = _document(str(scenario), found)
         if out is not None:
@@ -134,7 +143,7 @@ def network_of_place(place: Path, seed: int | None, strategy: StrategyName | Non
         )
     for name, value in (("strategy", strategy), ("scheme", scheme)):
         if value is not None:
-            raise InputError(f"--{name} is for profiles, which do not tell: the scenario says it under [policies]")
+            raise InputError(f"--{name} is for profiles, which do not contain it; a scenario has it under [policies]")
     return Scenario.load(place).expand(seed)
 
 
@@ -144,7 +153,7 @@ def _kinds(allow: list[str], without: list[str]) -> "list[Kind]":
 
     for kind in (*allow, *without):
         if kind not in KINDS:
-            raise InputError(f"there is no kind of change {kind!r}; there are {', '.join(KINDS)}")
+            raise InputError(f"unknown kind of change {kind!r}: must be one of {', '.join(KINDS)}")
     return [kind for kind in KINDS if (kind in USUAL_KINDS or kind in allow) and kind not in without]
 
 
@@ -256,7 +265,7 @@ def _print(title: str, found: "Plan") -> None:
         console.print(Text(f"  {obstacle.words}"))
     if len(found.obstacles) > ROWS_MAX:
         console.print(f"  and {len(found.obstacles) - ROWS_MAX:,} more; --json shows all", style="dim")
-    console.print(_table(found))
+    print_table(console, _table(found))
     if len(found.subscribers) > ROWS_MAX:
         console.print(f"and {len(found.subscribers) - ROWS_MAX:,} more; --json shows all", style="dim")
     print_unmodelled(found.unmodelled)
@@ -270,15 +279,18 @@ def _facts(found: "Plan") -> list[tuple[str, str]]:
     import numpy as np
 
     objective = found.objective
-    facts = [("objective", f"{objective.reliability:.2%} of the events on time for {_who(objective)}")]
+    facts = [("objective", f"{percent(objective.reliability, 2)} of the events on time for {_who(objective)}")]
     known = found.now[~np.isnan(found.now)]
     having = int((known >= objective.reliability).sum())
     facts.append(("now", f"{having:,} of {len(known):,} have that, as {found.now_means}"))
     if not found.is_possible and found.obstacles:
-        return [*facts, ("plan", "impossible with the changes allowed; in the way, with all that helps done:")]
+        return [
+            *facts,
+            ("plan", "impossible with the allowed changes; what remains after all that help:"),
+        ]
     if not found.is_possible:
-        told = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"
-        return [*facts, ("plan", f"{told}; try --runs 0 for the prediction alone, or a lower --slo")]
+        why = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"
+        return [*facts, ("plan", f"{why}; try --runs 0 for the prediction alone, or a lower --slo")]
     by = "predicted" if found.unpredicted is None else f"simulated, since no formula knows {found.unpredicted}"
     cheapest = "the cheapest" if found.is_cheapest else f"at least {found.at_least:g}"
     cost = "nothing has to change" if not found.changes else f"cost {found.cost:g}, {cheapest}; {by}"
@@ -294,7 +306,7 @@ def _verified(found: "Plan") -> str:
     from tidings.planning import LEVEL
 
     runs = f"{sum(shown.met)} of {len(shown.met)} simulations with fresh seeds meet it"
-    ends = f"the lower ends of their {LEVEL:.0%} intervals"
+    ends = f"the lower ends of their {percent(LEVEL, 0)} intervals"
     if shown.is_met_at_low_ends:
         return f"{runs}; so do {ends}"
     if not found.has_margin:
@@ -316,6 +328,6 @@ def _table(found: "Plan") -> Any:
     table.add_column(f"now ({found.now_means})", justify="right")
     table.add_column(heading, justify="right")
     for place in np.argsort(np.where(np.isnan(found.now), 2.0, found.now), kind="stable")[:ROWS_MAX].tolist():
-        figures = ("-" if np.isnan(value) else f"{value:.2%}" for value in (found.now[place], after[place]))
+        figures = ("-" if np.isnan(value) else percent(value) for value in (found.now[place], after[place]))
         table.add_row(Text(found.subscribers[place]), *figures)
     return table

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tidings.cli import _predict_spark
-from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting
+from tidings.cli._output import ROUGH, Json, print_json, print_table, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
 from tidings.cli._scenario_options import ProfileStrategy, ScenarioOrProfiles, Seed
 from tidings.cli._shares import share_option
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
-from tidings.model.policies import DEFAULT_STRATEGY, Scheme
+from tidings.model.policies import DEFAULT_STRATEGY, Scheme, StrategyName
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidings.model.scenario import Network
-    from tidings.prediction import Admission, Explanation, Prediction, Sample
+    from tidings.prediction import Admission, Explanation, Knowledge, Prediction, Sample
 
 __all__ = ["EPILOG", "predict"]
 
@@ -31,81 +34,92 @@ EPILOG = (
 ROWS_MAX = 20
 
 
+_Model = Annotated[
+    Literal["ours", "gg1", "mm1", "paper"],
+    typer.Option(
+        "--model",
+        help="ours (whole distributions of delay), or mean waits as in the papers: gg1, mm1; with schemes, paper.",
+    ),
+]
+_Scheme = Annotated[
+    Scheme | None,
+    typer.Option("--scheme", help="Include failures, under this scheme.", show_default=False),
+]
+_CompareSchemes = Annotated[
+    bool, typer.Option("--compare-schemes", help="Rank all schemes for each subscriber, with what they cost.")
+]
+_CheckedEvery = Annotated[
+    str | None,
+    typer.Option(
+        "--checked-every",
+        metavar="TIME",
+        help="With schemes and profiles: outages were found by checks this far apart.",
+        show_default=False,
+    ),
+]
+_Explain = Annotated[
+    str | None,
+    typer.Option(
+        "--explain",
+        metavar="SUBSCRIBER",
+        help="Where its time goes, and what to change first.",
+        show_default=False,
+    ),
+]
+_Admit = Annotated[
+    Path | None,
+    typer.Option("--admit", metavar="FILE", help="Advise on a new subscription, written in TOML.", show_default=False),
+]
+_AtLeast = Annotated[
+    float,
+    typer.Option(
+        "--at-least",
+        metavar="SHARE",
+        parser=share_option,
+        help="With --admit: the least on-time share of any subscriber.",
+    ),
+]
+_Alpha = Annotated[
+    float,
+    typer.Option("--alpha", metavar="X", help="How precisely the content is known (1: exactly)."),
+]
+_Expired = Annotated[
+    Literal["drop", "forward"] | None,
+    typer.Option("--expired", help="What happens to expired events (default: the scenario's).", show_default=False),
+]
+_Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Simulate too, and draw both against each other.", show_default=False),
+]
+_Out = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR", help="With Spark: write the table of subscribers.", show_default=False),
+]
+
+
 def predict(
     scenario: ScenarioOrProfiles,
-    model: Annotated[
-        Literal["ours", "gg1", "mm1", "paper"],
-        typer.Option(
-            "--model",
-            help="Ours (whole laws), or the papers': mean waits by G/G/1 or M/M/1; with schemes, paper.",
-        ),
-    ] = "ours",
-    scheme: Annotated[
-        Scheme | None,
-        typer.Option("--scheme", help="Count failures in, with this way to live with them.", show_default=False),
-    ] = None,
-    compare_schemes: Annotated[
-        bool, typer.Option("--compare-schemes", help="Rank all schemes for each subscriber, with what they cost.")
-    ] = False,
-    checked_every: Annotated[
-        str | None,
-        typer.Option(
-            "--checked-every",
-            metavar="TIME",
-            help="With schemes and profiles: outages were found by checks this far apart.",
-            show_default=False,
-        ),
-    ] = None,
-    explain: Annotated[
-        str | None,
-        typer.Option(
-            "--explain", metavar="SUBSCRIBER", help="Where its time goes, and what to change first.", show_default=False
-        ),
-    ] = None,
-    admit: Annotated[
-        Path | None,
-        typer.Option(
-            "--admit", metavar="FILE", help="Advise on a new subscription, written in TOML.", show_default=False
-        ),
-    ] = None,
-    at_least: Annotated[
-        float,
-        typer.Option(
-            "--at-least",
-            metavar="SHARE",
-            parser=share_option,
-            help="With --admit: nobody may fall below this on-time share.",
-        ),
-    ] = 0.9,
-    alpha: Annotated[
-        float, typer.Option("--alpha", metavar="X", help="Know the content only to this power (1: precisely).")
-    ] = 1.0,
-    expired: Annotated[
-        Literal["drop", "forward"] | None,
-        typer.Option(
-            "--expired", help="What becomes of expired events, whatever the scenario says.", show_default=False
-        ),
-    ] = None,
+    model: _Model = "ours",
+    scheme: _Scheme = None,
+    compare_schemes: _CompareSchemes = False,
+    checked_every: _CheckedEvery = None,
+    explain: _Explain = None,
+    admit: _Admit = None,
+    at_least: _AtLeast = 0.9,
+    alpha: _Alpha = 1.0,
+    expired: _Expired = None,
     strategy: ProfileStrategy = None,
     seed: Seed = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Simulate too, and draw both against each other.", show_default=False
-        ),
-    ] = None,
+    plot: _Plot = None,
     spark: Annotated[bool, typer.Option("--spark", help="Keep subscriptions on Spark: for very many of them.")] = False,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="DIR", help="With Spark: write the table of subscribers.", show_default=False),
-    ] = None,
+    out: _Out = None,
     master: Master = None,
     remote: Remote = None,
     environment: Environment = None,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Predict for each subscriber which share of its events comes on time, and for each broker how long they wait."""
+    """Predict the on-time share of every subscriber, and how long events wait at each broker."""
     with reporting(json=json):
         from tidings import prediction as room
         from tidings import report
@@ -140,24 +154,17 @@ def predict(
             if where.is_wanted:
                 _refuse_with_profiles(alpha=None if alpha == 1.0 else alpha)
         elif strategy is not None:
-            raise InputError("--strategy is for profiles, which do not tell: the scenario says it under [policies]")
+            raise InputError("--strategy is for profiles, which do not contain it; a scenario has it under [policies]")
+        drops = None if expired is None else expired == "drop"
         if where.is_wanted:
-            drops = None if expired is None else expired == "drop"
             _predict_spark.run(scenario, network, where, model=model, alpha=alpha, drops_expired=drops, json=json)
             return
         if network is None:
             tables = room.read_profiles(scenario)
-            knowledge = room.imprecise(room.from_profiles(tables), alpha)
-            if expired is not None:
-                knowledge = replace(knowledge, drops_expired=expired == "drop")
-            if model == "ours" and alpha == 1.0:
-                failing = room.failing_of(scenario, tables)
-                answer = room.predict_measured(knowledge, failing, strategy=strategy or DEFAULT_STRATEGY)
-            else:
-                answer = room.predict(knowledge, model=model)
+            knowledge = _known(tables, alpha, drops)
+            answer = _predict_measured(scenario, tables, knowledge, model, is_precise=alpha == 1.0, strategy=strategy)
         else:
-            if expired is not None:
-                network = _with_expired(network, expired)
+            network = network if expired is None else _with_expired(network, expired)
             answer = room.predict_network(network, model=model, alpha=alpha)
         explanation = None if explain is None else room.explain(answer, explain)
         admission = None
@@ -169,15 +176,10 @@ def predict(
                 admission = room.admit(network, newcomer, model=model, alpha=alpha, at_least=at_least)
                 _warn_about(newcomer.filter, network)
         error = None if network is None or plot is None else _compare(network, answer, plot)
-        intervals = _intervals(answer) if network is None and answer.sample is None and json else None
         if json:
+            intervals = _intervals(answer) if network is None and answer.sample is None else None
+            extras = {"explanation": explanation, "admission": admission, "simulated": error, "intervals": intervals}
             document = _document(str(scenario), answer, alpha)
-            extras = {
-                "explanation": explanation,
-                "admission": admission,
-                "simulated": error,
-                "intervals": intervals,
-            }
             print_json(document | {name: value for name, value in extras.items() if value is not None})
         elif explanation is not None:
             _print_explanation(explanation)
@@ -187,6 +189,31 @@ def predict(
             _print(str(scenario) if network is None else network.title, answer, error)
         if plot is not None:
             typer.echo(f"drew {plot}", err=True)
+
+
+def _predict_measured(
+    directory: Path,
+    tables: "dict[str, pa.Table]",
+    knowledge: "Knowledge",
+    model: Literal["ours", "gg1", "mm1"],
+    *,
+    is_precise: bool,
+    strategy: StrategyName | None,
+) -> "Prediction":
+    """From the profiles of a trace."""
+    from tidings import prediction as room
+
+    if model != "ours" or not is_precise:
+        return room.predict(knowledge, model=model)
+    failing = room.failing_of(directory, tables)
+    return room.predict_measured(knowledge, failing, strategy=strategy or DEFAULT_STRATEGY)
+
+
+def _known(tables: "dict[str, pa.Table]", alpha: float, drops_expired: bool | None) -> "Knowledge":
+    from tidings import prediction as room
+
+    knowledge = room.imprecise(room.from_profiles(tables), alpha)
+    return knowledge if drops_expired is None else replace(knowledge, drops_expired=drops_expired)
 
 
 def _with_expired(network: "Network", expired: Literal["drop", "forward"]) -> "Network":
@@ -267,7 +294,7 @@ def _sampled(answer: "Prediction", sample: "Sample") -> dict[str, Any]:
     from tidings.statistics import LEVEL
 
     return {
-        "because": list(answer.left_out_by_laws),
+        "because": list(answer.left_out_by_formulas),
         "events": sample.events,
         "duration_s": sample.duration_s,
         "level": LEVEL,
@@ -279,7 +306,7 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
     """Simulate the same network, draw predicted against simulated, and say how far they are apart."""
     import numpy as np
 
-    from tidings.experiments._timeliness_figures import draw_scatter
+    from tidings.experiments import draw_scatter
     from tidings.simulation import simulate
 
     with progress_bar("simulating") as progress:
@@ -310,12 +337,12 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
         table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")
-    console.print(table)
+    print_table(console, table)
     ranked = sorted(rows.items(), key=lambda item: _rank(item[1].on_time_reliability))
     if ranked:
         columns = ("matched_per_s", "mean_delay_s", "on_time_reliability", "path", "interval")
         shown = (Row(name, *(getattr(row, column) for column in columns)) for name, row in islice(ranked, ROWS_MAX))
-        console.print(least_reliable(shown, is_sampled=answer.sample is not None))
+        print_table(console, least_reliable(shown, is_sampled=answer.sample is not None))
     if answer.sample is not None and any(
         row.interval is not None and row.interval.is_rough for _, row in ranked[:ROWS_MAX]
     ):
@@ -337,27 +364,28 @@ def _print_explanation(explanation: "Explanation") -> None:
     console.print(Text(explanation.words))
     for journey in explanation.journeys[:ROWS_MAX]:
         quantiles = ", ".join(
-            f"{float(q):.0%} within {value:.4g} s"
+            f"{percent(float(q), 0)} within {value:.4g} s"
             for q, value in journey.delay_quantiles_s.items()
             if value is not None
         )
-        heading = f"from {journey.publisher}: {journey.share:.1%} of the events, {journey.on_time:.2%} of them on time"
+        heading = f"from {journey.publisher}: {percent(journey.share)} of the events, "
+        heading += f"{percent(journey.on_time)} of them on time"
         table = Table(title=heading, caption=quantiles or None, title_justify="left", box=None, pad_edge=False)
         table.add_column("hop")
-        for column in ("busy", "wait", "service", "way"):
+        for column in ("busy", "wait", "service", "propagation"):
             table.add_column(column, justify="right")
         for hop in journey.hops:
             wait = "endless" if hop.wait_s is None else f"{hop.wait_s * 1e3:.3f} ms"
             figures = (f"{hop.service_s * 1e3:.3f} ms", f"{hop.way_s * 1e3:.3f} ms")
-            table.add_row(Text(hop.place), f"{hop.utilisation:.1%}", wait, *figures)
-        console.print(table)
+            table.add_row(Text(hop.place), percent(hop.utilisation), wait, *figures)
+        print_table(console, table)
     for remedy in explanation.remedies:
-        console.print(Text(f"  {remedy.change}: {remedy.on_time_reliability:.2%}"))
+        console.print(Text(f"  {remedy.change}: {percent(remedy.on_time_reliability)}"))
     print_unmodelled(explanation.unmodelled)
 
 
 def _print_admission(admission: "Admission") -> None:
-    own = "-" if admission.on_time_reliability is None else f"{admission.on_time_reliability:.2%}"
+    own = percent(admission.on_time_reliability)
     typer.echo(f"{admission.advice}: {admission.reason}")
     typer.echo(f"{admission.newcomer} would get {own}; the others lose {admission.mean_cost:.2e} on average")
     for change in admission.costs[:ROWS_MAX]:

@@ -1,4 +1,4 @@
-"""`tidings predict --scheme` and `--compare-schemes`: what failures leave, and which scheme to choose."""
+"""`tidings predict --scheme` and `--compare-schemes`: on-time shares under failures, by scheme."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tidings.cli._output import print_json
+from tidings.cli._output import print_json, print_table
 from tidings.cli._predict_tables import print_unmodelled
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.faults import Scheme
@@ -42,7 +43,7 @@ def run(
         if value is not None:
             raise InputError(f"--{name} cannot be combined with schemes: run it without --scheme and --compare-schemes")
     if model not in ("ours", "paper"):
-        raise InputError(f"--model {model} knows no failures: with schemes choose ours or paper")
+        raise InputError(f"--model {model} does not model failures: with schemes, choose ours or paper")
     title, knowledge, failing = _known(place, alpha, seed, checked_every)
     answer = predict(knowledge, model="ours" if model == "ours" else "gg1")
     chosen = SCHEMES if scheme is None else (scheme,)
@@ -149,7 +150,7 @@ def _print_comparison(
             *map(_events, (cost.stored_mean_events, cost.stored_peak_events)),
         )
         table.add_row(scheme, _share(_mean(rows, scheme)), *figures)
-    console.print(table)
+    print_table(console, table)
     print_unmodelled(dict.fromkeys(left_out for each in found.values() for left_out in each.unmodelled))
     known = {name: row for name, row in rows.items() if "suffices" in row}
     if not known:
@@ -168,7 +169,7 @@ def _print_comparison(
     for name, row in ranked[:ROWS_MAX]:
         shares = [_share(row["schemes"][scheme]["on_time_reliability"]) for scheme in found]
         listing.add_row(Text(name), *shares, row["suffices"])
-    console.print(listing)
+    print_table(console, listing)
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
 
@@ -193,7 +194,7 @@ def _print_scheme(
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2%}"
+    return percent(value)
 
 
 def _events(value: float | None) -> str:

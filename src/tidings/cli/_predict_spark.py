@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
-from tidings.cli._output import print_json, progress_bar
+from tidings.cli._output import print_json, print_table, progress_bar
 from tidings.cli._predict_tables import Row, facts, least_reliable
 from tidings.cli._spark_options import require_spark
 
@@ -123,7 +123,7 @@ def _print(title: str, answer: "SparkPrediction", figures: dict[str, Any], least
         console.print(Text(title, style="bold"))
     table = facts(answer.network, figures["on_time_reliability"], figures["matched_per_s"] or 0.0)
     table.add_row("subscribers", f"{figures['count']:,}, of which {figures['matched']:,} match something")
-    console.print(table)
+    print_table(console, table)
     if least:
         fields = ("subscription", "matched_per_s", "mean_delay_s", "on_time_reliability", "path")
-        console.print(least_reliable(Row(*(row[field] for field in fields)) for row in least))
+        print_table(console, least_reliable(Row(*(row[field] for field in fields)) for row in least))

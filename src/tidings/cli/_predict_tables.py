@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from tidings.cli._output import shown_interval
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,10 +39,10 @@ def facts(answer: "Prediction", on_time: float | None, rate_per_s: float) -> "Ta
     table.add_column(style="dim")
     table.add_column()
     table.add_row("model", answer.model)
-    share = "nothing matches" if on_time is None else f"{on_time:.2%} of {rate_per_s:,.4g} deliveries a second"
+    share = "nothing matches" if on_time is None else f"{percent(on_time)} of {rate_per_s:,.4g} deliveries a second"
     table.add_row("on time", share)
     busiest = answer.bottleneck
-    table.add_row("busiest", "none" if busiest is None else f"{busiest} ({answer.utilisation.max():.1%})")
+    table.add_row("busiest", "none" if busiest is None else f"{busiest} ({percent(answer.utilisation.max())})")
     if answer.overloaded:
         table.add_row("overloaded", Text(", ".join(answer.overloaded[:OVERLOADED_MAX]), style="red"))
     if answer.sample is not None:
@@ -58,7 +59,7 @@ REASONS = {
     "ordering": "receivers put events in order",
     "relocation": "publishers move",
     "routing": "events do not all take the path of one tree",
-    "access": "publishers have access links",
+    "access": "clients have access links",
     "failures": "brokers or links fail",
     "bursts": "publishers send in bursts",
     "regularity": "publishers send at regular intervals",
@@ -72,7 +73,7 @@ def sampled_words(answer: "Prediction", sample: "Sample") -> str:
     """How large a sample is, how sure, and why there is one."""
     width = sample.mean_half_width
     sure = "" if width is None else f", within {width:.3f} on average (95 %)"
-    reasons = " and ".join(REASONS[kind] for kind in answer.left_out_by_laws)
+    reasons = " and ".join(REASONS[kind] for kind in answer.left_out_by_formulas)
     return f"by the event loop with {sample.events:,} events{sure}, since {reasons}"
 
 
@@ -110,7 +111,7 @@ def least_reliable(rows: Iterable[Row], *, is_sampled: bool = False) -> "Table":
         table.add_column(heading, justify="right")
     table.add_column("path", overflow="ellipsis", no_wrap=True)
     for row in rows:
-        share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
+        share = percent(row.on_time_reliability)
         delay = "-" if row.mean_delay_s is None else f"{row.mean_delay_s:.4g} s"
         shown = (share, shown_interval(row.interval)) if is_sampled else (delay, share)
         table.add_row(Text(row.name), f"{row.matched_per_s:.4g}", *shown, Text(" ".join(row.path)))

@@ -57,8 +57,6 @@ def publish(
 async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime_s: float | None) -> tuple[int, int]:
     import asyncio
 
-    from tidings.live import connect
-
     accepted = refused = 0
 
     def count(outcome: "asyncio.Future[int]") -> None:
@@ -71,7 +69,7 @@ async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime
             typer.echo(f"error: {error}", err=True)
 
     loop = asyncio.get_running_loop()
-    async with connect(address.split(","), **given) as client:
+    async with options.connected(address, given) as client:
         await client.advertise(advertise)
         number = 0
         while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
@@ -89,20 +87,20 @@ async def _publish(address: str, given: dict[str, Any], advertise: str, lifetime
 
 
 def read_event(line: bytes, number: int) -> tuple[dict[str, Any], bytes, float | None]:
-    """The attributes, payload and lifetime that a line says."""
+    """The attributes, payload and lifetime in a line."""
     import msgspec
 
     try:
-        said = msgspec.json.decode(line)
-        if not isinstance(said, dict):
+        event = msgspec.json.decode(line)
+        if not isinstance(event, dict):
             raise InputError(f"line {number}: an event must be a JSON object of attributes")
-        if not isinstance(said.get("attributes"), dict):
-            return _plain(said, number), b"", None
-        payload = said.get("payload", "").encode()
-        if "payload_base64" in said:
-            payload = base64.b64decode(said["payload_base64"], validate=True)
-        lifetime_s = said.get("lifetime_s")
-        return _plain(said["attributes"], number), payload, None if lifetime_s is None else float(lifetime_s)
+        if not isinstance(event.get("attributes"), dict):
+            return _plain(event, number), b"", None
+        payload = event.get("payload", "").encode()
+        if "payload_base64" in event:
+            payload = base64.b64decode(event["payload_base64"], validate=True)
+        lifetime_s = event.get("lifetime_s")
+        return _plain(event["attributes"], number), payload, None if lifetime_s is None else float(lifetime_s)
     except TidingsError:
         raise
     except (msgspec.DecodeError, ValueError, AttributeError, TypeError) as error:

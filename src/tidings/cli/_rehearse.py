@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import Json, print_json, print_table, progress_bar, reporting
 from tidings.cli._scenario_options import ScenarioFile, Seed
 from tidings.cli._shares import share_option
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.model.scenario import Network
@@ -184,10 +185,10 @@ def _print_rehearsal(title: str, result: "RehearsalResult", out: Path | None) ->
     for heading in ("matched", "on time", "late", "on-time share (95 %)", "without machine delay"):
         table.add_column(heading, justify="right")
     for name, row in list(result.subscriptions.items())[:ROWS_MAX]:
-        forgiven = "-" if not row.matched else f"{row.on_time_forgiven / row.matched:.2%}"
+        forgiven = "-" if not row.matched else percent(row.on_time_forgiven / row.matched, 2)
         cells = (f"{row.matched:,}", f"{row.on_time:,}", f"{row.late:,}", _share(row.on_time_reliability), forgiven)
         table.add_row(Text(name), *cells)
-    console.print(table)
+    print_table(console, table)
     if len(result.subscriptions) > ROWS_MAX:
         console.print(f"and {len(result.subscriptions) - ROWS_MAX:,} more; --json shows all", style="dim")
     for warning in result.warnings:
@@ -212,7 +213,7 @@ def _print_comparison(title: str, found: "Comparison") -> None:
     table.add_row("all", *(_share(found.total[way]) for way in ways))
     for name, row in list(found.subscriptions.items())[:ROWS_MAX]:
         table.add_row(Text(f"  {name}"), *(_share(row.shares[way]) for way in ways))
-    console.print(table)
+    print_table(console, table)
     if len(found.subscriptions) > ROWS_MAX:
         console.print(f"and {len(found.subscriptions) - ROWS_MAX:,} more; --json shows all", style="dim")
     for way, reasons in found.unjudged.items():
@@ -233,5 +234,5 @@ def _share(found: "Estimate | None") -> str:
     if found is None:
         return "-"
     if found.low == found.high:
-        return f"{found.share:.2%}"
-    return f"{found.share:.2%} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+        return percent(found.share, 2)
+    return f"{percent(found.share, 2)} ({100 * found.low:.1f} to {100 * found.high:.1f})"

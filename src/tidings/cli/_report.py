@@ -67,7 +67,7 @@ def report(
 def _checked(out: Path) -> Path:
     """What could not be written is refused before any work is done."""
     from tidings.errors import InputError
-    from tidings.pipeline._places import local_path
+    from tidings.pipeline import local_path
 
     out = local_path(out)
     if out.suffix.lower() not in (".html", ".htm"):
@@ -78,17 +78,23 @@ def _checked(out: Path) -> Path:
 
 
 def _print(made: "Report", out: Path) -> None:
+    from tidings.model.units import percent, points
+
     head = made.headline
-    share = "nothing matched" if head.reliability is None else f"{head.reliability:.2%} of {head.matched:,} deliveries"
+    share = "nothing matched"
+    if head.reliability is not None:
+        share = f"{percent(head.reliability)} of {head.matched:,} deliveries"
     typer.echo(head.title)
     typer.echo(f"on time     {share}")
     if head.worst is not None:
-        typer.echo(f"worst       {head.worst}, {head.worst_reliability:.2%}")
+        typer.echo(f"worst       {head.worst}, {percent(head.worst_reliability)} on time")
         typer.echo(f"            {made.subscriptions[0].reason.words}")
+    if made.advice is not None:
+        typer.echo(f"first       {made.advice.action}: {points(made.advice.now, made.advice.then)}")
     if made.comparison is not None:
         typer.echo(
-            f"predicted   mean error {made.comparison.error:.4f}, of which sampling alone causes "
-            f"{made.comparison.noise:.4f}"
+            f"predicted   mean error {100 * made.comparison.error:.1f} points, of which sampling alone causes "
+            f"{100 * made.comparison.noise:.1f}"
         )
         print_unmodelled(made.comparison.unmodelled)
     typer.echo(f"quarantine  {head.bad:,} of {head.rows:,} rows")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import Json, print_json, print_table, progress_bar, reporting
 
 if TYPE_CHECKING:
     from tidings.experiments import Claim, Evaluation
@@ -228,7 +228,7 @@ def _print_all(evaluations: "list[Evaluation]") -> None:
         for row in each.headlines:
             verdict = Text(row.verdict, style=styles[row.verdict])
             table.add_row(Text(row.says), Text(row.paper), Text(row.measured), verdict)
-        console.print(table)
+        print_table(console, table)
         for sentence in each.beyond:
             console.print(Text(f"beyond the paper: {sentence}"))
         console.print()
@@ -254,4 +254,4 @@ def _print(claims: "list[Claim]") -> None:
     for c in claims:
         figures = ("-" if value is None else f"{value:,.4g}" for value in (c.paper, c.measured, c.sd))
         table.add_row(c.id, *figures, c.unit)
-    Console(highlight=False).print(table)
+    print_table(Console(highlight=False), table)

@@ -2,7 +2,7 @@
 
 A broker that was killed is started again by this command, and a quarter of what it would load is what reads commands.
 So the plain form is recognised here; any other, help and mistakes included, is left to the command tree, which does the
-same by way of `serve_one`.
+same through `serve_one`.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidings.errors import ConfigurationError, TidingsError
 
-__all__ = ["serve_at_once", "serve_one"]
+__all__ = ["is_terminal", "serve_at_once", "serve_one"]
 
 
 def serve_at_once(arguments: Sequence[str]) -> bool:
@@ -26,7 +26,7 @@ def serve_at_once(arguments: Sequence[str]) -> bool:
     if file.startswith("-") or name.startswith("-"):
         return False
     try:
-        serve_one(Path(file), name)
+        serve_one(Path(file), name, is_text=is_terminal(json=False))
     except TidingsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -36,11 +36,16 @@ def serve_at_once(arguments: Sequence[str]) -> bool:
     return True
 
 
-def serve_one(path: Path, name: str) -> None:
+def is_terminal(*, json: bool) -> bool:
+    """Whether the log is read by somebody at a terminal who has not asked for JSON."""
+    return not json and sys.stderr.isatty()
+
+
+def serve_one(path: Path, name: str, *, is_text: bool) -> None:
     """Run one broker of a network until a signal ends it; it may go unnamed if it is the only one."""
     from tidings.live import read_network
-    from tidings.live.broker._serving import serve
-    from tidings.live.operations._logs import Log
+    from tidings.live.broker import serve
+    from tidings.live.operations import Log
 
     network = read_network(path)
     if not name:
@@ -50,4 +55,4 @@ def serve_one(path: Path, name: str) -> None:
             )
         name = next(iter(network.brokers))
     network.broker(name)
-    serve(network, name, Log(name))
+    serve(network, name, Log(name, is_text=is_text))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli._output import ROUGH, Json, print_json, progress_bar, reporting, shown_interval
+from tidings.cli._output import ROUGH, Json, print_json, print_table, progress_bar, reporting, shown_interval
 from tidings.cli._scenario_options import ScenarioFile, Seed
 from tidings.cli._shares import share_option
 from tidings.model.policies import listed
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.simulation import Result
@@ -82,7 +83,7 @@ def _print(result: "Result", out: Path | None) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(style="dim")
     facts.add_column()
-    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    rate = percent(result.delivery_rate)
     lost = f"{result.lost:,} lost ({result.dropped:,} of them dropped)"
     missed = f"{result.late:,} late, {lost}, {result.in_flight:,} in flight"
     facts.add_row("published", f"{result.published:,} events for {result.matched:,} deliveries")
@@ -90,7 +91,7 @@ def _print(result: "Result", out: Path | None) -> None:
     facts.add_row("not on time", missed)
     if result.ordering is not None:
         order = result.ordering
-        repaired = "" if order.repaired is None else f", {order.repaired:.2%} put right"
+        repaired = "" if order.repaired is None else f", {percent(order.repaired)} put right"
         held = f"held {order.hold_ms_mean:.3g} ms in the mean, {order.hold_ms_p99:.3g} ms at most by 99 %"
         facts.add_row("order", f"{order.out_of_order:,} out of order{repaired} by {order.policy}; {held}")
     if result.relocation is not None:
@@ -114,11 +115,11 @@ def _print(result: "Result", out: Path | None) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     ranked = sorted(result.subscribers.items(), key=lambda item: _reliability(item[1].on_time_reliability))
     for name, row in ranked[:ROWS_MAX]:
-        share = "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}"
+        share = percent(row.on_time_reliability)
         counts = (f"{count:,}" for count in (row.matched, row.on_time, row.late, row.lost))
         table.add_row(Text(name), *counts, share, shown_interval(row.interval))
     if ranked:
-        console.print(table)
+        print_table(console, table)
     if any(row.interval is not None and row.interval.is_rough for _, row in ranked[:ROWS_MAX]):
         console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:
@@ -135,4 +136,4 @@ def _most(shares: dict[str, float]) -> str:
     if not shares:
         return "none"
     name = max(shares, key=lambda each: shares[each])
-    return f"{name} ({shares[name]:.1%})"
+    return f"{name} ({percent(shares[name])})"

@@ -65,7 +65,7 @@ Warmup = Annotated[
     typer.Option(
         "--warmup",
         metavar="TIME",
-        help="Ignore events published before this time (default: as the trace says).",
+        help="Ignore events published before this time (default: the trace's own warm-up).",
         show_default=False,
     ),
 ]
@@ -78,7 +78,7 @@ FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Ignore earlie
 
 def require_spark() -> None:
     """Say how to install PySpark if it is not there, before a command imports what needs it."""
-    from tidings.pipeline._session import require_pyspark
+    from tidings.pipeline import require_pyspark
 
     require_pyspark()
 

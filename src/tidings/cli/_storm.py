@@ -30,12 +30,12 @@ _TELLS_EVERY_S: Final = 60.0
 
 
 class _Pace:
-    """How many storms an hour are run; where there is no terminal, a line every minute says so."""
+    """Report how many storms an hour are run; without a terminal, in a line every minute."""
 
     def __init__(self, storms: int, progress: Callable[[float], None]) -> None:
         self._storms = storms
         self._progress = progress
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._shown_s = time.monotonic()
         self._before: int | None = None  # storms that a log held already
         self._done = 0
 
@@ -44,8 +44,8 @@ class _Pace:
         if self._before is None:
             self._before = self._done
         self._progress(share)
-        if not sys.stderr.isatty() and time.monotonic() - self._told_s >= _TELLS_EVERY_S:
-            self._told_s = time.monotonic()
+        if not sys.stderr.isatty() and time.monotonic() - self._shown_s >= _TELLS_EVERY_S:
+            self._shown_s = time.monotonic()
             typer.echo(f"{self._done:,} of {self._storms:,} storms, {self.per_hour:,.0f} an hour", err=True)
 
     @property
@@ -54,62 +54,68 @@ class _Pace:
         return (self._done - (self._before or 0)) * 3600.0 / max(time.monotonic() - self._began_s, 1e-9)
 
 
+_Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", min=0, help="The seed of the storm, or of the first of several (default: 0).", show_default=False
+    ),
+]
+_Minutes = Annotated[float, typer.Option("--minutes", help="The length of a storm in minutes of virtual time.")]
+_Scheme = Annotated[
+    str | None,
+    typer.Option(
+        "--scheme",
+        help=f"{listed('scheme', 'storm')} (default: {DEFAULT_SCHEME}, or the scenario's).",
+        show_default=False,
+    ),
+]
+_Strategy = Annotated[str, typer.Option("--strategy", help=f"What links send next: {listed('strategy', 'storm')}.")]
+_Fault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="KIND",
+        help="Inject only faults of this kind; repeatable (default: all kinds).",
+        show_default=False,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Write the trace of a single storm here.", show_default=False),
+]
+_Log = Annotated[
+    Path | None,
+    typer.Option(
+        "--log",
+        metavar="FILE",
+        help="Append a JSON line for every storm; storms already in the file are not repeated.",
+        show_default=False,
+    ),
+]
+_Scenario = Annotated[
+    Path | None,
+    typer.Option(
+        "--scenario",
+        metavar="FILE",
+        help="Run this scenario with its failures instead, and compare with simulator and predictor.",
+        show_default=False,
+    ),
+]
+
+
 def storm(
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", min=0, help="The seed of the storm, or of the first of several (default: 0).", show_default=False
-        ),
-    ] = None,
-    minutes: Annotated[
-        float, typer.Option("--minutes", help="The length of a storm in minutes of virtual time.")
-    ] = 1.0,
+    seed: _Seed = None,
+    minutes: _Minutes = 1.0,
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="The number of brokers.")] = 7,
     clients: Annotated[int, typer.Option("--clients", min=2, help="The number of clients.")] = 30,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run this many storms, with consecutive seeds.")] = 1,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            "--scheme",
-            help=f"{listed('scheme', 'storm')} (default: {DEFAULT_SCHEME}, or the scenario's).",
-            show_default=False,
-        ),
-    ] = None,
-    strategy: Annotated[
-        str, typer.Option("--strategy", help=f"What links send next: {listed('strategy', 'storm')}.")
-    ] = DEFAULT_STRATEGY,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="KIND",
-            help="Inject only faults of this kind; repeatable (default: all kinds).",
-            show_default=False,
-        ),
-    ] = None,
+    scheme: _Scheme = None,
+    strategy: _Strategy = DEFAULT_STRATEGY,
+    fault: _Fault = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Run storms in this many processes.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Write the trace of a single storm here.", show_default=False),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            "--log",
-            metavar="FILE",
-            help="Append a JSON line for every storm; storms already in the file are not repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    scenario: Annotated[
-        Path | None,
-        typer.Option(
-            "--scenario",
-            metavar="FILE",
-            help="Run this scenario with its failures instead, and compare with simulator and predictor.",
-            show_default=False,
-        ),
-    ] = None,
+    out: _Out = None,
+    log: _Log = None,
+    scenario: _Scenario = None,
     json: Json = False,
 ) -> None:
     """Run brokers and clients under random faults and check their guarantees.

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidings.cli._output import print_json, progress_bar
+from tidings.cli._output import print_json, print_table, progress_bar
 from tidings.cli._predict_tables import print_unmodelled
 from tidings.errors import ConfigurationError
 
@@ -107,7 +107,7 @@ def _print(title: str, document: dict[str, Any]) -> None:
     costs = document["messages_per_event"]
     for kind in ("data", "ack", "retransmission", "refresh", "link-state"):
         table.add_row(f"{kind} per event", *(_figure(costs[source].get(kind)) for source in sources))
-    console.print(table)
+    print_table(console, table)
 
 
 def _figure(value: float | None) -> str:

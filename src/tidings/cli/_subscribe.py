@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli import _client_options as options
-from tidings.cli._output import reporting
+from tidings.cli._output import Json, print_json, reporting
+from tidings.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidings.live import Delivery
 
 __all__ = ["EPILOG", "subscribe"]
@@ -39,16 +42,21 @@ def subscribe(
     certificate: options.Certificate = None,
     key: options.Key = None,
     server_name: options.ServerName = None,
+    json: Json = False,
 ) -> None:
     """Print the events that match a filter, one JSON object per line.
 
-    Runs until interrupted, unless --count or --seconds is given.
+    Runs until interrupted, unless --count or --seconds is given. With --json
+    one of them is needed: the events are then printed as one document, at
+    the end.
     """
-    with reporting(json=False):
+    with reporting(json=json):
         import asyncio
 
         from tidings.model.units import parse_quantity
 
+        if json and count is None and seconds is None:
+            raise InputError("--json prints one document at the end: add --count or --seconds")
         terms = {
             "max_delay_s": None if max_delay is None else parse_quantity(max_delay, "time"),
             "price": price,
@@ -56,30 +64,39 @@ def subscribe(
             "order": order,
             "name": subscription,
         }
+        collected: list[Delivery] = []
         given = options.connection_options(name, token_file, secret_file, authority, certificate, key, server_name)
         try:
-            asyncio.run(_subscribe(address, given | {"durable": durable}, filter, terms, count, seconds))
+            show = collected.append if json else _write
+            asyncio.run(_subscribe(address, given | {"durable": durable}, filter, terms, count, seconds, show))
         except BrokenPipeError:
-            # Whoever read has gone, which is their way of saying that it was enough.
-            sys.stderr.close()
+            sys.stderr.close()  # the reader has gone, as `head` does when it has enough
+            return
+        if json:
+            print_json({"events": [_fields(event) for event in collected]})
 
 
 async def _subscribe(
-    address: str, given: dict[str, Any], filter: str, terms: dict[str, Any], count: int | None, seconds: float | None
+    address: str,
+    given: dict[str, Any],
+    filter: str,
+    terms: dict[str, Any],
+    count: int | None,
+    seconds: float | None,
+    show: "Callable[[Delivery], None]",
 ) -> None:
+    """Show each event as it comes, until there were `count` or the time is up."""
     import asyncio
     import contextlib
 
-    from tidings.live import connect
-
-    async with connect(address.split(","), **given) as client:
+    async with options.connected(address, given) as client:
         events = await client.subscribe(filter, **terms)
         typer.echo("subscribed", err=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 left = count
                 async for event in events:
-                    sys.stdout.buffer.write(_line(event))
+                    show(event)
                     if not events.held:
                         sys.stdout.buffer.flush()
                     if left is not None:
@@ -89,10 +106,14 @@ async def _subscribe(
         sys.stdout.buffer.flush()
 
 
-def _line(event: "Delivery") -> bytes:
+def _write(event: "Delivery") -> None:
     import msgspec
 
-    said: dict[str, Any] = {
+    sys.stdout.buffer.write(msgspec.json.encode(_fields(event)) + b"\n")
+
+
+def _fields(event: "Delivery") -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "publisher": event.publisher,
         "sequence": event.sequence,
         "age_s": round(event.age_s, 6),
@@ -101,7 +122,7 @@ def _line(event: "Delivery") -> bytes:
     }
     if event.payload:
         try:
-            said["payload"] = event.payload.decode()
+            fields["payload"] = event.payload.decode()
         except UnicodeDecodeError:
-            said["payload_base64"] = base64.b64encode(event.payload).decode()
-    return msgspec.json.encode(said) + b"\n"
+            fields["payload_base64"] = base64.b64encode(event.payload).decode()
+    return fields

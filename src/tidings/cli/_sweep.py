@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli._output import Json, print_json, progress_bar, reporting
+from tidings.cli._output import Json, print_json, print_table, progress_bar, reporting
 from tidings.cli._scenario_options import ScenarioFile
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
 
@@ -61,9 +61,8 @@ def sweep(
 ) -> None:
     """Simulate a scenario under many settings and seeds, on Spark, and summarise each setting."""
     with reporting(json=json):
-        from tidings.pipeline._session import open_session
-        from tidings.pipeline.sweeps import grid, read_list, read_vary, run_sweep
-        from tidings.pipeline.sweeps._settings import Base
+        from tidings.pipeline import open_session
+        from tidings.pipeline.sweeps import Base, grid, read_list, read_vary, run_sweep
 
         rows = [] if listed is None else read_list(listed)
         settings = grid([read_vary(each) for each in vary or []], rows)
@@ -103,7 +102,7 @@ def _print(result: "SweepResult") -> None:
     for row in result.settings[:ROWS_MAX]:
         values = [Text(_value(row.setting.get(key))) for key in keys]
         table.add_row(*values, f"{row.runs:,}", *(_estimate(name, row.figures[name]) for name in COLUMNS))
-    console.print(table)
+    print_table(console, table)
     if len(result.settings) > ROWS_MAX:
         console.print(f"and {len(result.settings) - ROWS_MAX:,} more; --json shows all", style="dim")
     if result.found:
@@ -123,7 +122,7 @@ def _print_failures(result: "SweepResult") -> None:
 
 
 def _value(value: object) -> str:
-    from tidings.pipeline.sweeps._written import write_value
+    from tidings.pipeline.sweeps import write_value
 
     return "" if value is None else write_value(value)
 

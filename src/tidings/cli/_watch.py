@@ -29,6 +29,7 @@ from tidings.cli._spark_options import (
     require_spark,
 )
 from tidings.errors import TidingsError
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,24 +47,40 @@ WORST_SHOWN = 10
 REASONS_SHOWN = 4
 
 
+_Trace = Annotated[
+    str, typer.Argument(metavar="DIR", help="The directory of a trace; it need not exist yet.", show_default=False)
+]
+_Late = Annotated[
+    str,
+    typer.Option(
+        "--late", metavar="TIME", help="How long a window waits for its rows after later events have departed."
+    ),
+]
+_Hold = Annotated[
+    str,
+    typer.Option(
+        "--hold", metavar="TIME", help="How long rows may lag behind their publisher before they are too late to count."
+    ),
+]
+_Keep = Annotated[
+    str, typer.Option("--keep", metavar="TIME", help="How long window_scores keeps windows; other tables keep all.")
+]
+_UntilIdle = Annotated[
+    str | None,
+    typer.Option(
+        "--until-idle", metavar="TIME", help="Exit when nothing new has arrived for this long.", show_default=False
+    ),
+]
+
+
 def watch(
-    trace: Annotated[
-        str, typer.Argument(metavar="DIR", help="The directory of a trace; it need not exist yet.", show_default=False)
-    ],
+    trace: _Trace,
     out: Out,
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look for new files.")] = "5 s",
-    late: Annotated[
-        str,
-        typer.Option(
-            "--late", metavar="TIME", help="How long a window waits for its rows after later events have departed."
-        ),
-    ] = "30 s",
-    until_idle: Annotated[
-        str | None,
-        typer.Option(
-            "--until-idle", metavar="TIME", help="Exit when nothing new has arrived for this long.", show_default=False
-        ),
-    ] = None,
+    late: _Late = "30 s",
+    hold: _Hold = "10 min",
+    keep: _Keep = "1 d",
+    until_idle: _UntilIdle = None,
     once: Annotated[bool, typer.Option("--once", help="Exit when all existing files are counted.")] = False,
     window: Window = "60 s",
     master: Master = None,
@@ -96,6 +113,8 @@ def watch(
         how = WatchOptions(
             every_s=parse_quantity(every, "time"),
             late_ns=nanoseconds(late),
+            hold_ns=nanoseconds(hold),
+            keep_ns=nanoseconds(keep),
             until_idle_s=None if until_idle is None else parse_quantity(until_idle, "time"),
             is_once=once,
         )
@@ -162,14 +181,14 @@ def _lines() -> Iterator[Callable[["Report"], None]]:
     """Each report as one line of JSON on standard output, at once; what is waited for on standard error."""
     from tidings.pipeline.streaming import Stage, Update
 
-    def tell(report: "Report") -> None:
+    def show(report: "Report") -> None:
         if isinstance(report, Stage):
             if report.is_waiting:
                 typer.echo(report.text, err=True)
             return
         _print_line(_update_line(report) if isinstance(report, Update) else report)
 
-    yield tell
+    yield show
 
 
 def _update_line(update: "Update") -> dict[str, Any]:
@@ -211,7 +230,7 @@ def _view(trace: str) -> Iterator[Callable[["Report"], None]]:
     view = _View(trace)
     with Live(view, console=console, refresh_per_second=4) as live:
 
-        def tell(report: "Report") -> None:
+        def show(report: "Report") -> None:
             if isinstance(report, Stage):
                 view.stage = report.text
             elif isinstance(report, Update):
@@ -220,7 +239,7 @@ def _view(trace: str) -> Iterator[Callable[["Report"], None]]:
                 view.stage = _ended(report.reason)
                 live.refresh()
 
-        yield tell
+        yield show
 
 
 def _plain_line(report: "Report") -> None:
@@ -240,13 +259,13 @@ def _ended(reason: str) -> str:
     return {
         "stopped": "stopped; a restart goes on from here",
         "idle": "ended: nothing new has come",
-        "once": "ended: everything that was there is counted",
+        "once": "ended: all existing files are counted",
     }[reason]
 
 
 def _summary(update: "Update") -> str:
     result = update.result
-    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    rate = percent(result.delivery_rate)
     return (
         f"{result.files:,} files ({result.new_files:,} new), {update.rows_read:,} rows in {update.seconds:.1f} s "
         f"({update.rows_per_s:,.0f} rows/s); on time {rate}: {result.on_time:,} of {result.matched:,}, "
@@ -283,9 +302,9 @@ def _facts(update: "Update") -> "RenderableType":
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
-    rate = "-" if result.delivery_rate is None else f"{result.delivery_rate:.2%}"
+    rate = percent(result.delivery_rate)
     table.add_row("on time", f"{rate}: {result.on_time:,} of {result.matched:,}, earning {result.earnings:,.10g}")
-    table.add_row("not on time", f"{result.late:,} late, {result.lost:,} lost or on their way")
+    table.add_row("not on time", f"{result.late:,} late, {result.lost:,} lost or under way")
     table.add_row(
         "last batch",
         f"{update.rows_read:,} rows of {result.new_files:,} new files in {update.seconds:.1f} s, "
@@ -307,7 +326,7 @@ def _windows(update: "Update") -> "RenderableType":
         table.add_column(heading, justify="right")
     table.add_column("")
     for row in update.windows:
-        share = f"{row.on_time / row.matched:.2%}" if row.matched else "-"
+        share = percent(row.on_time / row.matched) if row.matched else "-"
         counts = [f"{count:,}" for count in (row.matched, row.on_time, row.late, row.lost)]
         table.add_row(
             f"{row.window_ns / 1e9:,.10g} s",
@@ -329,5 +348,5 @@ def _subscribers(update: "Update") -> "RenderableType":
         table.add_column(heading, justify="right")
     for name, row in _worst(update.result):
         counts = [f"{count:,}" for count in (row.matched, row.on_time, row.late, row.lost)]
-        table.add_row(Text(name), *counts, "-" if row.on_time_reliability is None else f"{row.on_time_reliability:.2%}")
+        table.add_row(Text(name), *counts, percent(row.on_time_reliability))
     return table

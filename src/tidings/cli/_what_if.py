@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli._output import Json, print_json, reporting
+from tidings.cli._output import Json, print_json, print_table, reporting
 from tidings.cli._plan import network_of_place
 from tidings.cli._predict_tables import print_unmodelled
 from tidings.cli._scenario_options import ProfileScheme, ProfileStrategy, ScenarioOrProfiles, Seed
+from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.planning import WhatIf
@@ -54,7 +55,7 @@ def what_if(
 
         network = network_of_place(scenario, seed, strategy, scheme)
         wanted = [room.parse_change(text) for text in change] if change else None
-        found = room.what_if(network, wanted, say=lambda text: typer.echo(text, err=True))
+        found = room.what_if(network, wanted, report=lambda text: typer.echo(text, err=True))
         if json:
             print_json(_document(str(scenario), found))
         else:
@@ -114,7 +115,7 @@ def _print(title: str, found: "WhatIf") -> None:
     order = np.argsort(np.where(np.isnan(found.now), 2.0, found.now), kind="stable")
     for place in order[:ROWS_MAX].tolist():
         table.add_row(Text(found.subscribers[place]), *(_share(float(values[place])) for _, values in columns))
-    console.print(table)
+    print_table(console, table)
     if len(order) > ROWS_MAX:
         console.print(f"and {len(order) - ROWS_MAX:,} more; --json shows all", style="dim")
     if found.unpredicted is not None:
@@ -123,4 +124,4 @@ def _print(title: str, found: "WhatIf") -> None:
 
 
 def _share(value: float) -> str:
-    return "-" if value != value else f"{value:.2%}"
+    return "-" if value != value else percent(value)

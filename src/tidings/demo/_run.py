@@ -1,40 +1,38 @@
 """The steps of the demonstration, each by the part of Tidings that a user would call for it.
 
-What each subscriber will get is predicted from the scenario before anything is run; then the scenario is simulated, and
-the Spark pipeline finds from the trace alone what each subscriber got. Changes are tried on the network as it was
-described (`tidings.planning.what_if`), and their differences are added to what was measured.
+The on-time share of every subscriber is predicted from the scenario before anything runs. The scenario is simulated,
+and the pipeline computes from the trace alone what each subscriber got. Single changes are estimated on the network as
+it was described (`tidings.planning.what_if`), and their differences are added to what was measured. All changes
+together are simulated: their shares are counted, not estimated.
 
-A directory of an earlier demonstration is used again: its trace, tables and report are replaced. Any other directory
-that holds something is refused.
+A directory of an earlier demonstration is reused: its trace, tables and report are replaced. Any other directory that
+contains something is refused.
 """
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tidings.demo._compiling import compiling
+from tidings.demo._compilation import SIMULATIONS, compiling
 from tidings.demo._values import Demonstration, Effect, OrderEffect, Standing
 from tidings.errors import ConfigurationError, InputError
 from tidings.model.scenario import Network, Scenario
-from tidings.model.scenario import Scheduling as SchedulingPolicy
-from tidings.planning import WhatIf, what_if
-from tidings.simulation import simulate
+from tidings.planning import ChangeOutcome, MovePublisher, WhatIf, apply, what_if
+from tidings.simulation import Result, simulate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidings.pipeline import PipelineResult
+    from tidings.report import Report
 
-__all__ = ["STEPS", "by_deadlines_in_order", "run_demo"]
+__all__ = ["STEPS", "run_demo"]
 
 STEPS: Final = 6
-ORDER_POLICY: Final = "ours-record"
-ORDER_EVENTS: Final = 20_000
 GAIN: Final = 0.01
 _MARK: Final = ".tidings-demo"
 _MADE: Final = ("trace", "scores", "report.html")
@@ -45,29 +43,34 @@ Start = Callable[[], "SparkSession"]
 FloatArray = NDArray[np.float64]
 
 
-def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say: Say, stage: Stage) -> Demonstration:
+def run_demo(
+    scenario: Path, out: Path, *, session: "SparkSession | Start | None" = None, say: Say, stage: Stage
+) -> Demonstration:
     """Run all steps and write everything to `out`.
 
-    `session` is a Spark session or a function that starts one. `say` is told each of the STEPS, `stage` what goes on in
-    it, with the share that is done where that is known.
+    `session` is a Spark session or a function that starts one; without it, the pipeline runs in this process. `say` is
+    called with each of the STEPS, `stage` with what happens in it and the share that is done, if that is known.
     """
-    say(f"reading {scenario}, starting Spark, compiling kernels (some minutes, the first time only)")
+    say(f"reading {scenario}{'' if session is None else ', starting Spark'}")
     network = Scenario.load(scenario).expand()
     _check(network)
     _prepare(out)
-    with compiling():  # Spark first of all, so that it does not fail after a minute
-        spark = session() if callable(session) else session
-    say("predicting the on-time share of every subscriber, now and with each change")
-    changes = what_if(network, say=lambda text: stage(text, None))
+    spark = session() if callable(session) else session  # first of all, so that it does not fail after a minute
+    say(
+        "predicting the on-time share of every subscriber, now and with each change (the first time, compiling as well)"
+    )
+    with compiling(SIMULATIONS):  # on another processor, while this one predicts
+        changes = what_if(network, report=lambda text: stage(text, None))
     say(f"simulating {_length(network)}")
     result = simulate(network, out=out / "trace", progress=lambda share: stage("simulating", share))
-    say("computing on Spark, from the trace alone, who got what on time")
+    say(f"computing {'on Spark, ' if spark is not None else ''}from the trace alone, who got what on time")
     measured = _measure(spark, out, stage)
-    say("measuring how sending by deadline affects order, and what ordering repairs")
-    order = _order(network)
+    say(f"simulating {_length(network)} again, with all changes")
+    every = [change for outcome in changes.changes for change in outcome.changes]
+    after = simulate(apply(network, every), progress=lambda share: stage("simulating", share))
     say(f"writing {out / 'report.html'}")
-    standings = _standings(network, measured, changes)
-    _write_report(network, out, standings, changes)
+    standings = _standings(network, measured, changes, after)
+    report = _write_report(network, out, standings, changes)
     return Demonstration(
         title=network.title or str(scenario),
         scenario=str(scenario),
@@ -75,16 +78,20 @@ def run_demo(scenario: Path, out: Path, *, session: "SparkSession | Start", say:
         scores=str(out / "scores"),
         report=str(out / "report.html"),
         simulated_s=result.duration_s,
+        brokers=len(network.topology.brokers),
         events=result.published,
         deliveries=measured.matched,
         rows=sum(measured.rows.values()),
+        on_time_share=report.headline.reliability,
         reliability=_mean([row.measured for row in standings]),
-        error=_mean([_apart(row.predicted, row.measured) for row in standings]),
+        error=_mean([_difference(row.predicted, row.measured) for row in standings]),
         unpredicted=changes.unpredicted,
         unmodelled=changes.unmodelled,
         reliability_all=_mean([row.all for row in standings]),
         effects=_effects(changes, _mean([row.measured for row in standings])),
-        order=order,
+        order=_order(after),
+        worst=report.headline.worst,
+        reason=report.subscriptions[0].reason.words if report.headline.worst is not None else None,
         subscribers=standings,
     )
 
@@ -119,15 +126,19 @@ def _length(network: Network) -> str:
     return f"{minutes:g} minutes" if minutes < 120 else f"{minutes / 60.0:g} hours"
 
 
-def _measure(spark: "SparkSession", out: Path, stage: Stage) -> "PipelineResult":
+def _measure(spark: "SparkSession | None", out: Path, stage: Stage) -> "PipelineResult":
+    if spark is None:
+        from tidings.pipeline import run_in_process
+
+        return run_in_process([out / "trace"], out / "scores", progress=lambda text: stage(text, None))
     from tidings.pipeline import run_pipeline
 
     return run_pipeline(spark, [out / "trace"], out / "scores", progress=lambda text: stage(text, None))
 
 
-def _order(network: Network) -> OrderEffect | None:
-    """What ordering has to do once links send by deadlines."""
-    found = simulate(by_deadlines_in_order(network)).ordering
+def _order(result: Result) -> OrderEffect | None:
+    """How much arrives out of order with all changes, and how much of that receivers repair."""
+    found = result.ordering
     if found is None:
         return None
     return OrderEffect(
@@ -139,36 +150,37 @@ def _order(network: Network) -> OrderEffect | None:
     )
 
 
-def by_deadlines_in_order(network: Network) -> Network:
-    """A short run of the network with urgent events first and receivers that put them in order; nothing fails."""
-    rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
-    policies = msgspec.structs.replace(
-        network.policies, ordering=ORDER_POLICY, scheduling=SchedulingPolicy(name="lookahead"), routing="single-path"
-    )
-    return msgspec.structs.replace(
-        network,
-        policies=policies,
-        duration_s=min(network.duration_s, network.warmup_s + ORDER_EVENTS / rate_per_s),
-        broker_failures=(),
-        link_failures=(),
-        link_components=(),
-    )
-
-
-def _write_report(network: Network, out: Path, standings: tuple[Standing, ...], changes: WhatIf) -> None:
+def _write_report(network: Network, out: Path, standings: tuple[Standing, ...], changes: WhatIf) -> "Report":
     from tidings.report import read_report, write_report
 
-    shown = []
-    for name, shares in (*((each.name, each.reliability) for each in changes.changes), ("all", changes.all)):
-        gains = (shares - changes.now).tolist()
+    shown: list[dict[str, Any]] = []
+    for outcome in changes.changes:
+        gains = (outcome.reliability - changes.now).tolist()
         after = {row.subscriber: _added(row.measured, gain) for row, gain in zip(standings, gains, strict=True)}
-        shown.append({"name": name, "reliability": after})
-    write_report(read_report(out / "scores", scenario=network, changes=shown), out / "report.html")
+        shown.append(
+            {
+                "name": outcome.name,
+                "description": outcome.description,
+                "reliability": after,
+                "moves": _moves(network, outcome),
+            }
+        )
+    shown.append({"name": "all", "reliability": {row.subscriber: row.all for row in standings}})
+    report = read_report(out / "scores", scenario=network, changes=shown)
+    write_report(report, out / "report.html")
+    return report
 
 
-def _standings(network: Network, measured: "PipelineResult", changes: WhatIf) -> tuple[Standing, ...]:
+def _moves(network: Network, outcome: ChangeOutcome) -> list[dict[str, str]]:
+    return [
+        {"client": change.publisher, "origin": network.homes[change.publisher], "target": change.broker}
+        for change in outcome.changes
+        if isinstance(change, MovePublisher)
+    ]
+
+
+def _standings(network: Network, measured: "PipelineResult", changes: WhatIf, after: Result) -> tuple[Standing, ...]:
     gains = np.array([outcome.reliability - changes.now for outcome in changes.changes])
-    together = changes.all - changes.now
     rows = []
     for number, subscription in enumerate(network.subscriptions):
         score = measured.subscribers[subscription.id]
@@ -185,14 +197,14 @@ def _standings(network: Network, measured: "PipelineResult", changes: WhatIf) ->
                 predicted=_known(float(changes.now[number])),
                 best=_added(share, 0.0 if best is None else float(gains[best, number])),
                 best_change=None if best is None else changes.changes[best].name,
-                all=_added(share, float(together[number])),
+                all=None if share is None else after.subscribers[subscription.id].on_time_reliability,
             )
         )
     return tuple(rows)
 
 
 def _best(gains: FloatArray) -> int | None:
-    """The change that gains most, if one gains anything to speak of."""
+    """The change that gains most; None if none gains more than a hundredth of a point."""
     number = int(np.argmax(np.nan_to_num(gains)))
     return number if gains[number] > 1e-4 else None
 
@@ -220,7 +232,7 @@ def _added(share: float | None, gain: float) -> float | None:
     return None if share is None else min(1.0, max(0.0, share + (0.0 if np.isnan(gain) else gain)))
 
 
-def _apart(one: float | None, other: float | None) -> float | None:
+def _difference(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else abs(one - other)
 
 

@@ -1,4 +1,4 @@
-"""What a demonstration finds, as values."""
+"""The results of a demonstration, as values."""
 
 import msgspec
 
@@ -8,10 +8,10 @@ __all__ = ["Demonstration", "Effect", "OrderEffect", "Standing"]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription: its share of events on time as measured, as predicted beforehand, and after changes.
+    """One subscription: its on-time share as measured, as predicted beforehand, and after changes.
 
-    What a change would bring is the measured share and the difference that the change makes. `best_change` is the
-    single change that brings this subscription most; None if none brings it anything. Shares are None if nothing
+    `best` is the measured share plus the gain of `best_change`, the single change that gains most for this subscription
+    (None: none gains anything). `all` is the share in the simulation with all changes. Shares are None if nothing
     matched.
     """
 
@@ -28,7 +28,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """One change by itself: the mean share on time over subscriptions with it, and how many gain a point or more."""
+    """One change by itself: the mean on-time share with it, and how many subscriptions gain a point or more."""
 
     name: str
     description: str
@@ -37,7 +37,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What sending by deadlines does to the order of a publisher's events, and what receivers can do about it."""
+    """How many events arrive out of order with all changes, and the share that receivers repair."""
 
     policy: str
     received: int
@@ -47,10 +47,14 @@ class OrderEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; `error` is the mean distance of prediction and measurement over the subscriptions.
+    """All results.
 
-    `unpredicted` is why what is called predicted was simulated, in a run of its own; None if it was predicted. Then
-    `unmodelled` is what the prediction leaves out.
+    `on_time_share` is that of all deliveries; `reliability` and `reliability_all` are means of the shares of
+    subscriptions, before and after all changes. `error` is the mean distance of prediction and measurement.
+
+    `unpredicted` is why the shares called predicted come from a short simulation instead; None if they were predicted,
+    and then `unmodelled` is what the prediction leaves out. `worst` is the subscription with the lowest share, `reason`
+    the sentence that explains it.
     """
 
     title: str
@@ -59,9 +63,11 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     scores: str
     report: str
     simulated_s: float
+    brokers: int
     events: int
     deliveries: int
     rows: int
+    on_time_share: float | None
     reliability: float
     error: float
     unpredicted: str | None
@@ -69,4 +75,6 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     reliability_all: float
     effects: tuple[Effect, ...]
     order: OrderEffect | None
+    worst: str | None
+    reason: str | None
     subscribers: tuple[Standing, ...]

@@ -1,6 +1,6 @@
-"""The five papers' evaluations one after the other: what each says, what came out, whether it holds, and why not.
+"""The evaluations of the five papers, one after the other: each statement, our result, whether it holds, and why not.
 
-An experiment that fails is reported in its place; the others go on.
+An experiment that fails is reported in its place; the others continue.
 """
 
 import time
@@ -12,8 +12,7 @@ import msgspec
 
 from tidings.experiments._bounded_delay import Scale, bounded_delay, draw_figures
 from tidings.experiments._claims import Claim
-from tidings.experiments._fault_tolerance import FaultScale, fault_tolerance
-from tidings.experiments._fault_tolerance_figures import draw_fault_tolerance
+from tidings.experiments._fault_tolerance import FaultScale, draw_fault_tolerance, fault_tolerance
 from tidings.experiments._fifo_ordering import OrderingScale, fifo_ordering
 from tidings.experiments._fifo_ordering_statistics import draw_adaptivity
 from tidings.experiments._headlines import Found, Headline, judge
@@ -41,7 +40,7 @@ class Experiment(NamedTuple):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of one paper's experiments; `error` says why nothing did."""
+    """The results of one paper's experiments; if they failed, `error` is the reason."""
 
     letter: str
     name: str
@@ -63,21 +62,21 @@ def reproduce_all(
 ) -> list[Evaluation]:
     """Run all experiments; figures are drawn to a folder if one is given.
 
-    `progress` is told what runs and how much of it is done.
+    `progress` is called with what runs and the share of it that is done.
     """
     chosen = EXPERIMENTS if experiments is None else experiments
     evaluations = []
     for number, experiment in enumerate(chosen):
         what = f"paper {experiment.letter}, {experiment.name} ({number + 1} of {len(chosen)})"
-        told: Progress | None = None
+        report: Progress | None = None
         if progress is not None:
             progress(what, 0.0)
-            told = _told(progress, what)
-        evaluations.append(_evaluate(experiment, scale, figures, told))
+            report = _reporter(progress, what)
+        evaluations.append(_evaluate(experiment, scale, figures, report))
     return evaluations
 
 
-def _told(progress: Callable[[str, float], None], what: str) -> Progress:
+def _reporter(progress: Callable[[str, float], None], what: str) -> Progress:
     return lambda share: progress(what, share)
 
 
@@ -173,7 +172,7 @@ def _beyond_ordering(found: Found) -> tuple[str, ...]:
 def _beyond_timeliness(found: Found) -> tuple[str, ...]:
     ours = found.values("mae.ours.")
     return (
-        f"With the whole law of the wait instead of its mean, |R' - R| is {min(ours.values()):.3f} to "
+        f"With the whole distribution of the wait instead of its mean, |R' - R| is {min(ours.values()):.3f} to "
         f"{max(ours.values()):.3f}; sampling alone makes {found['noise.exp-exp']:.3f}.",
     )
 

@@ -11,7 +11,8 @@ runs lie apart (the mean distance of a run from the mean of K runs, times sqrt(K
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from tidings.experiments._processes import worker_processes
 from tidings.faults import Scheme
 from tidings.simulation import Options, simulate
 
-__all__ = ["Case", "FaultOutcome", "FaultScale", "fault_tolerance"]
+__all__ = ["Case", "FaultOutcome", "FaultScale", "draw_fault_tolerance", "fault_tolerance"]
 
 FloatArray = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ ORDERS: Final[Mapping[Quality, tuple[Scheme, ...]]] = {
     "low": ("bypass+buffer", "bypass", "buffer", "periodic"),
     "high": ("bypass+buffer", "buffer", "bypass", "periodic"),
 }
+_PANEL_IN: Final = 4.2
 _TIE: Final = 0.002  # "as well as": less apart than this is no order
 
 
@@ -208,3 +210,45 @@ def _claim(name: str, values: Sequence[float], *, note: str) -> Claim:
     known = np.array(values)
     sd = float(known.std(ddof=1)) if len(known) > 1 else None
     return Claim(id=name, paper=None, measured=float(known.mean()), unit="reliability", sd=sd, note=note)
+
+
+def draw_fault_tolerance(outcomes: Mapping[Case, Sequence[FaultOutcome]], folder: Path) -> list[Path]:
+    """Figure 6 (trees, static schemes) and 7 (graphs, all schemes), as PNG: the paper's model above, ours below."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trees = {
+        "10-broker trees": [Case("tree", quality, "arbitrary", scheme) for quality in CLASSES for scheme in SCHEMES[:2]]
+    }
+    graphs = {
+        f"10-broker graphs, {quality}-end brokers": [Case("graph", quality, "arbitrary", scheme) for scheme in SCHEMES]
+        for quality in CLASSES
+    }
+    written = []
+    for number, panels in ((6, trees), (7, graphs)):
+        written.append(folder / f"figure-{number}.png")
+        _draw(panels, outcomes, f"Figure {number}", written[-1])
+    return written
+
+
+def _draw(
+    panels: Mapping[str, Sequence[Case]], outcomes: Mapping[Case, Sequence[FaultOutcome]], title: str, path: Path
+) -> None:
+    from matplotlib.figure import Figure
+
+    models = ("paper", "ours")
+    size = (_PANEL_IN * len(panels) + 0.4, _PANEL_IN * len(models) + 0.4)
+    figure = Figure(figsize=size, layout="constrained")
+    for row, model in enumerate(models):
+        for column, (heading, cases) in enumerate(panels.items()):
+            axes: Any = figure.add_subplot(len(models), len(panels), row * len(panels) + column + 1)
+            least = 1.0
+            for case in cases:
+                predicted = [value for outcome in outcomes[case] for value in getattr(outcome, model)]
+                actual = [value for outcome in outcomes[case] for value in outcome.mean]
+                axes.scatter(predicted, actual, s=6, alpha=0.5, linewidths=0, label=f"{case.quality}, {case.scheme}")
+                least = min(least, *predicted, *actual)
+            axes.plot([least, 1], [least, 1], color="0.6", linewidth=1)
+            axes.set(xlabel=f"predicted ({model})", ylabel="actual", aspect="equal")
+            axes.set_title(heading, fontsize=9)
+            axes.legend(fontsize=7, markerscale=2)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=120, metadata={"Software": None})

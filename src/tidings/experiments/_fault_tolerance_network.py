@@ -5,7 +5,7 @@ end (availability .9 to .95) or `high` end (.99 to .999). The topology is a rand
 degree 4; the popularity of topics follows a power law.
 
 The paper takes a tree for each topic that is "arbitrarily but consistently formed". Two readings: `arbitrary`, the tree
-of fewest hops from a random broker, and `publisher`, that from the publisher's own. Either way events enter it at the
+of fewest hops from a random broker, and `publisher`, that from the publisher's own. In both, events enter it at the
 publisher's broker. On a topology that is a tree there is no choice.
 """
 

@@ -1,4 +1,4 @@
-"""Paper A, section 5: how many out-of-order receptions are put right, and what the wait costs.
+"""Paper A, section 5: how many out-of-order receptions are repaired, and what the wait costs.
 
 Every receiver replays what it received under every policy, as in the paper. Where the paper's figure does not follow
 from its own model, both broker models of `_fifo_ordering_network` show what it follows from. The seeds are ones that

@@ -31,9 +31,9 @@ def fit_distances(seed: int) -> tuple[float, float]:
     broker = int(np.flatnonzero(traffic.depth[publisher] == _HOPS)[0])
     delay_s = traffic.left_s[publisher][broker] - traffic.departure_s[publisher] - (_HOPS - 1) * LINK_S
     difference_s = np.sort(np.diff(delay_s))
-    law = two_laplacians_cdf(difference_s, fit_moment(difference_s))
+    distribution = two_laplacians_cdf(difference_s, fit_moment(difference_s))
     steps = np.arange(difference_s.size + 1) / difference_s.size
-    laplace = float(max(np.max(law - steps[:-1]), np.max(steps[1:] - law)))
+    laplace = float(max(np.max(distribution - steps[:-1]), np.max(steps[1:] - distribution)))
     samples = np.maximum(delay_s[:_DELAYS], 0.0)
     return laplace, float(ks_distance(Hypoexponential.fit(samples, phases=_HOPS), samples))
 

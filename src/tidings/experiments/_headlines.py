@@ -1,8 +1,8 @@
-"""What each paper says in its evaluation, and whether it comes out again: one judgement for each statement.
+"""The statements of each paper's evaluation, and whether they hold: one judgement for each.
 
-A judgement is worked out from the claims of a run, by a margin that stands beside it; nothing is decided beforehand but
-the words for why. Where a paper's network can be read in two ways, a statement that comes out in one of them holds in
-part. Statements in which a paper gives no figure are judged by what it says in words.
+A judgement is computed from the claims of a run, by the margin written beside it; only the text of the reason is fixed
+beforehand. If a paper's network has two readings, a statement that is true in one of them holds in part. Statements
+without a figure are judged by their words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -179,16 +179,16 @@ def _accurate(model: str) -> Callable[[Found], Judgement]:
 
 def _exponential_best(found: Found) -> Judgement:
     errors = found.values("mae.mm1.")
-    best = min(errors, key=lambda laws: errors[laws])
-    return Judgement(f"{best} ({errors[best]:.3f})", [best == "exp-exp"], "another pair of laws is nearer")
+    best = min(errors, key=lambda distributions: errors[distributions])
+    return Judgement(f"{best} ({errors[best]:.3f})", [best == "exp-exp"], "another pair of distributions is nearer")
 
 
 def _better_than_mm1(found: Found) -> Judgement:
     by_mm1, by_gg1 = found.values("mae.mm1."), found.values("mae.gg1.")
-    better = [by_gg1[laws] < by_mm1[laws] for laws in by_mm1 if laws != "exp-exp"]
+    better = [by_gg1[distributions] < by_mm1[distributions] for distributions in by_mm1 if distributions != "exp-exp"]
     same = _near(by_gg1["exp-exp"], by_mm1["exp-exp"], 1e-3)
     return Judgement(
-        f"better for {sum(better)} of {len(better)} other pairs of laws; exponential: {by_mm1['exp-exp']:.3f} and "
+        f"better for {sum(better)} of {len(better)} other pairs; exponential: {by_mm1['exp-exp']:.3f} and "
         f"{by_gg1['exp-exp']:.3f}",
         [all(better), same],
         "where waits dominate, a better mean wait does not mend that it is taken as a constant",
@@ -206,8 +206,10 @@ def _skewness(found: Found) -> Judgement:
 
 _B: Final = (
     Statement("M/M/1 predicts every subscriber accurately", "5.2, Fig. 4", "on the diagonal", _accurate("mm1")),
-    Statement("... most accurately with exponential laws", "5.2, Fig. 4a", "exp-exp", _exponential_best),
-    Statement("G/G/1 predicts accurately whatever the laws", "5.3, Fig. 5", "on the diagonal", _accurate("gg1")),
+    Statement("... most accurately with exponential distributions", "5.2, Fig. 4a", "exp-exp", _exponential_best),
+    Statement(
+        "G/G/1 predicts accurately whatever the distributions", "5.3, Fig. 5", "on the diagonal", _accurate("gg1")
+    ),
     Statement("G/G/1 is better than M/M/1, and the same where both are exponential", "5.3", "", _better_than_mm1),
     Statement("content taken as too flat (alpha < 1) harms more than too steep", "5.4, Fig. 6", "", _skewness),
 )

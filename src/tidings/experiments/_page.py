@@ -69,7 +69,7 @@ def verdicts(evaluations: Iterable[Evaluation]) -> str:
 def _introduction(scale: str) -> str:
     return (
         f"Every figure below was measured by `tidings reproduce all --scale {scale}`. Where a paper leaves its network "
-        "open, both readings are run; a statement that comes out in one of them holds in part."
+        "open, both readings are run; a statement that is true in one of them holds in part."
     )
 
 

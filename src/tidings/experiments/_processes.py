@@ -1,4 +1,4 @@
-"""Jobs of an experiment in processes of their own: one for each core, unless told otherwise.
+"""Jobs of an experiment in processes of their own: one for each core unless given.
 
 They are spawned, because the compiler's threads do not survive a fork. A single worker is this process: nothing has to
 be started, and nothing compiled or loaded twice.

@@ -68,7 +68,7 @@ class RelocationScale(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One network under some comparison; `kind` and `spread` say which workload."""
+    """One network under some comparison; `kind` and `spread` name the workload."""
 
     what: str
     kind: Kind
@@ -237,7 +237,7 @@ def _note(id: str) -> str:
     first = id.partition(".")[0]
     return {
         "rate": "of all brokers' messages, control messages included, against publishers that stay",
-        "delay": "mean over deliveries, with the ways to and from clients",
+        "delay": "mean over deliveries, with the links to and from clients",
         "utilisation": "mean over brokers, of matching events",
         "hops": "mean over deliveries",
         "overhead": "control messages as a share of what brokers receive",

@@ -3,7 +3,7 @@
 The real protocol in virtual time: brokers in a binary tree, wide-area links, publishers at 50 events per second,
 readers of everything at every third broker. Publishers go to random brokers, one by one or all at the same moment.
 Every event has to reach every reader once; what the application sees of a move is that events wait in the client until
-the old home has acknowledged the last of those under way.
+the old home has acknowledged the last of those in transit.
 """
 
 from typing import Any, Final, NamedTuple
@@ -134,5 +134,5 @@ class _Trial:
 
 
 def migrate(seed: int, *, together: int = 1, moves: int = MOVES) -> Migration:
-    """So many moves of publishers, `together` at the same moment; the same seed gives the same figures."""
+    """This many moves of publishers, `together` at the same moment; the same seed gives the same figures."""
     return _Trial(np.random.default_rng([seed, together, moves]), together, moves).run()

@@ -5,7 +5,7 @@ low-rated a tenth (by the day's range). `random`: 70 % low, 25 % medium, 5 % hig
 publisher. `clustered`: 5 % high, all at one broker, and 95 % low on X - 1 others. Filters of one kind are the same for
 all, as in the paper: so low-rated readers want the same tenth.
 
-What the paper leaves open is read so (wide area): 63 brokers, 20 publishers, 80 readers each, a quote a second;
+Our reading of what the paper leaves open (wide area): 63 brokers, 20 publishers, 80 readers each, a quote a second;
 matching log-normal with a median of 10 ms; one-way links with a mean of 40 ms, of which a fifth is jitter. Publishers
 start at random brokers. From a client to any broker it takes 75 ms on average: clients sit anywhere, overlay links
 join neighbours. (That figure is chosen so that the delay falls by about two
@@ -13,7 +13,7 @@ thirds where all readers share a broker, as the paper's does; nothing else depen
 
 Quotes are to arrive within 520 ms, which a little more than half of them do at first.
 
-Quotes are real ones (`sp500_daily` in `TIDINGS_DATA`, or in ../shared/data) where they are at hand; otherwise a
+Quotes are real ones (`sp500_daily` in `TIDINGS_DATA`, or in ../shared/data) if available; otherwise a
 geometric random walk with volumes and ranges of the same kind.
 """
 

@@ -1,8 +1,8 @@
 """Paper E's network when it is too busy: places chosen one by one and together, and then simulated with queues.
 
 The clustered workload on four brokers for each publisher, twelve quotes a second instead of one. Each publisher's best
-place by itself loads the brokers in the middle beyond what they can do; placed together, publishers keep out of each
-other's way. The quotes are drawn here (a number between 0 and 1 stands for the day's range), with each reader's share.
+place by itself loads the brokers in the middle beyond their capacity; placed together, publishers avoid each other. The
+quotes are drawn here (a number between 0 and 1 stands for the day's range), with each reader's share.
 """
 
 import tempfile
@@ -52,13 +52,13 @@ def simulate_busy(place: Place, publishers: Sequence[Publisher], homes: Sequence
 
 
 def _access_ns(publishers: Sequence[Publisher], homes: Sequence[int]) -> float:
-    """Mean way to and from the clients, which the simulation leaves out: it is the same for every event of a pair."""
-    weights, ways = [], []
+    """Mean delay to and from the clients, which the simulation leaves out: it is the same for every event of a pair."""
+    weights, access_ns = [], []
     for publisher, home in zip(publishers, homes, strict=True):
         readers = publisher.readers
         weights.append(readers.wants.mean(axis=1))
-        ways.append(publisher.access_ns[home] + readers.own_access_ns)
-    return float(np.average(np.concatenate(ways), weights=np.concatenate(weights)))
+        access_ns.append(publisher.access_ns[home] + readers.own_access_ns)
+    return float(np.average(np.concatenate(access_ns), weights=np.concatenate(weights)))
 
 
 def _network(place: Place, publishers: Sequence[Publisher], homes: Sequence[int], seed: int) -> scenario.Network:
@@ -110,6 +110,6 @@ def _publisher(number: int, broker: str) -> scenario.Publisher:
         advertisement=None,
         attributes={
             "stock": scenario.Constant(value=number),
-            "range": scenario.Numeric(law=Uniform(low=0.0, high=1.0)),
+            "range": scenario.Numeric(distribution=Uniform(low=0.0, high=1.0)),
         },
     )

@@ -1,8 +1,9 @@
 """Eighteen minutes of paper E's network under one policy: events, what they cost, and the messages that decide.
 
-Time goes in sessions of as many events as a decision takes. In each, every publisher's events are carried from where it
-is, and counted at every broker that handles them; then the policy says where it goes. Brokers are lightly loaded (a few
-per cent), so events do not wait for each other; the overloaded case is simulated with queues (`_relocation_overload`).
+Time is divided into sessions of as many events as a decision takes. In each, every publisher's events are carried from
+its broker and counted at every broker that handles them; then the policy decides where the publisher goes. Brokers are
+lightly loaded (a few per cent), so events do not wait for each other; the overloaded case is simulated with queues
+(`_relocation_overload`).
 
 Control messages are counted as the brokers would receive them, hop by hop:
 
@@ -154,17 +155,17 @@ class _Run:
             self.sessions.append(_session_of(self.place, publisher, self.homes[number], carried, self.monitor))
 
     def decide(self, end: int) -> None:
-        """Move whoever should be elsewhere."""
+        """Move the publishers whose best broker is another one."""
         for number, path in enumerate(self._paths(end)):
             if len(path) > 1:
                 self.moves += 1
                 self.homes[number] = path[-1]
-                self.tables_since[number] = end  # a move clears what was learnt on its way
+                self.tables_since[number] = end  # a move clears what was learnt along its path
                 if self.counted:
                     self.tally.control += self._migration_messages(self.publishers[number], path)
 
     def _paths(self, end: int) -> list[tuple[int, ...]]:
-        """For each publisher the way from its home to where it goes."""
+        """For each publisher the path from its home to its new home."""
         if self.policy == "pop":
             return [
                 _pop_path(self.place, publisher, home, np.flatnonzero(tagged[since:end]) + since)

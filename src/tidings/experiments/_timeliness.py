@@ -1,20 +1,21 @@
 """Paper B, section 5: predicted against simulated on-time reliability, on the networks of Table 3.
 
-For each model and each of the six pairs of publishing and service laws: the mean of |R' - R| over subscribers and
-topologies, where R is what a simulation finds. A prediction cannot look better than the simulation's own sampling
-noise: `noise.exp-exp` is that floor, from pairs of runs that differ in nothing but their random numbers. With periodic
-publishers a run has phases that nobody can know beforehand, and R depends on them for as long as it runs: `bound.*`
-(full scale only) is how far single runs are from the mean of runs with other phases, which no prediction can beat.
+For each model and each of the six pairs of publishing and service distributions: the mean of |R' - R| over subscribers
+and topologies, with R from a simulation. A prediction cannot be better than the simulation's own sampling noise:
+`noise.exp-exp` is that floor, from pairs of runs that differ only in their random numbers. With periodic publishers a
+run has phases that nobody can know beforehand, and R depends on them for as long as it runs: `bound.*` (full scale
+only) is how far single runs are from the mean of runs with other phases, which no prediction can beat.
 
 `low.*` is the second setting: a quarter of the service time, where the paper's tight scatter appears. `alpha.*` is our
-model with exponential laws and content known to the power alpha (section 5.4).
+model with exponential distributions and content known to the power alpha (section 5.4).
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,13 +23,12 @@ from numpy.typing import NDArray
 
 from tidings.experiments._claims import Claim, claim
 from tidings.experiments._processes import worker_processes
-from tidings.experiments._timeliness_figures import draw_scatter
 from tidings.experiments._timeliness_network import COMBINATIONS, PER_SUBSCRIPTION_S, Shape, table_3
 from tidings.model.scenario import Network
 from tidings.prediction import ContentMatcher, Knowledge, Model, from_network, predict
 from tidings.simulation import simulate
 
-__all__ = ["Case", "TimelinessScale", "draw_timeliness", "timeliness"]
+__all__ = ["Case", "TimelinessScale", "draw_scatter", "draw_timeliness", "timeliness"]
 
 FloatArray = NDArray[np.float64]
 Setting = Literal["literal", "low"]
@@ -36,6 +36,8 @@ Setting = Literal["literal", "low"]
 MODELS: Final[tuple[Model, ...]] = ("mm1", "gg1", "ours")
 ALPHAS: Final = (0.5, 0.75, 1.0, 1.5, 2.0)
 PER_SUBSCRIPTION: Final[Mapping[Setting, float]] = {"literal": PER_SUBSCRIPTION_S, "low": PER_SUBSCRIPTION_S / 4.0}
+_COLUMNS: Final = 3
+_PANEL_IN: Final = 3.2
 FIRST_SEED: Final = 101  # topologies that nothing was tuned on
 _APART: Final = 100_000  # between the seeds of runs on one topology
 
@@ -64,7 +66,7 @@ class TimelinessScale(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One simulation: a setting, the two laws, the topology, and which run of it."""
+    """One simulation: a setting, the two distributions, the topology, and the number of the run."""
 
     setting: Setting
     publish: Shape
@@ -73,7 +75,7 @@ class Case(NamedTuple):
     run: int = 0
 
     @property
-    def laws(self) -> str:
+    def distributions(self) -> str:
         return f"{self.publish}-{self.service}"
 
 
@@ -132,7 +134,7 @@ def _simulated(job: tuple[Case, float]) -> FloatArray:
 
 
 def _predictions(scale: TimelinessScale, seed: int) -> dict[tuple[str, Case], FloatArray]:
-    """Of one topology: content and trees do not depend on the laws, so they are worked out once."""
+    """Of one topology: content and trees do not depend on the distributions, so they are computed once."""
     answers: dict[tuple[str, Case], FloatArray] = {}
     first = _network(Case("literal", "exp", "exp", seed), scale.duration_s)
     matcher = ContentMatcher([s.filter for s in first.subscriptions])
@@ -143,13 +145,13 @@ def _predictions(scale: TimelinessScale, seed: int) -> dict[tuple[str, Case], Fl
     for setting in PER_SUBSCRIPTION:
         for publish, service in COMBINATIONS:
             case = Case(setting, publish, service, seed)
-            changed = _with_laws(known, _network(case, scale.duration_s))
+            changed = _with_distributions(known, _network(case, scale.duration_s))
             for model in MODELS:
                 answers[model, case] = predict(changed, model=model).reliability
     return answers
 
 
-def _with_laws(knowledge: Knowledge, network: Network) -> Knowledge:
+def _with_distributions(knowledge: Knowledge, network: Network) -> Knowledge:
     pairs = zip(knowledge.publishers, network.publishers, strict=True)
     brokers = zip(knowledge.brokers, network.topology.brokers, strict=True)
     return replace(
@@ -225,7 +227,7 @@ def _bound(actual: Runs, seeds: Sequence[int], service: Shape, runs: int) -> lis
 def draw_timeliness(actual: Runs, predicted: Predictions, folder: Path) -> list[Path]:
     """Figures 4 (M/M/1), 5 (G/G/1) and 6 (alpha) of the paper, and ours like them, as PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    titles = {"mm1": "Figure 4: M/M/1", "gg1": "Figure 5: G/G/1", "ours": "Ours: whole waiting laws"}
+    titles = {"mm1": "Figure 4: M/M/1", "gg1": "Figure 5: G/G/1", "ours": "Ours: whole waiting distributions"}
     names = {"mm1": "figure-4", "gg1": "figure-5", "ours": "ours"}
     written = []
     for model in MODELS:
@@ -246,3 +248,22 @@ def draw_timeliness(actual: Runs, predicted: Predictions, folder: Path) -> list[
 def _points(name: str, cases: Sequence[Case], actual: Runs, predicted: Predictions) -> tuple[FloatArray, FloatArray]:
     pairs = [_known(predicted[name, case], actual[case]) for case in cases]
     return np.concatenate([guess for guess, _ in pairs]), np.concatenate([truth for _, truth in pairs])
+
+
+def draw_scatter(panels: Mapping[str, tuple[FloatArray, FloatArray]], path: Path, *, title: str = "") -> None:
+    """One panel for each pair of arrays (predicted, actual), by heading; the format follows the file's name."""
+    from matplotlib.figure import Figure
+
+    columns = min(_COLUMNS, len(panels))
+    rows = ceil(len(panels) / columns)
+    figure = Figure(figsize=(_PANEL_IN * columns + 0.4, _PANEL_IN * rows + 0.5), layout="constrained")
+    for number, (heading, (predicted, actual)) in enumerate(panels.items()):
+        axes: Any = figure.add_subplot(rows, columns, number + 1)
+        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+        axes.scatter(predicted, actual, s=8, alpha=0.5, linewidths=0)
+        error = float(np.abs(predicted - actual).mean()) if len(predicted) else 0.0
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xlabel="predicted", ylabel="actual")
+        axes.set_title(f"{heading}, mean error {error:.3f}", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": None}
+    figure.savefig(path, dpi=120, metadata=metadata)

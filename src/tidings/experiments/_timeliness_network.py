@@ -1,13 +1,14 @@
 """Paper B, Table 3 as a network: 20 brokers, 8 publishers on 4 topics, 100 subscribers, an event lives one second.
 
-What the table leaves open is read so: a random recursive tree in which a broker has at most 4 neighbours; each topic
-has 5 attributes of its own with 10 values each, popular by Zipf's law of exponent 1, so that an event has 21 attributes
-with its topic; a filter names a topic and bounds 1 to 3 of its attributes; every hop takes a log-normal time of median
-40 ms and sigma .6, clipped to 5 to 200 ms; a broker takes 1 ms for each of the 100 subscriptions, since it stores all
-of them. A second setting takes a quarter of that, and so shows the paper's method where waiting hardly matters.
+Our reading of what the table leaves open: a random recursive tree in which a broker has at most 4 neighbours; each
+topic has 5 attributes of its own with 10 values each, with Zipf popularity of exponent 1, so that an event has 21
+attributes with its topic; a filter names a topic and bounds 1 to 3 of its attributes; every hop takes a log-normal time
+of median 40 ms and sigma .6, clipped to 5 to 200 ms; a broker takes 1 ms for each of the 100 subscriptions, since it
+stores all of them. A second setting takes a quarter of that, and so shows the paper's method where waiting hardly
+matters.
 
-Rates and laws: `publish` and `service` are exponential, deterministic or uniform on (0, 2 means). Expired events are
-forwarded. The seed decides the tree, who is at home where, the filters, and the traffic of a simulation.
+Rates and distributions: `publish` and `service` are exponential, deterministic or uniform on (0, 2 means). Expired
+events are forwarded. The seed decides the tree, the home brokers, the filters, and the traffic of a simulation.
 """
 
 from typing import Final, Literal
@@ -33,7 +34,7 @@ COMBINATIONS: Final[tuple[tuple[Shape, Shape], ...]] = (
     ("det", "uni"),
     ("uni", "uni"),
 )
-"""The six pairs of a publishing and a service law that Figures 4 and 5 show."""
+"""The six pairs of a publishing and a service distribution that Figures 4 and 5 show."""
 
 BROKERS: Final = 20
 MAX_DEGREE: Final = 4
@@ -56,7 +57,7 @@ def table_3(
 ) -> Network:
     """The network of Table 3 for one topology; the run starts with 200 s of warm-up, which come on top."""
     generator = np.random.default_rng([seed, 3])
-    served = _law(service, per_subscription_s * SUBSCRIBERS)
+    served = _distribution(service, per_subscription_s * SUBSCRIBERS)
     topology = random_tree(brokers=BROKERS, max_degree=MAX_DEGREE, generator=generator).map(
         brokers=lambda broker: Broker(name=broker.name, service=served),
         links=lambda link: Link(source=link.source, target=link.target, propagation=LINK),
@@ -67,7 +68,7 @@ def table_3(
             name=f"publisher-{number + 1}",
             group="publisher",
             broker=names[int(generator.integers(BROKERS))],
-            interval=_law(publish, 1.0 / RATE_PER_S),
+            interval=_distribution(publish, 1.0 / RATE_PER_S),
             lifetime=Deterministic(value=LIFETIME_S),
             size_kb=Deterministic(value=SIZE_KB),
             advertisement=None,
@@ -96,7 +97,7 @@ def table_3(
     )
 
 
-def _law(shape: Shape, mean_s: float) -> DelayDistribution:
+def _distribution(shape: Shape, mean_s: float) -> DelayDistribution:
     if shape == "exp":
         return Exponential(scale=mean_s)
     return Deterministic(value=mean_s) if shape == "det" else Uniform(low=0.0, high=2.0 * mean_s)

@@ -1,9 +1,10 @@
-"""Faults: what crashes and repairs of brokers and connections do to on-time reliability, by scheme (paper D).
+"""Faults: the effect of crashes and repairs of brokers and connections on on-time shares, by scheme (paper D).
 
-A `FaultGraph` says what fails and how; a `SchemePredictor` answers for a tree of it, a `Route`. `connectivity_of` gives
-the chance that brokers are connected at all. docs/reference/faults.md shows them.
+A `FaultGraph` holds the components and their failures; a `SchemePredictor` computes the shares for a tree of it, a
+`Route`. `connectivity_of` gives the chance that brokers are connected. See docs/reference/faults.md.
 """
 
+from tidings.faults._bypass import bypass_targets, topmost_reachable
 from tidings.faults._chains import PHASES_MAX, phases_of
 from tidings.faults._connectivity import Connectivity, EquivalentTree, connectivity_of
 from tidings.faults._disjoint import disjoint_path_chances
@@ -20,7 +21,9 @@ __all__ = [
     "Route",
     "Scheme",
     "SchemePredictor",
+    "bypass_targets",
     "connectivity_of",
     "disjoint_path_chances",
     "phases_of",
+    "topmost_reachable",
 ]

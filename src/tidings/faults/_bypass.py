@@ -1,8 +1,8 @@
-"""Detours around what is down (paper D, section 2.4.3).
+"""Detours around failures (paper D, section 2.4.3).
 
 An event that a broker cannot give to its child in the tree goes to the *immediately reachable children* instead: on the
-way from that child to each home that wants the event, the first broker that can be reached at all. It is the same for
-subscriptions, which travel a tree the other way.
+path from that child to each home with a match, the first reachable broker. The same holds for subscriptions, which
+travel a tree in the other direction.
 
 `topmost_reachable` is the compiled step that the simulator's loop takes for one home; `bypass_targets` is the rule for
 all homes together.
@@ -26,7 +26,7 @@ NOBODY = -1
 def topmost_reachable(parent: LongArray, home: int, below: int, reachable: LongArray) -> int:
     """The first broker on the tree path from `below` to `home`, both included, that is reachable; -1 if none is.
 
-    `parent` and `reachable` are by broker; one is reachable if its entry is not -1. Whoever calls knows that `below`
+    `parent` and `reachable` are by broker; one is reachable if its entry is not -1. The caller ensures that `below`
     lies above `home` or is it.
     """
     found = NOBODY
@@ -43,7 +43,7 @@ def topmost_reachable(parent: LongArray, home: int, below: int, reachable: LongA
 def bypass_targets(
     parent: Sequence[int], child: int, homes: Iterable[int], reachable: Collection[int]
 ) -> tuple[int, ...]:
-    """Who gets an event in place of a child that does not answer, so that it reaches these homes below the child.
+    """The brokers that get an event in place of a failed child, so that it reaches these homes below the child.
 
     `parent` gives each broker's parent in the tree (-1 at the root). The answer is in ascending order; the child itself
     is in it, alone, if a detour leads to it. Homes that do not lie below the child are an error of the caller.

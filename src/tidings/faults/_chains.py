@@ -1,15 +1,17 @@
 """A component as a Markov chain: phases in which it is up, phases in which it is down, and, if wanted, a lag.
 
-Exponential times need one phase each; phase-type laws come as they are; any other law is fitted (`phases_of`).
+Exponential times need one phase each; phase-type distributions are used directly; any other distribution is fitted
+(`phases_of`).
 
-The fit is to what a prediction sees of a law. An event that finds a component down waits for the rest of the repair,
-whose distribution function is H(x) = (1/m) integral of P[X > y] over 0..x. The phases are a mixture, of exponentials or
-of Erlang laws of one rate, whose weights are the non-negative ones for which H comes out best in the least squares,
-with the mean kept exactly: so availability and frequency are exact whatever the shape.
+The fit is to the part of a distribution that matters in a prediction. An event that finds a component down waits for
+the rest of the repair, whose distribution function is H(x) = (1/m) integral of P[X > y] over 0..x. The phases are a
+mixture, of exponentials or of Erlang distributions of one rate, whose weights are the non-negative ones for which H
+comes out best in the least squares, with the mean kept exactly: so availability and frequency are exact whatever the
+shape.
 
-`lag_s` is the time after a repair until a broker has its table again: refreshes come every so often (section 2.4.1),
+`lag_s` is the time after a repair until a broker has its table again: refreshes are periodic (section 2.4.1),
 so it is uniform from 0 to the interval, here three exponential phases of that mean and variance. In these phases the
-broker holds and sends what it has (`holds`), but cannot take on anything new (`ready`).
+broker holds and sends its events (`holds`), but cannot accept new ones (`ready`).
 """
 
 from collections.abc import Sequence
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["PHASES_MAX", "Chains", "chains_of", "phases_of"]
 
 PHASES_MAX = 8
-"""The most phases that a law is given."""
+"""The most phases that a distribution is given."""
 
-_LAG_PHASES = 3  # of a uniform law: scv 1/3
+_LAG_PHASES = 3  # of a uniform distribution: scv 1/3
 _POINTS = 80
 _EXACTLY = 30.0  # how much the equations for total and mean weigh against a point of the distribution function
 
 
 class Chains(NamedTuple):
-    """One chain per component, padded to the largest: generator, stationary law, number of phases, and what counts.
+    """One chain per component, padded to the largest: generator, stationary distribution, number of phases, and masks.
 
     In `holds` the component is up; in `ready` it is up and, if it is a broker, has its table.
     """
@@ -48,7 +50,8 @@ class Chains(NamedTuple):
 
 
 def chains_of(failures: "Sequence[Failures | None]", *, lag_s: float = 0.0, exponential: bool = False) -> Chains:
-    """The chains of these components; `exponential` takes every law for an exponential one of the same mean."""
+    """The chains of these components; `exponential` replaces every distribution by an exponential one of the same
+    mean."""
     made = [_chain(each, lag_s, exponential) for each in failures]
     most = max((len(one[1]) for one in made), default=1)
     count = len(made)
@@ -74,7 +77,9 @@ def _chain(failures: "Failures | None", lag_s: float, exponential: bool) -> tupl
         always = np.ones(1, np.bool_)
         return np.zeros((1, 1)), np.ones(1), always, always
     if exponential:
-        up, down = ((np.ones(1), np.array([[-1.0 / law.mean()]])) for law in (failures.up, failures.down))
+        up, down = (
+            (np.ones(1), np.array([[-1.0 / distribution.mean()]])) for distribution in (failures.up, failures.down)
+        )
     else:
         up, down = phases_of(failures.up), phases_of(failures.down)
     lag = _erlang(_LAG_PHASES, lag_s / 2.0) if lag_s > 0.0 else (np.ones(0), np.zeros((0, 0)))
@@ -117,11 +122,12 @@ def _erlang(phases: int, mean_s: float) -> tuple[FloatArray, FloatArray]:
 
 
 @lru_cache(maxsize=4096)
-def phases_of(law: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
-    """Initial law and sub-generator of a phase-type law with this one's mean, and with it itself if it is one."""
+def phases_of(distribution: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
+    """Initial distribution and sub-generator of a phase-type distribution with the same mean; exact if it is one
+    already."""
     from tidings.model.distributions import Exponential, Hypoexponential, PhaseType
 
-    match law:
+    match distribution:
         case Exponential(scale=scale):
             return np.ones(1), np.array([[-1.0 / scale]])
         case Hypoexponential(rates=rates) if len(rates) <= PHASES_MAX:
@@ -131,12 +137,12 @@ def phases_of(law: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
         case PhaseType(alpha=alpha, sub_generator=sub) if len(alpha) <= PHASES_MAX:
             return np.array(alpha), np.array(sub)
         case _:
-            return _fitted(law)
+            return _fitted(distribution)
 
 
-def _fitted(law: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
-    mean_s = law.mean()
-    x, rest = _rest(law, mean_s)
+def _fitted(distribution: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
+    mean_s = distribution.mean()
+    x, rest = _rest(distribution, mean_s)
     spans = [(least, most) for least in (0.003, 0.03, 0.1, 0.3, 0.9) for most in (1.1, 3.0, 10.0, 30.0, 100.0, 1e3)]
     candidates = [_exponentials(x, rest, *span) for span in spans]
     candidates += [_erlangs(x, rest, stages) for stages in np.geomspace(1.5, PHASES_MAX, 12).tolist()]
@@ -144,12 +150,12 @@ def _fitted(law: "DelayDistribution") -> tuple[FloatArray, FloatArray]:
     return start, sub / mean_s
 
 
-def _rest(law: "DelayDistribution", mean_s: float) -> tuple[FloatArray, FloatArray]:
-    """Times in means, and the distribution function of what is left of X when it is met at a random moment."""
-    far = float(law.quantile(1.0 - 1e-9)) / mean_s
+def _rest(distribution: "DelayDistribution", mean_s: float) -> tuple[FloatArray, FloatArray]:
+    """Times in means, and the distribution function of the residual of X at a random moment."""
+    far = float(distribution.quantile(1.0 - 1e-9)) / mean_s
     fine = np.concatenate(([0.0], np.geomspace(1e-5, max(far, 10.0), 4_000)))
     middle = 0.5 * (fine[1:] + fine[:-1])
-    steps = (1.0 - np.asarray(law.cdf(middle * mean_s))) * np.diff(fine)
+    steps = (1.0 - np.asarray(distribution.cdf(middle * mean_s))) * np.diff(fine)
     whole = np.concatenate(([0.0], np.cumsum(steps)))
     whole /= max(1.0, float(whole[-1]))
     chances = (np.arange(_POINTS) + 0.5) / _POINTS
@@ -173,20 +179,20 @@ def _exponentials(x: FloatArray, rest: FloatArray, least: float, most: float) ->
     share = _shares(-np.expm1(-x[:, None] / means), rest, 1.0 / means)
     kept = share > 1e-9
     means, share = means[kept], share[kept] / share[kept].sum()
-    means = means * float(share @ (1.0 / means))  # the law's mean exactly
+    means = means * float(share @ (1.0 / means))  # the distribution's mean exactly
     distance = float(np.abs(-np.expm1(-x[:, None] / means) @ share - rest).max())
     return share / means, np.diag(-1.0 / means), distance
 
 
 def _erlangs(x: FloatArray, rest: FloatArray, rate: float) -> tuple[FloatArray, FloatArray, float]:
-    """Erlang laws of 1..PHASES_MAX stages of this rate; each is entered that many stages before the end."""
+    """Erlang distributions of 1..PHASES_MAX stages of this rate; each is entered that many stages before the end."""
     from scipy.special import gammainc
 
     stages = np.arange(1, PHASES_MAX + 1)
     lasts = np.cumsum(gammainc(stages, rate * x[:, None]), axis=1) / stages
     found = _shares(lasts, rest, rate / stages) / stages
     found = found / found.sum()
-    rate = float(found @ stages)  # the law's mean exactly
+    rate = float(found @ stages)  # the distribution's mean exactly
     of_stages = np.cumsum(gammainc(stages, rate * x[:, None]) / rate, axis=1)
     distance = float(np.abs(of_stages @ found - rest).max())
     k = int(np.flatnonzero(found > 1e-9)[-1]) + 1

@@ -1,7 +1,7 @@
 """The chance that two brokers are connected, and how often they stop being so, for all pairs (paper D, section 4.4).
 
 The paper's equation 12 bounds it from below by disjoint paths. Here the graph is cut at its articulation brokers:
-between two brokers all ways pass the same articulation brokers and, between two of these, stay in one biconnected
+between two brokers all paths pass the same articulation brokers and, between two of these, stay in one biconnected
 block. Blocks fail independently, given that the brokers they share are up. So every block is an equivalent connection
 between any two of its brokers, with the availability and the frequency of their being connected inside it: a bridge is
 itself, a block of up to BLOCK_MAX brokers is exact (`_subsets`), a larger one is nearly so (`_large_blocks`).
@@ -27,7 +27,7 @@ DEFAULT_SEED = 6
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EquivalentTree:
-    """`order` lists the root and what hangs below it; `parent` and `connection` are by broker, -1 outside the tree.
+    """`order` lists the root and the brokers below it; `parent` and `connection` are by broker, -1 outside the tree.
 
     `availability` and `frequency_per_s` are those of the equivalent connection from the parent; `connection` is the
     real one where it is a bridge, otherwise -1.
@@ -40,7 +40,7 @@ class EquivalentTree:
     frequency_per_s: FloatArray
 
     def passed(self, broker: int) -> set[int]:
-        """The brokers that every way from the root to this one passes, both included."""
+        """The brokers that every path from the root to this one passes, both included."""
         found = {broker}
         while self.parent[broker] >= 0:
             broker = int(self.parent[broker])
@@ -59,7 +59,7 @@ class Connectivity:
     frequency_per_s: FloatArray
 
     def tree(self, root: int) -> EquivalentTree:
-        """What is connected to `root`, each broker below the articulation broker before it."""
+        """The brokers connected to `root`, each below the articulation broker before it."""
         self.graph.require_broker(root, "root")
         n = self.graph.broker_count
         parent = np.full(n, -1, np.int64)
@@ -90,7 +90,7 @@ class Connectivity:
         return next(block for block in self.blocks_of[one] if block in self.blocks_of[other])
 
     def chances(self, root: int) -> FloatArray:
-        """By broker: the chance that it and the root are up and connected; 0 if no way leads there."""
+        """By broker: the chance that it and the root are up and connected; 0 without a path."""
         tree, a = self.tree(root), self.graph.broker_availability
         out = np.zeros(self.graph.broker_count)
         out[root] = a[root]

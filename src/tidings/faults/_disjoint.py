@@ -2,9 +2,9 @@
 
     r = a_s a_t (1 - product over paths of (1 - product of a over the path's connections and inner brokers))
 
-The paper does not say which paths. A greedy choice, shortest first, can block better ones; here k paths are those of
+The paper does not define which paths. A greedy choice, shortest first, can block better ones; here k paths are those of
 the least cost flow of k units, cost - ln a, for k = 1, 2, ... as many as there are, and the best k counts. Each unit
-more is one shortest path (Bellman and Ford, with a queue) in what the flow has left over.
+more is one shortest path (Bellman and Ford, with a queue) in the residual graph.
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
-"""Brokers and connections that fail: what every predictor of this room works on.
+"""Brokers and connections that fail: the input of every predictor of this package.
 
-Brokers are 0..n-1. A connection joins two brokers, carries events both ways, and fails as a whole. Components (brokers
-and connections) fail independently of each other (paper D, section 2.3); None stands for one that never fails. Rules:
+Brokers are 0..n-1. A connection joins two brokers, carries events in both directions, and fails as a whole. Components
+(brokers and connections) fail independently of each other (paper D, section 2.3); None stands for one that never fails.
+Rules:
 
     a = up / (up + down),  gamma = 1 / up,  sigma = 1 / down,  frequency = gamma a = sigma (1 - a) = 1 / period
 
@@ -30,7 +31,7 @@ LongArray = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FaultGraph:
-    """`ends[l]` are the two brokers that connection l joins; `links[l]` says how it fails, `brokers[b]` how b does."""
+    """`ends[l]` are the two brokers that connection l joins; `links[l]` are its failures, `brokers[b]` those of b."""
 
     brokers: "tuple[Failures | None, ...]"
     links: "tuple[Failures | None, ...]"

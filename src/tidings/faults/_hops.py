@@ -2,9 +2,9 @@
 
 A broker that has the event holds it until it, the connection and the next broker are up at the same time; then the next
 broker has it, at once. At the first try the connection and the next broker are found as they are in the long run
-(nothing that happened before says anything about them), so the hop takes no time with probability a_l a_b. The holder
+(they are independent of everything before), so the hop takes no time with probability a_l a_b. The holder
 is known: it has just got the event. With exponential times that is the chain of equation 7, seven states a hop; here
-the state of a hop is one phase of each of the three components, and what passes on to the next hop is the phase in
+the state of a hop is one phase of each of the three components, and the next hop starts with the phase in
 which the next broker was when it got the event. So no independence of hops is assumed; for exponential up times it
 comes out.
 
@@ -12,7 +12,7 @@ The chain of the whole tree is advanced by uniformisation: with L at least every
 
     P[state at t] = sum over k of Poisson(k; L t) p (I + Q / L)**k,
 
-which has only non-negative terms. Branches share what comes before them, and every time asked for shares the steps.
+which has only non-negative terms. Branches share their common prefix, and all requested times share the steps.
 A component whose phases last less than 1 / FASTEST of the time asked for is slowed down to that: its waits are shorter
 than can matter, and steps would be many.
 """
@@ -29,7 +29,7 @@ from tidings.faults._graph import Array, FloatArray
 __all__ = ["FASTEST", "Hops", "arrival_chances"]
 
 FASTEST = 5_000.0
-_SPREADS = 9.0  # steps beyond the mean, in standard deviations: what is left out is below 1e-16
+_SPREADS = 9.0  # steps beyond the mean, in standard deviations: the rest is below 1e-16
 _MORE_STEPS = 40
 
 

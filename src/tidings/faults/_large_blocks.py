@@ -22,14 +22,14 @@ so few samples do. Whole networks are drawn, and only the pairs that remain are 
 network, rings and bottlenecks too; how near, depends on how much is left to samples.
 
 Every value is carried with its derivative in the direction of the failure frequencies, as in `_subsets`; for the
-samples the derivative of an expectation E[g] is E[g (sum of gamma of what is up - sum of sigma of what is down)].
+samples the derivative of an expectation E[g] is E[g (sum of gamma of components up - sum of sigma of components down)].
 """
 
 import numpy as np
 
 from tidings.compiled import compiled, compiled_inline
+from tidings.faults._cut_sets import border_of, list_sets, marks_of
 from tidings.faults._graph import Array, FaultGraph, FloatArray
-from tidings.faults._listing import border_of, list_sets, marks_of
 
 __all__ = ["SAMPLES", "connect_large_block"]
 

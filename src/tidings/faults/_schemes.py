@@ -3,7 +3,7 @@
 | scheme | the paper, as corrected | ours |
 | --- | --- | --- |
 | static | 0: tables are lost for good at the first crash | the same |
-| periodic | equation 3: every component of the tree path is up | and has its table back (`_refreshing`) |
+| periodic | equation 3: every component of the tree path is up | and has its table back (`_soft_state`) |
 | buffer | equations 4-11, exponential times | any times, empty tables as longer repairs (`_chains`, `_hops`) |
 | bypass | equation 12: disjoint paths | connectivity (`_connectivity`), and tables as for periodic |
 | bypass+buffer | equation 13, corrected | the chain of `_hops` along equivalent connections |
@@ -29,7 +29,7 @@ from tidings.faults._connectivity import Connectivity, connectivity_of
 from tidings.faults._disjoint import disjoint_path_chances
 from tidings.faults._graph import FaultGraph, FloatArray, LongArray
 from tidings.faults._hops import Hops, arrival_chances
-from tidings.faults._refreshing import Refreshing
+from tidings.faults._soft_state import Refreshing
 from tidings.model.policies import Scheme
 
 __all__ = ["SCHEMES", "FaultModel", "Route", "Scheme", "SchemePredictor"]
@@ -68,7 +68,7 @@ class Route:
         for broker in order:  # grows while it is read
             order += children[broker]
         if len(order) != len(members) + 1:
-            raise InputError(f"the parents of some brokers go round in a circle, not to the root {root}")
+            raise InputError(f"the parents of some brokers form a cycle instead of leading to the root {root}")
         return cls(root=root, parent=above, connection=connection, order=np.array(order, np.int64))
 
     def path(self, broker: int) -> tuple[list[int], list[int]]:
@@ -83,7 +83,7 @@ class Route:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SchemePredictor:
     """Answers for one graph. Subscriptions are refreshed every `refresh_s` (0: at once) and time out after `timeout_s`;
-    both count in our model only. What roots have in common is worked out once."""
+    both count in our model only. Parts shared by roots are computed once."""
 
     graph: FaultGraph
     model: FaultModel = "ours"

@@ -13,9 +13,9 @@ from tidings.lazy import lazily
 if TYPE_CHECKING:
     from tidings.live._errors import ConnectionLostError, DeniedError, StoreError, StoreFullError
     from tidings.live.broker._node import BrokerNode
-    from tidings.live.client._blocking import BlockingSubscription, BlockingTidings, connect_blocking
+    from tidings.live.client._blocking_client import BlockingSubscription, BlockingTidings, connect_blocking
     from tidings.live.client._client import Tidings
-    from tidings.live.client._connecting import connect
+    from tidings.live.client._connect import connect
     from tidings.live.client._subscription import Delivery, Subscription
     from tidings.live.configuration._config import Address, Network, read_network
 
@@ -37,23 +37,4 @@ __all__ = [
     "read_network",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "Address": "configuration._config",
-        "BlockingSubscription": "client._blocking",
-        "BlockingTidings": "client._blocking",
-        "BrokerNode": "broker._node",
-        "ConnectionLostError": "_errors",
-        "Delivery": "client._subscription",
-        "DeniedError": "_errors",
-        "Network": "configuration._config",
-        "StoreError": "_errors",
-        "StoreFullError": "_errors",
-        "Subscription": "client._subscription",
-        "Tidings": "client._client",
-        "connect": "client._connecting",
-        "connect_blocking": "client._blocking",
-        "read_network": "configuration._config",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -22,8 +22,8 @@ from tidings.matching._kernels import (
     State,
 )
 from tidings.matching._partitions import grown
-from tidings.matching._placing import code_atoms
-from tidings.model.filters import Clause, OneOf, Presence, Test, Within
+from tidings.matching._placement_kernels import code_atoms
+from tidings.model.filters import Clause, OneOf, Presence, Test, Topic, Within
 
 MAX_EXPANDED = 16  # members of an IN list that become clauses of their own, each found by its value
 GARBAGE_SHARE = 0.5
@@ -164,7 +164,7 @@ class ClauseStore:
             atoms = np.flatnonzero(column == c)
             bounds = np.concatenate([low[atoms], high[atoms]])
             bounds = np.sort(bounds[np.isfinite(bounds)])
-            # equal shares of the bounds, so that crowded regions are told apart best
+            # equal shares of the bounds, so that crowded regions get the most boundaries
             picks = np.linspace(0, len(bounds) - 1, min(len(bounds), MAX_BOUNDARIES)).astype(np.int64)
             boundaries = np.unique(bounds[picks])
             self.boundaries[c] = np.inf
@@ -212,7 +212,11 @@ class ClauseStore:
         if isinstance(test, Presence):
             null = float(test.missing)
             return columns.of(test.attribute, _columns.NULL), INTERVAL, null, null, 0
-        column = columns.of(test.attribute, _columns.KINDS.index(test.kind))
+        if isinstance(test, Topic):
+            column = columns.of_topic(test.attribute, test.pattern)
+            test = OneOf(test.attribute, "string", frozenset((test.pattern,)), test.negated)
+        else:
+            column = columns.of(test.attribute, _columns.KINDS.index(test.kind))
         if len(test.values) == 1 and not test.negated:
             (value,) = test.values
             number = columns.number_of(value) if isinstance(value, str) else float(value)

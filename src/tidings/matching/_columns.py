@@ -1,9 +1,10 @@
 """Columns: an attribute as seen by tests of one kind, and how events become rows of doubles.
 
 An attribute that filters compare with numbers and, elsewhere, with strings has two columns; an event fills the one of
-its value's kind and leaves the other missing (NaN), which is just what the language says of a comparison across
-kinds. Strings that occur in filters are numbered; any other string is -1, different from all of them. The column of
-kind "null" is 1 where the attribute is NULL and 0 where it is not, and never missing.
+its value's kind and leaves the other missing (NaN), just as a comparison across kinds is unknown. Strings that occur in
+filters are numbered; any other string is -1, different from all of them. The column of kind "null" is 1 where the
+attribute is NULL and 0 where it is not, and never missing. Topic patterns have a column for each of their shapes, which
+holds the number of a topic's key through it (see `_topics`).
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from tidings.errors import EventError
 from tidings.matching._kernels import Array
+from tidings.matching._topics import TopicShape, shape_of
 from tidings.model.filters import check_value
 
 KINDS = ("number", "string", "boolean", "null")
@@ -23,7 +25,7 @@ ABSENT = (-1, -1, -1, -1)
 
 
 class Columns:
-    """The columns that the filters of an index read. Column 0 is nobody's: always present, always 0."""
+    """The columns that the filters of an index read. Column 0 belongs to no attribute: always present, always 0."""
 
     def __init__(self) -> None:
         self.count = 1
@@ -31,6 +33,7 @@ class Columns:
         self._by_name: dict[str, list[int]] = {}  # attribute -> column per kind, -1 = none
         self.numbers: dict[str, int] = {}  # the columns of kind "number" among them
         self._null: list[tuple[str, int]] = []
+        self._topics: dict[str, dict[TopicShape, int]] = {}  # attribute -> shape -> column
         self._strings: dict[str, float] = {}
 
     def of(self, attribute: str, kind: int) -> int:
@@ -45,6 +48,16 @@ class Columns:
             if kind == NULL:
                 self._null.append((attribute, columns[kind]))
         return columns[kind]
+
+    def of_topic(self, attribute: str, pattern: str) -> int:
+        """The column of an attribute as seen through the shape of a pattern."""
+        self._by_name.setdefault(attribute, list(ABSENT))
+        shapes, shape = self._topics.setdefault(attribute, {}), shape_of(pattern)
+        if shape not in shapes:
+            shapes[shape] = self.count
+            self.count += 1
+            self.kinds.append(STRING)
+        return shapes[shape]
 
     def number_of(self, text: str) -> float:
         """The number that stands for a string mentioned in a filter."""
@@ -63,6 +76,10 @@ class Columns:
             if type(plain) is str:
                 if columns[STRING] >= 0:
                     row[columns[STRING]] = self._strings.get(plain, NO_NUMBER)
+                if name in self._topics:
+                    levels = plain.split("/")
+                    for shape, column in self._topics[name].items():
+                        row[column] = self._key_number(shape, levels)
             elif type(plain) is bool:
                 if columns[BOOLEAN] >= 0:
                     row[columns[BOOLEAN]] = float(plain)
@@ -101,8 +118,7 @@ class Columns:
             if column >= 0:
                 out[:, column] = numbers
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            if columns[STRING] >= 0:
-                out[:, columns[STRING]] = self._string_numbers(values)
+            self._fill_strings(out, name, values, columns[STRING])
         elif pa.types.is_boolean(kind):
             if columns[BOOLEAN] >= 0:
                 out[:, columns[BOOLEAN]] = pc.cast(values, pa.uint8()).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -114,13 +130,22 @@ class Columns:
         if columns[NULL] >= 0:
             out[:, columns[NULL]] = values.is_null().to_numpy(zero_copy_only=False)
 
-    def _string_numbers(self, values: pa.Array) -> Array:
+    def _fill_strings(self, out: Array, name: str, values: pa.Array, column: int) -> None:
+        """The columns of an attribute that is a string; each distinct string is looked up once."""
         coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        known = [self._strings.get(text, NO_NUMBER) for text in coded.dictionary.to_pylist()]
-        table = np.array([*known, np.nan])
-        indices = pc.fill_null(coded.indices.cast(pa.int64()), len(known))
-        numbers: Array = table[indices.to_numpy(zero_copy_only=False)]
-        return numbers
+        texts = coded.dictionary.to_pylist()
+        indices = pc.fill_null(coded.indices.cast(pa.int64()), len(texts)).to_numpy(zero_copy_only=False)
+        if column >= 0:
+            out[:, column] = np.array([*(self._strings.get(text, NO_NUMBER) for text in texts), np.nan])[indices]
+        if name in self._topics:
+            topics = [text.split("/") for text in texts]
+            for shape, number in self._topics[name].items():
+                keys = [self._key_number(shape, levels) for levels in topics]
+                out[:, number] = np.array([*keys, np.nan])[indices]
+
+    def _key_number(self, shape: TopicShape, levels: list[str]) -> float:
+        key = shape.key(levels)
+        return NO_NUMBER if key is None else self._strings.get(key, NO_NUMBER)
 
 
 def _numbers(name: str, values: pa.Array, first_row: int) -> Array:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidings.compiled import lend
 from tidings.errors import InputError
 from tidings.matching._clauses import ClauseStore
 from tidings.matching._columns import Columns
-from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, State, encode, match_each, match_tiles
+from tidings.matching._kernels import MISSING, RESIDUAL, WORDS, Array, Scratch, State, encode, match_each, match_tiles
 from tidings.matching._partitions import Partitions
 from tidings.matching._results import by_event, each_once
+from tidings.matching._topics import TopicShapes
 from tidings.model.filters import Filter
 
 Id = Hashable
@@ -46,24 +48,28 @@ class MatchingIndex:
     Ids are any hashable values. While all of them are whole numbers, `match_batch` returns an int64 array of them;
     otherwise an array of the objects.
 
-    What has come since the last event is kept beside the arrays until the next one comes, and is among the new, which
-    every event asks, until there is enough of it to be filed. So matching may change an index that was added to: then
-    it is for one thread at a time.
+    New subscriptions are kept beside the arrays until the next event, and then in a partition that every event tests,
+    until there are enough of them to be filed. So matching may change an index after an addition: use such an index
+    from one thread at a time.
 
     An index can be pickled. With protocol 5 its arrays, nearly all of it, travel as buffers of their own, so a copy
     that lies in a file can be mapped into the memory of many processes and is ready at once.
     """
 
     _state: State
+    _lent: State
+    _scratch: Scratch
+    _room: int  # blocks that the scratch has room for
     _events: Array
     _found: Array
     _table: Array
 
     def __init__(self, subscriptions: Iterable[tuple[Id, Filter | str]] = ()) -> None:
         self._columns = Columns()
+        self._shapes = TopicShapes()
         self._store = ClauseStore()
         self._partitions = Partitions()
-        self._without_clause: list[Id] = []  # after unpickling: the ids that `_ids` cannot tell
+        self._without_clause: list[Id] = []  # after unpickling: the ids that `_ids` does not contain
         self._unsure: dict[int, Filter] = {}  # by clause: filters that have to confirm what the kernels find
         self._ids: Array = np.zeros(
             16, np.int64
@@ -76,7 +82,7 @@ class MatchingIndex:
 
     def __getstate__(self) -> dict[str, object]:
         self._enter(files=True)
-        kept = ("_columns", "_store", "_partitions", "_unsure", "_placed_when_learned")
+        kept = ("_columns", "_shapes", "_store", "_partitions", "_unsure", "_placed_when_learned")
         state = {name: getattr(self, name) for name in kept}
         # The dictionary of ids says nothing that the arrays do not, but for those whose filter has no clause at all.
         without_clause = [id for id, span in self._clauses_of.items() if not span]
@@ -133,8 +139,9 @@ class MatchingIndex:
         """Make what is fresh part of the arrays; if asked, file all that is new."""
         new, self._fresh = self._fresh, {}
         for id, filter in new.items():
-            clauses = self._clauses_of[id] = self._store.add(self._columns, filter.clauses)
-            if any(clause.residual is not None for clause in filter.clauses):
+            settled = self._shapes.settled(filter)
+            clauses = self._clauses_of[id] = self._store.add(self._columns, settled)
+            if any(clause.residual is not None for clause in settled):
                 self._unsure.update(dict.fromkeys(clauses, filter))
         store = self._store
         fresh = store.flush(self._columns)
@@ -176,7 +183,7 @@ class MatchingIndex:
             self._unsure.pop(clause, None)
         if store.is_mostly_garbage:
             self._compact()
-        self._state = self._partitions.state(self._store.state())
+        self._view_arrays()
 
     def match(self, attributes: Attributes) -> list[Id]:
         """The ids of the subscriptions that one event satisfies."""
@@ -225,16 +232,16 @@ class MatchingIndex:
         """Fill the output with pairs; their number, even if there was not enough room for them."""
         plan = self._partitions.plan()
         state, events, found = self._state, self._events, self._found
-        equality = state.equality_columns
+        equality, lent, scratch = state.equality_columns, self._lent, self._scratch
         if len(values) < MIN_TILED or values.shape[1] > MAX_TABLE_COLUMNS:
-            return match_each(state, plan.every, equality, values, codes, 0, events, found, 0)[0]
-        count = match_each(state, plan.plain, equality, values, codes, 0, events, found, 0)[0]
+            return match_each(lent, scratch, plan.every, equality, values, codes, 0, events, found, 0)[0]
+        count = match_each(lent, scratch, plan.plain, equality, values, codes, 0, events, found, 0)[0]
         for group in plan.tiled:
-            # The first events are matched one by one, which tells what that costs; then the rest the cheaper way.
+            # The first events are matched one by one, to measure what that costs; the rest in the cheaper direction.
             first, rest = values[:PROBED], np.arange(PROBED, len(values))
-            count, looked = match_each(state, group.parts, NOTHING, first, codes, 0, events, found, count)
+            count, looked = match_each(lent, scratch, group.parts, NOTHING, first, codes, 0, events, found, count)
             if len(group.parts) * PART_NS + looked / PROBED * SLOT_NS <= group.tiled_ns:
-                count = match_each(state, group.parts, NOTHING, values, codes, PROBED, events, found, count)[0]
+                count = match_each(lent, scratch, group.parts, NOTHING, values, codes, PROBED, events, found, count)[0]
                 continue
             if len(self._table) < 256 * values.shape[1]:
                 self._table = np.zeros((256 * values.shape[1], WORDS), np.uint64)
@@ -253,9 +260,17 @@ class MatchingIndex:
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
+    def _view_arrays(self) -> None:
+        self._state = self._partitions.state(self._store.state())
+        self._lent = lend(self._state, getattr(self, "_lent", None))
+        if self._room < len(self._state.live):
+            self._room = 2 * len(self._state.live)
+            self._scratch = lend(Scratch.for_blocks(self._room))
+
     def _make_scratch(self) -> None:
         """What is made anew for every copy of an index: the view of the arrays, and the buffers of a search."""
-        self._state = self._partitions.state(self._store.state())
+        self._room = -1
+        self._view_arrays()
         self._events = np.empty(FIRST_OUTPUT, np.int64)
         self._found = np.empty(FIRST_OUTPUT, np.int64)
         self._table = np.zeros((0, WORDS), np.uint64)
@@ -275,7 +290,7 @@ class MatchingIndex:
     def _place(self, fresh: Array, enough: int) -> None:
         store = self._store
         self._partitions.add(store.state(), fresh, store.code_counts, store.distinct, enough)
-        self._state = self._partitions.state(store.state())
+        self._view_arrays()
 
     def _place_all(self) -> None:
         """File everything anew: after learning, while that concerns most of it, and after compaction."""

@@ -1,15 +1,16 @@
-"""Matching by bit masks: for as many filters as one broker's clients usually have, a fraction of a microsecond each.
+"""Matching by bit masks: a fraction of a microsecond per filter, for as many as one broker's clients usually have.
 
 Every clause of every filter (`Filter.clauses`) has a bit. For each attribute that filters test, the values that they
-name cut the numbers into points and gaps, and the strings into those that are named and all others; for each of these
-cells a mask says which clauses a value in it satisfies, clauses that do not test the attribute among them. An event
-satisfies the clauses whose bit is in the masks of all attributes: one look-up and one AND for each. What tests cannot
-say (the residual of a clause) is asked of the filter itself, and so is everything if an event has whole numbers that
-doubles cannot hold. So the answer is exact for the whole language.
+name divide the numbers into points and gaps, and the strings into those that are named and all others. For each of
+these cells a mask has the bits of the clauses that accept a value in it; clauses that do not test the attribute accept
+all. An event satisfies the clauses whose bit is in the masks of all attributes: one look-up and one AND for each. Topic
+patterns have a table for each of their shapes (`_topics`). What tests cannot express (the residual of a clause) is
+evaluated by the filter itself, and so is every filter if an event has whole numbers that doubles cannot hold. So the
+answer is exact for the whole language.
 
-Tables are made in a time that grows with the clauses and the values that they name, and not anew for every change: a
-filter that came since is asked itself, until that has cost as much as new tables would; one that has gone is left out
-of the answer. Beyond MOST_MASKED clauses `MatchingIndex` is the better choice.
+Tables take time that grows with the clauses and the values that they name, so they are not rebuilt for every change: a
+new filter is evaluated by itself until that has cost as much as new tables would; a removed one is left out of the
+answer. Beyond MOST_MASKED clauses `MatchingIndex` is the better choice.
 """
 
 from bisect import bisect_left
@@ -18,16 +19,34 @@ from itertools import accumulate
 from operator import xor
 from typing import Any, Final, cast
 
-from tidings.model.filters import Clause, Filter, OneOf, Presence, Within
+from tidings.matching._topics import TopicShape, TopicShapes, shape_of
+from tidings.model.filters import Filter, OneOf, Presence, Topic, Within, condition_size
 
-__all__ = ["MOST_MASKED", "MaskIndex", "each_bit"]
+__all__ = ["MOST_MASKED", "MaskIndex", "each_bit", "matching_us"]
 
 MOST_MASKED: Final = 2_048
-"""So many clauses one index should hold at most."""
+"""How many clauses one index should hold at most."""
 _EXACT: Final = 1 << 53
 _WORTH: Final = 8
-"""To ask so many filters takes about as long as new tables do for one clause. The first time takes longer, so of
-filters no more than one part in so many is asked."""
+"""Evaluating so many filters takes about as long as new tables take for one clause. A first evaluation takes longer, so
+no more than one part in so many of all filters is outside the tables."""
+
+_CLAUSE_US: Final = 0.1
+_NODE_US: Final = 0.25
+_LIKE_US: Final = 0.5
+"""In addition, for a pattern of LIKE or MATCHES; a long text costs more."""
+
+
+def matching_us(filter: Filter) -> float:
+    """The processor time that a filter adds to the matching of an event, by estimate: a figure for budgets.
+
+    A filter whose clauses are all tests costs a share of the tables. One with a residual (LIKE, arithmetic, a
+    disjunction of too many clauses) is evaluated node by node if its tests hold; the estimate assumes that they do.
+    """
+    if all(clause.residual is None for clause in filter.clauses):
+        return _CLAUSE_US * len(filter.clauses)
+    nodes, patterns = condition_size(filter)
+    return _NODE_US * nodes + _LIKE_US * patterns
 
 
 def each_bit(mask: int) -> Iterator[int]:
@@ -58,7 +77,7 @@ class _Table:
         self.numbers = self._numbers(tested, free)
 
     def _strings(self, tested: Mapping[int, list[Any]], free: int) -> tuple[dict[str, int], int]:
-        """By string that somebody names, and for all others: the clauses that accept it."""
+        """The clauses that accept a string: by each string that a filter names, and for all others."""
         any_other = 0
         only: dict[str, int] = {}
         never: dict[str, int] = {}
@@ -103,32 +122,30 @@ class MaskIndex:
 
     def __init__(self) -> None:
         self._filters: dict[int, Filter] = {}  # by the bits of its clauses together
-        self._fresh: dict[int, Filter] = {}  # those of them that are not in the tables
-        self._asked = 0  # how often one of them was asked
-        self._clauses: dict[int, Clause] = {}
+        self._fresh: dict[int, Filter] = {}  # those that are not in the tables yet
+        self._evaluated = 0  # how often one of them was evaluated
+        self._count = 0  # clauses
         self._residual = 0
         self._everybody = self._tabled = 0
         self._free: list[int] = []
         self._stale: list[int] = []  # places that are free, but in the tables
         self._next = 0
         self._tables: list[tuple[str, _Table]] = []
+        self._topics: dict[str, list[tuple[TopicShape, _Table]]] = {}
 
     def __len__(self) -> int:
-        return len(self._clauses)
+        return self._count
 
     def add(self, filter: Filter) -> int:
-        """Enter a filter; the mask of its clauses, of which an event that it accepts has at least one."""
+        """Add a filter. Returns the mask of its clauses; an event that it accepts satisfies at least one."""
         bits = 0
-        for clause in filter.clauses:
+        for _ in filter.clauses:
             place = self._free.pop() if self._free else self._next
             self._next = max(self._next, place + 1)
-            bit = 1 << place
-            self._clauses[bit] = clause
-            if clause.residual is not None:
-                self._residual |= bit
-            bits |= bit
+            bits |= 1 << place
+            self._count += 1
         if not bits:
-            return 0  # a filter that nothing satisfies
+            return 0  # no event satisfies this filter
         self._filters[bits] = self._fresh[bits] = filter
         self._everybody |= bits
         return bits
@@ -139,7 +156,7 @@ class MaskIndex:
             return
         is_fresh = self._fresh.pop(bits, None) is not None
         for bit in each_bit(bits):
-            del self._clauses[bit]
+            self._count -= 1
             (self._free if is_fresh else self._stale).append(bit.bit_length() - 1)
         del self._filters[bits]
         self._everybody &= ~bits
@@ -150,7 +167,7 @@ class MaskIndex:
         """The clauses that an event satisfies; EventError if an attribute that filters read has no usable value."""
         fresh = 0
         if self._fresh:
-            fresh = self._ask_fresh(attributes)
+            fresh = self._match_fresh(attributes)
         mask = self._tabled
         get = attributes.get
         for name, table in self._tables:
@@ -170,12 +187,21 @@ class MaskIndex:
                 mask &= table.booleans[value]
             if not mask:
                 return fresh
+        for name, shapes in self._topics.items():
+            value = get(name)
+            if type(value) is not str:
+                for _, table in shapes:
+                    mask &= table.missing
+                continue
+            levels = value.split("/")
+            for shape, table in shapes:
+                mask &= table.strings.get(shape.key(levels), table.other)  # type: ignore[arg-type]
         return fresh | (self._confirmed(attributes, mask) if mask & self._residual else mask)
 
-    def _ask_fresh(self, attributes: Mapping[str, Any]) -> int:
+    def _match_fresh(self, attributes: Mapping[str, Any]) -> int:
         """The clauses of filters that are not in the tables and accept the event; none if new tables are worth it."""
-        self._asked += len(self._fresh)
-        if self._asked > _WORTH * len(self._clauses) or _WORTH * len(self._fresh) > len(self._clauses):
+        self._evaluated += len(self._fresh)
+        if self._evaluated > _WORTH * self._count or _WORTH * len(self._fresh) > self._count:
             self._make_tables()
         return sum(bits for bits, filter in self._fresh.items() if filter.matches(attributes))
 
@@ -185,15 +211,29 @@ class MaskIndex:
 
     def _make_tables(self) -> None:
         tested: dict[str, dict[int, list[Any]]] = {}
-        for bit, clause in self._clauses.items():
-            for test in clause.tests:
-                tested.setdefault(test.attribute, {}).setdefault(bit, []).append(test)
+        topics: dict[str, dict[TopicShape, dict[int, list[Any]]]] = {}
+        kept = TopicShapes()
+        self._residual = 0
+        for bits, filter in self._filters.items():
+            for bit, clause in zip(each_bit(bits), kept.settled(filter), strict=True):
+                self._residual |= bit if clause.residual is not None else 0
+                for test in clause.tests:
+                    if isinstance(test, Topic):
+                        seen = OneOf(test.attribute, "string", frozenset((test.pattern,)), test.negated)
+                        by_shape = topics.setdefault(test.attribute, {}).setdefault(shape_of(test.pattern), {})
+                        by_shape.setdefault(bit, []).append(seen)
+                    else:
+                        tested.setdefault(test.attribute, {}).setdefault(bit, []).append(test)
         # What most clauses test comes first: it is most likely to leave none.
         names = sorted(tested, key=lambda name: (-len(tested[name]), name))
         self._tables = [(name, _Table(tested[name], self._everybody)) for name in names]
+        self._topics = {
+            name: [(shape, _Table(bits, self._everybody)) for shape, bits in shapes.items()]
+            for name, shapes in topics.items()
+        }
         self._tabled = self._everybody
         self._fresh.clear()
-        self._asked = 0
+        self._evaluated = 0
         self._free += self._stale
         self._stale.clear()
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidings.compiled import lend
 from tidings.matching._kernels import (
     BLOCK,
     CLAUSE,
@@ -36,7 +37,7 @@ from tidings.matching._kernels import (
     State,
     table_slot,
 )  # fmt: skip
-from tidings.matching._placing import choose_keys, enter_all, fill, locality
+from tidings.matching._placement_kernels import choose_keys, enter_all, fill, locality
 
 SPLIT_AT = (64, 256, 4096)  # clauses in a partition before it is split, by number of key columns asked for
 MIN_CLAUSES_PER_PART = 4  # a split that would leave fewer clauses than this per new partition is put off
@@ -44,6 +45,7 @@ UNSORTED_SHARE = 0.5  # clauses appended since the last sort, as a share of all,
 MIN_SORTED = 4 * BLOCK  # below this, order does not matter
 MIN_CAPACITY = 2  # slots of the smallest partition under an equality
 
+MOST_KEYED = 64  # columns of a clause among which its keys are chosen
 CACHE_LINE = 64  # bytes
 SLOT_WIDTH = 16  # numbers of 16 bits
 PART_WIDTH = 16  # numbers of 32 bits: a cache line
@@ -55,7 +57,7 @@ TILED_SLOT_NS = 35.0  # rough cost of testing a slot against a whole tile
 
 Key = tuple[int, float, tuple[int, ...]]
 NURSERY: Key = (-2, 0.0, ())
-"""The partition of what is new: every event asks all of it."""
+"""The partition of new clauses: every event tests all of them."""
 
 
 class Part:
@@ -143,6 +145,7 @@ class Partitions:
 
     def __init__(self) -> None:
         self.parts: dict[Key, Part] = {}
+        self._lent: State | None = None
         self._split: set[Key] = set()
         self._free_parts: list[int] = []
         self._count = 0
@@ -176,7 +179,7 @@ class Partitions:
         used = {"_about": self._count}
         used.update(dict.fromkeys(("_owner", "_block_span", "_block_slot"), self._blocks.used))
         trimmed = {name: getattr(self, name)[:length] for name, length in used.items()}
-        return {**vars(self), **trimmed, "_plan": None}
+        return {**vars(self), **trimmed, "_plan": None, "_lent": None}
 
     def state(self, clauses: State) -> State:
         """`clauses` completed with the arrays of the partitions as they are now."""
@@ -235,7 +238,7 @@ class Partitions:
         self._place(clauses, new, codes, distinct)
 
     def _place(self, clauses: State, new: Array, codes: Array, distinct: Array) -> None:
-        """File the clauses `new`; partitions that have grown too large are split on the way."""
+        """File the clauses `new`; partitions that have grown too large are split."""
         pending: list[tuple[int, Array]] = [(0, new)] if len(new) else []
         while pending:
             depth, members = pending.pop()
@@ -437,7 +440,9 @@ class Partitions:
         self._about[index, ROW] = self._bits.take(rows * blocks)
         self._about[index, UPPER] = self._upper.take(rows * upper_words(blocks))
         if self._about[index, KEY_COUNT] and len(everyone) > BLOCK:
-            everyone = everyone[np.argsort(locality(self.state(clauses), index, everyone), kind="stable")]
+            near = np.zeros(len(everyone), np.int64)
+            locality(lend(self.state(clauses)), index, everyone, near)
+            everyone = everyone[np.argsort(near, kind="stable")]
         self._write(part, everyone)
         part.sorted_slots = part.slots
 
@@ -459,7 +464,9 @@ class Partitions:
         members = np.concatenate(groups)
         locals = np.arange(len(members)) - np.repeat(np.cumsum(lengths) - lengths - np.array(firsts), lengths)
         self.slot_of = grown(self.slot_of, len(clauses.clause_span))
-        fill(self.state(clauses), np.repeat([p.index for p in parts], lengths), locals, members, codes, self.slot_of)
+        indices = np.repeat([p.index for p in parts], lengths)
+        self._lent = lend(self.state(clauses), self._lent)
+        fill(self._lent, indices, locals, members, codes, self.slot_of)
         keyed = np.repeat([p.key[2][0] if p.key[0] < 0 and p.key[2] else -1 for p in parts], lengths)
         if (keyed >= 0).any():
             self._plan = None
@@ -471,7 +478,8 @@ def chosen(clauses: State, members: Array, depth: int, codes: Array, distinct: A
     """Equality atom and key columns of each clause, see `choose_keys`."""
     equality = np.empty(len(members), np.int64)
     keys = np.empty((len(members), KEYS), np.int64)
-    choose_keys(clauses, members, depth, codes, distinct, equality, keys)
+    scratch = (np.empty(MOST_KEYED, np.int64), np.empty(MOST_KEYED, np.float64))
+    choose_keys(lend(clauses), members, depth, codes, distinct, *scratch, equality, keys)
     return equality, keys
 
 

@@ -1,27 +1,30 @@
-"""Matching without arrays: for as few subscriptions as most brokers have clients, and one event at a time.
+"""Matching without arrays: for a few dozen subscriptions, one event at a time.
 
-A kernel over arrays answers for a million subscriptions, but to call it at all costs as much as to ask some dozens of
-compiled filters. Here each filter is filed under the values of which one is necessary for it (an equality or a short
-IN list in each of its clauses, see `Filter.clauses`); an event asks those filed under its own values, and those that
-have no such value. Being filed only says who is asked: what a filter answers is its own compiled condition, so the
-answer is exact for the whole language, as that of `MatchingIndex` is.
+A kernel over arrays matches a million subscriptions, but one call of it costs as much as evaluating some dozens of
+compiled filters. Here each filter is filed under values of which an event must have one (an equality, a short IN list
+or a topic pattern in each of its clauses, see `Filter.clauses`); an event is tested on the filters filed under its own
+values, and on those that have no such value. Filing only selects candidates; the compiled condition decides, so the
+answer is exact for the whole language, like that of `MatchingIndex`.
 """
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 from tidings.errors import InputError
-from tidings.model.filters import Clause, Filter, OneOf, PlainValue, Within, check_value, compile_condition
+from tidings.matching._topics import TopicShape, shape_of
+from tidings.model.filters import Clause, Filter, OneOf, PlainValue, Topic, Within, check_value, compile_condition
 
 __all__ = ["PlainIndex"]
 
 Key = TypeVar("Key", bound=Hashable)
 Predicate = Callable[[Mapping[str, PlainValue | None]], bool | None]
-Places = tuple[str, frozenset[PlainValue]]
-"""An attribute, and values of which it has to have one; numbers as doubles."""
+View = tuple[str, TopicShape | None]
+"""An attribute, or what a shape of topic patterns shows of it."""
+Places = tuple[View, frozenset[PlainValue]]
+"""A view, and values of which it has to have one; numbers as doubles."""
 
 _MAX_PLACES: Final = 16
-"""A filter that could be under more values than this is asked always."""
+"""A filter that would be under more values than this is evaluated for every event."""
 
 
 class PlainIndex(Generic[Key]):
@@ -36,8 +39,8 @@ class PlainIndex(Generic[Key]):
 
     def __init__(self) -> None:
         self.filters: dict[Key, Filter] = {}
-        self._asked_always: dict[Key, Predicate] = {}
-        self._filed: dict[str, dict[PlainValue, dict[Key, Predicate]]] = {}
+        self._unfiled: dict[Key, Predicate] = {}
+        self._filed: dict[View, dict[PlainValue, dict[Key, Predicate]]] = {}
         self._reads: dict[str, int] = {}  # by attribute: how many filters read it
 
     def __len__(self) -> int:
@@ -76,12 +79,14 @@ class PlainIndex(Generic[Key]):
         """The keys of the subscriptions that one event satisfies, each once, in no particular order."""
         reads = self._reads
         values = {name: check_value(name, value) for name, value in attributes.items() if name in reads}
-        found = [key for key, predicate in self._asked_always.items() if predicate(values) is True]
-        for name, by_value in self._filed.items():
+        found = [key for key, predicate in self._unfiled.items() if predicate(values) is True]
+        for (name, shape), by_value in self._filed.items():
             value = values.get(name)
+            if shape is not None:
+                value = shape.key(value.split("/")) if isinstance(value, str) else None
             if value is None:
                 continue
-            # As in the clauses: numbers are told apart as doubles here, and exactly by the predicate.
+            # As in the clauses: numbers are compared as doubles here, and exactly by the predicate.
             candidates = by_value.get(float(value) if type(value) is int else value)
             if candidates is not None:
                 found += [key for key, predicate in candidates.items() if predicate(values) is True]
@@ -91,27 +96,30 @@ class PlainIndex(Generic[Key]):
         """Where a filter is filed."""
         places = _places(filter)
         if places is None:
-            return [self._asked_always]
+            return [self._unfiled]
         by_value = self._filed.setdefault(places[0], {})
         return [by_value.setdefault(value, {}) for value in places[1]]
 
 
 def _places(filter: Filter) -> Places | None:
-    """An attribute that each clause of the filter wants to have one of few values, and those; None if there is none."""
+    """A view that each clause of the filter wants to have one of few values, and those; None if there is none."""
     wanted = [_necessary(clause) for clause in filter.clauses]
-    for name in sorted(frozenset.intersection(*map(frozenset, wanted))) if wanted else ():
-        values = frozenset(value for values in wanted for value in values[name])
+    views = frozenset.intersection(*map(frozenset, wanted)) if wanted else frozenset[View]()
+    for view in sorted(views, key=lambda view: (view[0], view[1] is not None, view[1] or ())):
+        values = frozenset(value for values in wanted for value in values[view])
         if len(values) <= _MAX_PLACES:
-            return name, values
+            return view, values
     return None
 
 
-def _necessary(clause: Clause) -> dict[str, frozenset[PlainValue]]:
-    """By attribute: the values of which the clause needs one."""
-    found: dict[str, frozenset[PlainValue]] = {}
+def _necessary(clause: Clause) -> dict[View, frozenset[PlainValue]]:
+    """By view: the values of which the clause needs one."""
+    found: dict[View, frozenset[PlainValue]] = {}
     for test in clause.tests:
         if isinstance(test, OneOf) and not test.negated:
-            found[test.attribute] = frozenset(test.values)
+            found[test.attribute, None] = frozenset(test.values)
+        elif isinstance(test, Topic) and not test.negated:
+            found[test.attribute, shape_of(test.pattern)] = frozenset((test.pattern,))
         elif isinstance(test, Within) and test.low == test.high:
-            found[test.attribute] = frozenset((test.low,))
+            found[test.attribute, None] = frozenset((test.low,))
     return found

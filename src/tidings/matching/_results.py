@@ -2,27 +2,26 @@
 
 import numpy as np
 
-from tidings.compiled import compiled
+from tidings.compiled import borrowing, compiled
 from tidings.matching._kernels import Array
 
 _CLAUSE_BITS = 32  # slots number clauses with so many bits, and no memory holds half as many: two fit into 64
 _CLAUSES = (1 << _CLAUSE_BITS) - 1
 
 
-@compiled
 def by_event(events: Array, clauses: Array, count: int) -> tuple[Array, Array]:
     """The pairs' clauses grouped by event, and how many each event has."""
-    ends = np.zeros(count + 1, np.int64)
-    for i in range(len(events)):
-        ends[events[i] + 1] += 1
-    for e in range(count):
-        ends[e + 1] += ends[e]
+    counts = np.bincount(events, minlength=count)
     grouped = np.empty(len(events), np.int64)
-    cursor = ends[:-1].copy()
+    _group(events, clauses, np.cumsum(counts) - counts, grouped)
+    return grouped, counts
+
+
+@borrowing
+def _group(events: Array, clauses: Array, places: Array, grouped: Array) -> None:
     for i in range(len(events)):
-        grouped[cursor[events[i]]] = clauses[i]
-        cursor[events[i]] += 1
-    return grouped, ends[1:] - ends[:-1]
+        grouped[places[events[i]]] = clauses[i]
+        places[events[i]] += 1
 
 
 @compiled

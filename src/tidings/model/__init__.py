@@ -28,18 +28,4 @@ __all__ = [
     "Topology",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "Broker": "topology",
-        "Distribution": "distributions",
-        "Filter": "filters",
-        "Link": "topology",
-        "Network": "scenario",
-        "Publisher": "scenario",
-        "Scenario": "scenario",
-        "Subscriber": "scenario",
-        "Subscription": "subscription",
-        "Topology": "topology",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

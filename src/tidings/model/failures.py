@@ -1,11 +1,11 @@
 """How a component fails and is repaired (paper D, sections 2.3 and 5.1).
 
 A broker or a link is either up or down. It stays up for a draw of `up`, then down for a draw of `down`, and so on; all
-draws are independent of each other and of other components. With exponential laws this is the paper's model: failure
-rate 1 / mean up time, repair rate 1 / mean down time, availability a = mean up / (mean up + mean down), and the period,
-the mean length of one cycle, is mean up + mean down. What the paper calls MTBF is the mean up time.
+draws are independent of each other and of other components. With exponential distributions this is the paper's model:
+failure rate 1 / mean up time, repair rate 1 / mean down time, availability a = mean up / (mean up + mean down), and the
+period, the mean length of one cycle, is mean up + mean down. What the paper calls MTBF is the mean up time.
 
-Any law of the model may stand in either place: real repairs are rarely exponential.
+Both may be any distribution of the model: real repairs are rarely exponential.
 """
 
 import math
@@ -16,25 +16,25 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 
-if TYPE_CHECKING:  # a scenario is read without loading the numerics behind the laws
+if TYPE_CHECKING:  # a scenario is read without loading the numerics behind the distributions
     from tidings.model.distributions import DelayDistribution
 
 __all__ = ["Failures"]
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """The laws of the times that a component is up and down, in seconds."""
+    """The distributions of the times that a component is up and down, in seconds."""
 
     up: "DelayDistribution"
     down: "DelayDistribution"
 
     def __post_init__(self) -> None:
-        for name, law in (("up", self.up), ("down", self.down)):
-            mean_s = law.mean()
+        for name, distribution in (("up", self.up), ("down", self.down)):
+            mean_s = distribution.mean()
             if not 0.0 < mean_s < math.inf:
                 raise ConfigurationError(
                     f"the mean {name} time is {mean_s!r} s, but must be above 0 and finite; "
-                    "a component that never fails, or is never there, has no failures: leave them out, or leave it out"
+                    "leave the failures out for a component that never fails, and the component out if it is never up"
                 )
 
     @classmethod
@@ -67,8 +67,8 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     def from_profile(cls, row: Mapping[str, Any]) -> Self | None:
         """From a row of the pipeline's table `components`: exponential times with the rates found there.
 
-        None for a component that never failed while it was watched. One that failed and was never seen repaired is
-        refused: its repair rate is known by an upper bound only.
+        None for a component that never failed in the trace. One that failed and was never repaired in the trace is
+        refused: only an upper bound of its repair rate is known.
         """
         named = " -> ".join(str(row[end]) for end in ("source", "target") if row.get(end) is not None)
         failure_per_s, repair_per_s = row.get("failure_rate_per_s"), row.get("repair_rate_per_s")
@@ -77,7 +77,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
         if not repair_per_s:
             raise ConfigurationError(
                 f"{row.get('kind', 'component')} {named!r} failed {row.get('failures', 'at least once')} times and was "
-                "never seen repaired: watch it for longer, or give its repair rate yourself"
+                "never repaired in the trace: use a longer trace, or give its repair rate yourself"
             )
         return cls.by_rates(failure_per_s=float(failure_per_s), repair_per_s=float(repair_per_s))
 
@@ -104,7 +104,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_exponential(self) -> bool:
-        """Whether both laws are exponential, as the equations of paper D assume."""
+        """Whether both distributions are exponential, as the equations of paper D assume."""
         from tidings.model.distributions import Exponential
 
         return isinstance(self.up, Exponential) and isinstance(self.down, Exponential)

@@ -1,9 +1,9 @@
-"""Topologies by recipe: trees, random graphs, the layered mesh of paper C, and real networks from topohub.
+"""Generated topologies: trees, random graphs, the layered mesh of paper C, and real networks from topohub.
 
 Every generator returns a `Topology` of free links (no propagation delay, no transfer time, no loss), except that a real
 network has its lengths and the delays that follow from them; `Topology.map` gives links and brokers their behaviour.
-Connections work both ways unless said otherwise: two links each, in the order they were drawn. Random recipes take a
-numpy Generator and use nothing else, so the same generator state gives the same topology.
+Connections have both directions by default: two links each, in the order they were drawn. Random generators use only
+the given NumPy Generator, so the same state gives the same topology.
 """
 
 import difflib
@@ -32,14 +32,14 @@ __all__ = [
 
 _LIGHT_KM_PER_S = 299_792.458
 FIBRE_REFRACTIVE_INDEX = _LIGHT_KM_PER_S / 200_000.0
-"""Slows light to the 200,000 km/s that is usual for signals in fibre."""
+"""The refractive index of fibre: signals travel at 200,000 km/s."""
 
 BROKERS_MAX = 100_000
-"""A generated topology has at most this many brokers: far beyond what is simulated, and far below what fills memory."""
+"""The most brokers of a generated topology: far more than anybody simulates, far fewer than would fill the memory."""
 
 
 def length_delay_s(length_km: float, *, refractive_index: float = FIBRE_REFRACTIVE_INDEX) -> float:
-    """How long a signal takes over a fibre of this length."""
+    """The propagation delay of a fibre of this length."""
     return length_km * refractive_index / _LIGHT_KM_PER_S
 
 
@@ -48,7 +48,7 @@ def balanced_tree(*, branching: int, depth: int) -> Topology:
     _at_least("branching", branching, 1)
     _at_least("depth", depth, 0)
     count = width = 1
-    for _ in range(depth):  # level by level, so that an absurd depth is refused before it is computed
+    for _ in range(depth):  # level by level, so that an absurd depth is refused early
         width *= branching
         count += width
         _bounded(count)
@@ -56,7 +56,7 @@ def balanced_tree(*, branching: int, depth: int) -> Topology:
 
 
 def random_tree(*, brokers: int, generator: "np.random.Generator", max_degree: int | None = None) -> Topology:
-    """A random recursive tree: each broker joins one of those before it, of fewer than `max_degree` neighbours."""
+    """A random recursive tree: each broker joins an earlier one that has fewer than `max_degree` neighbours."""
     _at_least("brokers", brokers, 1)
     _bounded(brokers)
     if max_degree is not None:
@@ -80,7 +80,7 @@ def random_tree(*, brokers: int, generator: "np.random.Generator", max_degree: i
 def random_graph(*, brokers: int, mean_degree: float, generator: "np.random.Generator") -> Topology:
     """A connected random graph: a uniformly random tree, and then uniformly random connections up to the mean degree.
 
-    The number of connections is `brokers * mean_degree / 2`, rounded; so the mean degree is met as closely as can be.
+    The number of connections is `brokers * mean_degree / 2`, rounded.
     """
     _at_least("brokers", brokers, 1)
     _bounded(brokers)
@@ -119,7 +119,7 @@ def layered_mesh(
 ) -> Topology:
     """The mesh of paper C, section 6.1: each broker of a layer is joined to `fan_in` random brokers of the layer above.
 
-    `fan_in` has one entry for each layer below the first. A draw that leaves two parts unjoined is drawn again.
+    `fan_in` has one entry for each layer below the first. A disconnected draw is repeated.
     """
     if not layers:
         raise ConfigurationError("a layered mesh has at least one layer; write layers = [4, 4, 8, 16]")
@@ -162,7 +162,7 @@ _MESH_DRAWS_MAX = 1_000
 
 @cache
 def topohub_names() -> tuple[str, ...]:
-    """Every network that the installed topohub holds, as `group/name`, sorted."""
+    """Every network in the installed topohub, as `group/name`, sorted."""
     root = resources.files("topohub") / "data"
     return tuple(sorted(_json_files(root, "")))
 
@@ -177,7 +177,7 @@ def topohub_network(name: str, *, refractive_index: float = FIBRE_REFRACTIVE_IND
         raise ConfigurationError(f"topohub has no network {name!r}; {hint}")
     if not refractive_index >= 1:
         raise ConfigurationError(
-            f"refractive_index is {refractive_index:g}, but nothing is faster than light: give 1 or more"
+            f"refractive_index is {refractive_index:g}, but signals are not faster than light: give 1 or more"
         )
     path = resources.files("topohub") / "data" / f"{name}.json"
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -205,7 +205,7 @@ def _json_files(folder: Any, prefix: str) -> Iterable[str]:
 
 
 def _unique_names(nodes: list[dict[str, Any]]) -> dict[int, str]:
-    """Some maps have places without a name or several of one name: these get the number of the node."""
+    """Names of places; places without a name, or with a name that others have, get the number of the node."""
     seen: dict[str, int] = {}
     for node in nodes:
         if node.get("name"):

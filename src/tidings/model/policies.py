@@ -1,10 +1,10 @@
-"""The table of policies: what can be chosen, what it does, who has it, and the one default of each kind.
+"""The table of policies: their names, effects, drivers, and the default of each kind.
 
 Data, no algorithms. The command line, scenarios, network files, storms, the planner and docs/reference/policies.md read
-this table, so that a policy has one name, one meaning and one default wherever it is written.
+this table, so a policy has one name, one meaning and one default everywhere.
 
-A driver is whoever runs a network: live brokers, storms (the same brokers in virtual time), the simulator, the
-predictor, the planner. It has every policy of the table unless `missing` says why it has not.
+A driver runs or models a network: live brokers, storms (the same brokers in virtual time), the simulator, the
+predictor, the planner. It supports every policy of the table unless `missing` gives the reason why not.
 """
 
 from collections.abc import Mapping
@@ -47,9 +47,9 @@ Relocation = Literal["off", "pop", "grape", "on-time"]
 KINDS: Final[Mapping[Kind, str]] = {
     "strategy": "what a link sends next",
     "scheme": "what brokers do about failures",
-    "ordering": "how receivers put a publisher's events in order",
+    "ordering": "how receivers order the events of a publisher",
     "routing": "which paths events take",
-    "relocation": "whether publishers are moved to where their subscribers are",
+    "relocation": "whether publishers move towards their subscribers",
 }
 DRIVERS: Final[tuple[Driver, ...]] = get_args(Driver)
 
@@ -58,11 +58,11 @@ DEFAULT_SCHEME: Final[Scheme] = "bypass+buffer"
 DEFAULT_ROUTING: Final[Routing] = "single-path"
 DEFAULT_RELOCATION: Final[Relocation] = "off"
 RELOCATION_EVENTS: Final = 100
-"""How many events of a publisher are looked at before a decision."""
+"""Events of a publisher that are sampled before a decision."""
 RELOCATION_HYSTERESIS: Final = 0.02
-"""A move must gain more than this."""
+"""The least gain that justifies a move."""
 RELOCATION_STAY_S: Final = 60.0
-"""How long a publisher is left alone that has just come, or has just been asked to move."""
+"""How long a publisher stays after it connected or was asked to move."""
 NO_ORDERING: Final = "none"
 _DEFAULTS: Final[Mapping[Kind, str]] = {
     "strategy": DEFAULT_STRATEGY,
@@ -75,7 +75,7 @@ _DEFAULTS: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One row: `parameters` says what each of its parameters means, `missing` why a driver does not have it."""
+    """One row: `parameters` are their meanings by name, `missing` the reasons why drivers do not support it."""
 
     kind: Kind
     name: str
@@ -108,8 +108,8 @@ def _policy(
 def _strategy(name: StrategyName, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
     missing: dict[Driver, str] = {}
     if name == "ebpc":
-        missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its two ends"
-        missing["planner"] = "`r` would have to be searched for too; `lookahead` is the same with a good one"
+        missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its extremes"
+        missing["planner"] = "`r` would have to be searched too; `lookahead` is similar and has no parameter"
     return _policy("strategy", name, does, parameters, missing)
 
 
@@ -120,7 +120,7 @@ def _scheme(name: Scheme, does: str) -> Policy:
 def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
     missing: dict[Driver, str] = {}
     if name not in (NO_ORDERING, "ours-record"):
-        missing["planner"] = "it looks at the one that holds back least"
+        missing["planner"] = "it considers only `ours-record`, which holds events for the shortest time"
     return _policy("ordering", name, does, parameters, missing)
 
 
@@ -136,49 +136,63 @@ def _routing(name: Routing, does: str) -> Policy:
 def _relocation(name: Relocation, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name != "off":
-        missing = {"planner": "it looks for the places itself"}
+        missing = {"planner": "it searches for better places itself"}
     return _policy("relocation", name, does, missing=missing)
 
 
 POLICIES: Final[tuple[Policy, ...]] = (
-    _strategy("fifo", "sends what was enqueued first and deletes what is expired"),
-    _strategy("rl", "sends what has the least mean lifetime left and deletes what is expired"),
-    _strategy("eb", "sends the greatest expected benefit EB and deletes what is expired or hopeless (paper C)"),
-    _strategy("pc", "sends what one more turn of waiting would cost most: PC = EB − EB one transmission later"),
-    _strategy("ebpc", "sends the greatest mix r·EB + (1 − r)·PC", {"r": "the weight of EB, from 0 to 1; required"}),
-    _strategy("lookahead", "sends the greatest EB − .4·EB two transmissions later; hopeless is a chance below 20 %"),
-    _strategy("plan", "sends the first of the best plan of four transmissions; hopeless is a chance below 20 %"),
-    _strategy("triage", "sends the most urgent while there is time for all, and otherwise the greatest EB"),
-    _scheme("static", "routes by tables that were made once: what meets a failure is lost"),
-    _scheme("periodic", "refreshes the tables; what meets a failure is lost"),
+    _strategy("fifo", "sends the event that was enqueued first and drops expired events"),
+    _strategy("rl", "sends the event with the least mean time left and drops expired events"),
+    _strategy(
+        "eb", "sends the event with the largest expected benefit EB and drops expired or hopeless events (paper C)"
+    ),
+    _strategy("pc", "sends the event for which waiting costs most: PC = EB − EB one transmission later"),
+    _strategy(
+        "ebpc", "sends the event with the largest r·EB + (1 − r)·PC", {"r": "the weight of EB, from 0 to 1; required"}
+    ),
+    _strategy(
+        "lookahead",
+        "sends the event with the largest EB − 0.4·EB two transmissions later; hopeless is a chance below 20 %",
+    ),
+    _strategy("plan", "plans the next four transmissions and sends the first; hopeless is a chance below 20 %"),
+    _strategy(
+        "triage", "sends the most urgent event while there is time for all, otherwise the one with the largest EB"
+    ),
+    _scheme("static", "routes by tables that are never refreshed; events that meet a failure are lost"),
+    _scheme("periodic", "refreshes the tables; events that meet a failure are lost"),
     _scheme("buffer", "stores an event until the next broker has it, and sends it again"),
-    _scheme("bypass", "leads events around what is down"),
-    _scheme("bypass+buffer", "stores events until the next broker has them, and leads them around what is down"),
-    _ordering(NO_ORDERING, "delivers events as they come"),
+    _scheme("bypass", "routes events around failed brokers and links"),
+    _scheme(
+        "bypass+buffer", "stores events until the next broker has them, and routes them around failed brokers and links"
+    ),
+    _ordering(NO_ORDERING, "delivers events as they arrive"),
     _ordering(
         "P-<p>-<n>",
-        "holds an event until the chance that one before it is still to come is p (paper A)",
-        {"p": "the chance of a violation, such as 0.05", "n": "how many events before it an event names, 0 for none"},
+        "holds an event until the chance that an earlier one is still to arrive has fallen to p (paper A)",
+        {
+            "p": "the chance of a violation, such as 0.05",
+            "n": "how many earlier events the record of an event names, 0 for none",
+        },
     ),
-    _ordering("CST-<ms>", "holds every event behind a gap equally long", {"ms": "for how many milliseconds"}),
+    _ordering("CST-<ms>", "holds every event behind a gap for the same time", {"ms": "this time in milliseconds"}),
     _ordering(
         "Q-<share>",
-        "holds for the quantile of observed overtaking that repairs a share of what comes out of order",
+        "holds events for the quantile of observed overtaking that repairs a share of the events out of order",
         {"share": "the share to repair, such as 0.995"},
     ),
-    _ordering("ours-record", "waits for what an event's record names, which is rarely longer than it takes to come"),
-    _ordering("ours-quantile", "as Q-0.99: no record needed"),
-    _routing("single-path", "takes the path of least mean slowness from each publisher to each subscriber"),
+    _ordering("ours-record", "holds an event until the events that its record names have arrived, rarely longer"),
+    _ordering("ours-quantile", "as Q-0.99; it needs no record"),
+    _routing("single-path", "takes the path with the least mean slowness from each publisher to each subscriber"),
     _routing("balanced", "gives each publisher a tree that spreads the load once a link would be busy half the time"),
-    _routing("spread", "gives each publisher several such trees; an event takes the one with the least work left"),
+    _routing("spread", "gives each publisher several such trees; an event takes the one with the shortest queues"),
     _routing("multi-path", "sends a copy over every link that leads to a match; the first to arrive counts"),
-    _routing(
-        "literal-table", "sends a copy to the best neighbour of every match that can be reached (paper C's table)"
+    _routing("literal-table", "sends a copy to the best neighbour for every reachable match (paper C's table)"),
+    _relocation("off", "keeps publishers at their brokers"),
+    _relocation("pop", "moves a publisher towards the neighbour that most of its events go to (paper E)"),
+    _relocation("grape", "moves a publisher to the best broker by load and delay together (paper E)"),
+    _relocation(
+        "on-time", "moves a publisher to the broker with the most on-time deliveries, weighted by price (ours)"
     ),
-    _relocation("off", "leaves publishers where they are"),
-    _relocation("pop", "moves a publisher towards the neighbour behind which most of its events go (paper E)"),
-    _relocation("grape", "moves a publisher to the broker that is best by load and delay together (paper E)"),
-    _relocation("on-time", "moves a publisher to where most of its deliveries, by price, are on time (ours)"),
 )
 
 
@@ -192,26 +206,26 @@ def policy(kind: Kind, name: str) -> Policy:
     for each in policies(kind):
         if each.name == name:
             return each
-    raise KeyError(f"there is no {kind} {name!r}: there are {listed(kind)}")
+    raise KeyError(f"there is no {kind} {name!r}; write {listed(kind)}")
 
 
 def default_of(kind: Kind) -> Policy:
-    """The one default of a kind."""
+    """The default of a kind."""
     return next(each for each in policies(kind) if each.is_default)
 
 
 def strategies(driver: Driver) -> tuple[StrategyName, ...]:
-    """The strategies that a driver has."""
+    """The strategies that a driver supports."""
     names: tuple[StrategyName, ...] = get_args(StrategyName)
     return tuple(name for name in names if policy("strategy", name).has(driver))
 
 
 def having(kind: Kind, driver: Driver) -> tuple[str, ...]:
-    """The names of a kind that a driver has."""
+    """The names of a kind that a driver supports."""
     return tuple(each.name for each in policies(kind) if each.has(driver))
 
 
 def listed(kind: Kind, driver: Driver | None = None) -> str:
-    """The names of a kind, or those of them that a driver has, as one reads them."""
+    """The names of a kind, or those that a driver supports, as a phrase."""
     *most, last = having(kind, driver) if driver is not None else (each.name for each in policies(kind))
     return f"{', '.join(most)} or {last}" if most else last

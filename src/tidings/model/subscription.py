@@ -1,4 +1,4 @@
-"""Subscriptions: what a subscriber wants, how late is too late, and what an on-time delivery is worth."""
+"""Subscriptions: a filter, a deadline, and the price of an on-time delivery."""
 
 import math
 from typing import TYPE_CHECKING

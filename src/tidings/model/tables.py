@@ -1,8 +1,8 @@
-"""Where the tables of a pipeline run are on this machine: the last commit in its directory says so.
+"""The tables of a pipeline run on this machine, found by the last commit in its directory.
 
     DIR/commits/000000007.json    {"run": "000007-1b9d", "tables": {"links": "runs/000007-1b9d/tables/links", ...}}
 
-Whoever reads tables without Spark finds them here; the pipeline writes commits in any file system (pipeline/_store.py).
+Readers without Spark use this module; the pipeline writes commits to any file system (pipeline/_run_store.py).
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["Commit", "has_table", "table_place"]
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run is the answer; `tables` are paths from the directory of the runs on."""
+    """The current run; `tables` are paths relative to the directory of the runs."""
 
     run: str
     tables: dict[str, str]
@@ -27,7 +27,7 @@ def has_table(directory: Path, name: str) -> bool:
 
 
 def table_place(directory: Path, name: str) -> Path:
-    """Where this table of the last complete run is; an InputError says what is missing."""
+    """The path of this table of the last complete run; an InputError names what is missing."""
     place = _tables(directory).get(name)
     if place is None or not (directory / place).exists():
         where = directory / "commits" if place is None else directory / place

@@ -2,12 +2,12 @@
 
 Rules:
 
-- A link is directed; a connection that works both ways is two links, which may behave differently.
+- A link is directed; a connection in both directions is two links, which may behave differently.
 - A link carries one event at a time. Moving an event takes its size times a draw of `slowness` (seconds per kB), then
   a draw of `propagation` (seconds); without `slowness` the transfer itself is free. `loss` is the chance that an
   event sent over the link never arrives.
-- A broker handles one event at a time when it has a `service` law (seconds per event, or per event and stored
-  subscription), and delays every event by a draw of `processing` (seconds) that keeps nobody waiting.
+- A broker handles one event at a time when it has a `service` distribution (seconds per event, or per event and stored
+  subscription), and delays every event by a draw of `processing` (seconds) during which other events do not wait.
 - A topology is checked when it is made: it has a broker, names are unique, links join two different known brokers, no
   link is given twice, and the whole hangs together (taking links in both directions, since a mesh may run downstream
   only). Dense integers follow the order in which brokers were given.
@@ -23,7 +23,7 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 
-if TYPE_CHECKING:  # only for types: a topology is read without loading the numerics behind the laws
+if TYPE_CHECKING:  # only for types: a topology is read without loading the numerics behind the distributions
     from tidings.model.distributions import DelayDistribution
 
 __all__ = ["Broker", "Link", "Topology"]
@@ -130,7 +130,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         brokers: Callable[[Broker], Broker] | None = None,
         links: Callable[[Link], Link] | None = None,
     ) -> "Topology":
-        """The same network with every broker and link replaced by what the functions make of it, in order."""
+        """The same network with every broker and link replaced by the result of the functions, in order."""
         return Topology(
             brokers=self.brokers if brokers is None else tuple(brokers(broker) for broker in self.brokers),
             links=self.links if links is None else tuple(links(link) for link in self.links),

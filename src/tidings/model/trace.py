@@ -5,7 +5,7 @@ a trace. Rules:
 
 - Times are whole nanoseconds (int64) from an origin that all tables of a trace share; durations likewise.
 - Identifiers are strings. An event is named by its publisher and its sequence number at that publisher.
-- A field that may be NULL says what NULL means; all others are never NULL.
+- A field that may be NULL states the meaning of NULL; all others are never NULL.
 - A trace is a directory with a folder per table, holding Parquet files. A file is written under a name that begins
   with ``_`` or ``.`` and renamed when it is complete, so a reader that skips such names never sees half a file.
 - Attributes are a struct whose fields are the attribute names; it is the one part that differs from trace to trace.
@@ -44,7 +44,7 @@ def _schema(*fields: tuple[str, pa.DataType, str]) -> pa.Schema:
 
 
 def publications(attributes: Mapping[str, AttributeKind]) -> pa.Schema:
-    """What was published: one row per event, with these attributes (a missing one is NULL in its row)."""
+    """Publications: one row per event, with these attributes (a missing one is NULL in its row)."""
     content = pa.struct([pa.field(name, _ATTRIBUTE_TYPES[kind]) for name, kind in attributes.items()])
     return _schema(
         ("publisher", pa.string(), "who published the event"),

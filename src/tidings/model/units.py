@@ -14,7 +14,7 @@ from typing import Literal
 
 from tidings.errors import InputError
 
-__all__ = ["Dimension", "format_quantity", "parse_quantity"]
+__all__ = ["Dimension", "format_quantity", "parse_quantity", "percent", "points", "shown_time"]
 
 Dimension = Literal["time", "size", "rate", "slowness", "bandwidth", "length"]
 
@@ -71,6 +71,8 @@ _SHOWN_UNITS: dict[Dimension, tuple[str, ...]] = {
     "bandwidth": ("Gbit/s", "Mbit/s", "kbit/s", "bit/s"),
     "length": ("km", "m"),
 }
+_TIME_DIGITS = 3
+_LEAST_TIME_S = 1e-6
 
 # The bounds on digits keep a hostile "1e999999999" from becoming a number with a billion digits.
 _QUANTITY = re.compile(
@@ -136,3 +138,33 @@ def _wrong_unit(unit: str, dimension: Dimension) -> str:
 def _describe(value: object) -> str:
     names = {bool: "a boolean", list: "an array", dict: "a table"}
     return names.get(type(value), f"a {type(value).__name__}")
+
+
+def percent(share: float | None, decimals: int = 1) -> str:
+    """A share as text, such as "90.8 %"; only a share of exactly 0 or 1 is shown as 0 or 100. None is a dash."""
+    if share is None:
+        return "–"
+    shown = f"{100.0 * share:.{decimals}f}"
+    least = 10.0**-decimals
+    if share < 1.0 and float(shown) >= 100.0:
+        shown = f">{100.0 - least:.{decimals}f}"
+    elif share > 0.0 and float(shown) == 0.0:
+        shown = f"<{least:.{decimals}f}"
+    return f"{shown} %"
+
+
+def points(now: float, then: float) -> str:
+    """The difference of two shares, with its sign: that of the rounded shares, so that a reader can check it."""
+    difference = round(then, 3) - round(now, 3)
+    return f"{'−' if difference < -1e-9 else '+'}{100.0 * abs(difference):.1f} points"
+
+
+def shown_time(time_s: float) -> str:
+    """To three digits in the largest unit that gives a number of at least 1; below a microsecond, "<1 µs"."""
+    if time_s == 0.0:
+        return "0"
+    if time_s < _LEAST_TIME_S:
+        return "<1 µs"
+    # Rounded first: otherwise 999.9 us would be shown as 1e+03 us.
+    rounded = float(f"{time_s:.{_TIME_DIGITS}g}")
+    return format_quantity(rounded, "time", digits=_TIME_DIGITS).replace(" us", " µs")

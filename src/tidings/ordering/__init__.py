@@ -5,45 +5,50 @@ Pure algorithms: `latch_time` and its kin are the statistics, `Stamper` is the s
 on any client that calls back. docs/reference/ordering.md shows them at work.
 """
 
-from tidings.ordering._blocks import OngoingReplay
-from tidings.ordering._bounds import bernstein, cantelli, chebyshev, chernoff
-from tidings.ordering._kernels import COUNTS, STILL_HELD, WINDOW
-from tidings.ordering._laplace import (
-    fit_likelihood,
-    fit_moment,
-    latch_time,
-    log_likelihood,
-    two_laplacians_cdf,
-    two_laplacians_pdf,
-    two_laplacians_quantile,
-    violation_probability,
-)
-from tidings.ordering._laplace_sums import LaplaceSum
-from tidings.ordering._latches import Overtaking, learn, overtaking_latch
-from tidings.ordering._policies import POLICIES, Policy
-from tidings.ordering._properties import from_properties, to_properties
-from tidings.ordering._receiver import (
-    DEFAULT_IDLE_NS,
-    DEFAULT_MAX_PUBLISHERS,
-    OrderedReceiver,
-    Receiver,
-    Timer,
-    call_later_in_a_thread,
-)
-from tidings.ordering._recorded import (
-    FALSE_MATCHES,
-    Arrivals,
-    Publications,
-    Recorded,
-    draw_names,
-    recorded_streams,
-    sparse_draws_between,
-)
-from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, overtaken_ns, replay
-from tidings.ordering._sequencer import Counts, Delivery, Sequencer
-from tidings.ordering._snapshot import Snapshot
-from tidings.ordering._stamps import MAX_RECORD, RecordEntry, Stamp, Stamper
-from tidings.ordering._summaries import SUMMARY_BYTES, SummaryMatcher, summarise
+from typing import TYPE_CHECKING
+
+from tidings.lazy import lazily
+
+if TYPE_CHECKING:
+    from tidings.ordering._blocks import OngoingReplay
+    from tidings.ordering._bounds import bernstein, cantelli, chebyshev, chernoff
+    from tidings.ordering._kernels import COUNTS, STILL_HELD, WINDOW
+    from tidings.ordering._laplace import (
+        fit_likelihood,
+        fit_moment,
+        latch_time,
+        log_likelihood,
+        two_laplacians_cdf,
+        two_laplacians_pdf,
+        two_laplacians_quantile,
+        violation_probability,
+    )
+    from tidings.ordering._laplace_sums import LaplaceSum
+    from tidings.ordering._latches import Overtaking, learn, overtaking_latch
+    from tidings.ordering._policies import POLICIES, Policy
+    from tidings.ordering._properties import from_properties, to_properties
+    from tidings.ordering._receiver import (
+        DEFAULT_IDLE_NS,
+        DEFAULT_MAX_PUBLISHERS,
+        OrderedReceiver,
+        Receiver,
+        Timer,
+        call_later_in_a_thread,
+    )
+    from tidings.ordering._recorded import (
+        FALSE_MATCHES,
+        Arrivals,
+        Publications,
+        Recorded,
+        draw_names,
+        recorded_streams,
+        sparse_draws_between,
+    )
+    from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, overtaken_ns, replay
+    from tidings.ordering._sequencer import Counts, Delivery, Sequencer
+    from tidings.ordering._snapshot import Snapshot
+    from tidings.ordering._stamps import MAX_RECORD, RecordEntry, Stamp, Stamper
+    from tidings.ordering._summaries import SUMMARY_BYTES, SummaryMatcher, summarise
 
 __all__ = [
     "COUNTS",
@@ -100,3 +105,5 @@ __all__ = [
     "two_laplacians_quantile",
     "violation_probability",
 ]
+
+__getattr__, __dir__ = lazily(__name__)

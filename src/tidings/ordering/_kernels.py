@@ -6,7 +6,7 @@ number itself, so nothing is cleared when the window moves) instead of the bits 
 ring of rows. All streams' slots and rings lie end to end in one array: pair p has the p-th part.
 
 The record of event n is not carried along: it is the `record` rows before n of its publisher's table, whose departures
-all streams of the publisher share. Which of them a summary matches is said by the numbers `wanted` of the stream; they
+all streams of the publisher share. Which of them a summary matches is given by the numbers `wanted` of the stream; they
 are set in flags while the stream is replayed and taken out after it, so that memory is that of the longest tables, not
 of all streams' tables. `until` is when each event has to leave at the latest, or empty.
 

@@ -10,7 +10,7 @@ In the long run both are tracked by stochastic approximation, which assumes no d
 violation moves up, by a share `gain`, the one that was too short; every other late event moves both down, by gain x
 budget. The two budgets add up to the violations allowed, so that in the long run violations are as frequent as
 allowed. In the short run the balance of violations allowed and seen loosens or tightens the budget, and in debt a
-violation takes the latch half the way (in the logarithm) to what was needed: delays of two sizes, a thread that is
+violation takes the latch halfway (in the logarithm) to what was needed: delays of two sizes, a thread that is
 stuck beside three that are not, need that.
 
 At first that is too slow: 99 % of what k late events needed is beyond all of them if k is below 100. Three things help:

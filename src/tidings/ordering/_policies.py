@@ -19,7 +19,6 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.ordering._laplace import MOMENT_FACTOR, two_laplacians_quantile
 
 __all__ = ["POLICIES", "Policy"]
 
@@ -189,4 +188,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=256)
 def _factor(probability: float) -> float:
     """The quantile of the law of delay differences, per unit of mean |x|."""
+    from tidings.ordering._laplace import MOMENT_FACTOR, two_laplacians_quantile  # arrays: only receivers need them
+
     return MOMENT_FACTOR * float(two_laplacians_quantile(1.0 - probability, 1.0))

@@ -204,7 +204,7 @@ class OrderedReceiver(Generic[T]):
     def _hand_over(self, deliveries: list[Delivery[T]]) -> None:
         self._leaving.extend(delivery.item for delivery in deliveries)
         self._set_timer(self.receiver.next_timer_ns)
-        if self._is_delivering:  # called from within the application: what it is being told comes first
+        if self._is_delivering:  # called from within the application: what it is being given comes first
             return
         self._is_delivering = True
         try:

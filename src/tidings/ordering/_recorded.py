@@ -2,7 +2,7 @@
 
 - A publisher's table runs over its sequence numbers, from the least that is known. A number without a publication is
   taken to have left with the one before it and to match nothing. A hole of more than WINDOW numbers is shortened to
-  WINDOW: whatever comes from before it is forgotten in either case, so no policy can tell the difference, and a table
+  WINDOW: whatever comes from before it is forgotten in either case, so no policy differs, and a table
   is never much longer than what it is made of.
 - Of publications with the same number the earliest counts. Arrivals of events that were not published, or before they
   were, are left out and counted.

@@ -2,13 +2,13 @@
 
 A summary is a Bloom filter. Of every attribute it holds the pair of name and value, and of a number also the name and
 the bucket that the value lies in (sign, exponent and the first two bits of the double: four buckets to the octave),
-so that short ranges can be told apart and not only values. The first four bits say how many of the other 124 each
-item sets: as many as suit the number of items, so that events with few attributes are told apart best.
+so that short ranges can be distinguished and not only values. The first four bits say how many of the other 124 each
+item sets: as many as suit the number of items, so that events with few attributes are distinguished best.
 
 A subscription is matched by the tests of its clauses (`Filter.clauses`), which are necessary conditions: a clause may
 match if each of its tests may hold, a filter if one of its clauses may. What a summary cannot refute (a negation, a
 missing attribute, a wide range, a residual such as LIKE) counts as held. So an event that matches is never taken for
-one that does not; the other way round happens, and costs a needless wait.
+one that does not; the reverse happens, and costs a needless wait.
 """
 
 import hashlib

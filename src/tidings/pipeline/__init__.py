@@ -11,9 +11,10 @@ from tidings.lazy import lazily
 if TYPE_CHECKING:
     from tidings.pipeline._job import run_pipeline
     from tidings.pipeline._options import PipelineOptions
-    from tidings.pipeline._result import PipelineResult, SubscriberScore, TooManyBadRows
-    from tidings.pipeline._session import open_session
-    from tidings.pipeline._store import table_paths
+    from tidings.pipeline._places import local_path
+    from tidings.pipeline._result import PipelineResult, SubscriberScore, TooManyBadRows, count_bad
+    from tidings.pipeline._run_store import table_paths
+    from tidings.pipeline._session import open_session, require_pyspark
     from tidings.pipeline.arrow import run_in_process
     from tidings.pipeline.source import TidingsSource
 
@@ -23,26 +24,16 @@ __all__ = [
     "SubscriberScore",
     "TidingsSource",
     "TooManyBadRows",
+    "count_bad",
+    "local_path",
     "open_session",
+    "require_pyspark",
     "run_in_process",
     "run_pipeline",
     "table_paths",
 ]
 
-_load, __dir__ = lazily(
-    __name__,
-    {
-        "PipelineOptions": "_options",
-        "PipelineResult": "_result",
-        "SubscriberScore": "_result",
-        "TidingsSource": "source",
-        "TooManyBadRows": "_result",
-        "open_session": "_session",
-        "run_in_process": "arrow",
-        "run_pipeline": "_job",
-        "table_paths": "_store",
-    },
-)
+_load, __dir__ = lazily(__name__)
 
 _ROOMS = ("interest", "profiles", "scores")
 """Packages whose `of` takes DataFrames and gives DataFrames."""

@@ -6,7 +6,7 @@ What the driver holds grows with subscriptions and brokers, not with rows; what 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from math import ceil
@@ -14,20 +14,23 @@ from os import PathLike
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from tidings.pipeline._computing import as_partials, of_kind, partials_of_units, read_partials
-from tidings.pipeline._damage import naming_damaged_files
-from tidings.pipeline._manifest import FORMAT, Manifest, Plan, plan_run
-from tidings.pipeline._measures import ARRIVALS, MEASURES, Measure
+from tidings.pipeline._catalog import check_schema_name, publish_tables
+from tidings.pipeline._held import read_held, write_held
+from tidings.pipeline._manifest import FORMAT, Manifest, Workload, workload_of
 from tidings.pipeline._options import PipelineOptions, Progress, silence, small_files, terms_of
-from tidings.pipeline._partials import FAULTY, PASSING, RECEIVED, UNITS
+from tidings.pipeline._partials import FAULTY, KINDS, PASSING, RECEIVED, UNIT_COLUMNS, UNITS
 from tidings.pipeline._result import PipelineResult, SubscriberScore, check_bad, make_result
+from tidings.pipeline._run_store import Run, RunStore, open_store
 from tidings.pipeline._session import once
-from tidings.pipeline._setting import Setting, read_setting
-from tidings.pipeline._storage import read_path, write_path
-from tidings.pipeline._store import Run, Store, open_store
+from tidings.pipeline._small_tables import Setting, read_setting
+from tidings.pipeline._storage import naming_damaged_files, read_path, write_path
+from tidings.pipeline._unit_kernels import as_partials, of_kind, partials_of_source, read_partials
+from tidings.pipeline.arrow._sums import sums_of
+from tidings.pipeline.arrow._tables import tables_of
 from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
 from tidings.pipeline.ingest import Mapping as FileMapping
 from tidings.pipeline.ingest import (
@@ -38,9 +41,9 @@ from tidings.pipeline.ingest import (
     require_attributes,
     with_clocks,
 )
-from tidings.pipeline.interest import ship
-from tidings.pipeline.profiles import PARTIAL_ARRIVALS, arrivals_in_slices, small_components, unmatched
-from tidings.pipeline.rows import Counting
+from tidings.pipeline.measures import PARTIAL_ARRIVALS, arrivals_in_slices
+from tidings.pipeline.measures._merges import ARRIVALS, MEASURES, Measure
+from tidings.pipeline.rows import Counting, arrow_schema
 
 __all__ = ["run_pipeline"]
 
@@ -48,6 +51,9 @@ ROWS_PER_PARTITION: Final = 400_000
 ROWS_PER_PARTITION_MIN: Final = 20_000
 PARTITIONS_MAX: Final = 8192
 TABLES_AT_A_TIME: Final = 4
+MERGED_HERE_BYTES_MAX: Final = 32 << 20
+"""Partials up to this size are merged by NumPy in the driver (arrow/_tables.py): 14 tables by many small jobs cost
+Spark more than ten processor seconds, whatever the size (docs/decisions/0048-small-work-in-the-driver.md)."""
 BYTES_PER_ROW: Final = 25
 """Of a file that does not say how many rows it has; a guess that only decides the number of partitions."""
 INTERPRETED: Final = {
@@ -78,7 +84,13 @@ def run_pipeline(
     chosen = PipelineOptions() if options is None else options
     report: Progress = silence if progress is None else progress
     start = once(session)
-    result = _run(start, traces, open_store(out, start), chosen, report)
+    store = open_store(out, start)
+    if chosen.catalog is not None:
+        check_schema_name(chosen.catalog)
+    result = _run(start, traces, store, chosen, report)
+    if chosen.catalog is not None:
+        report("writing to the catalog")
+        publish_tables(start(), chosen.catalog, store.tables(), table_format=chosen.table_format)
     check_bad(result, chosen.max_bad)
     return result
 
@@ -86,7 +98,7 @@ def run_pipeline(
 def _run(
     session: Callable[[], SparkSession],
     traces: Sequence[str | PathLike[str]],
-    store: Store,
+    store: RunStore,
     options: PipelineOptions,
     report: Progress,
 ) -> PipelineResult:
@@ -100,7 +112,7 @@ def _run(
     if before is not None and small_files(files) == small_files(before.files):
         # Whoever made it, an answer with nothing new stands.
         same = {**terms, "engine": before.options["engine"]}
-        planned = plan_run(before, files, options=same, setting=before.setting, is_whole=is_whole)
+        planned = workload_of(before, files, options=same, setting=before.setting, is_whole=is_whole)
         if planned.is_nothing:
             return msgspec.convert({**before.result, "new_files": 0, "recomputed": None}, PipelineResult)
     spark = session()
@@ -111,10 +123,16 @@ def _run(
         run = store.begin()
         report("reading subscriptions and topology")
         with _settings(spark, INTERPRETED):
-            setting = read_setting(spark, files, run, mapping=mapping, clock_tolerance_ns=options.clock_tolerance_ns)
+            setting = read_setting(
+                spark,
+                lambda table: read_table(spark, table, files, mapping=mapping),
+                lambda name, rows: _written(spark, run.setting(name), rows),
+                faults=[file for file in files if file.fault is not None],
+                clock_tolerance_ns=options.clock_tolerance_ns,
+            )
         require_attributes(files, setting.interests.attributes | ({options.topic} if options.topic else set()))
         manifest = None if last is None else last[1]
-        planned = plan_run(manifest, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
+        planned = workload_of(manifest, files, options=terms, setting=setting.fingerprint, is_whole=is_whole)
         previous = last[0] if last is not None and planned.reason is None else None
         job = _Job(spark, store, run, previous, setting, planned, options, mapping, int(terms["warmup_ns"]), report)
         return job.go(files, terms)
@@ -126,17 +144,17 @@ class _Job:
     def __init__(
         self,
         spark: SparkSession,
-        store: Store,
+        store: RunStore,
         run: Run,
         previous: Run | None,
         setting: Setting,
-        plan: Plan,
+        work: Workload,
         options: PipelineOptions,
         mapping: FileMapping | None,
         warmup_ns: int,
         report: Progress,
     ) -> None:
-        self._spark, self._run, self._previous, self._setting, self._plan = spark, run, previous, setting, plan
+        self._spark, self._run, self._previous, self._setting, self._work = spark, run, previous, setting, work
         self._store = store
         self._options, self._mapping, self._warmup_ns, self._report = options, mapping, warmup_ns, report
         self._clocks = None if mapping is None else mapping.corrections
@@ -162,8 +180,8 @@ class _Job:
             places=places,
             files=len(files),
             unread_files=sum(file.fault is not None and file.rows is None for file in files),
-            new_files=len(self._plan.new),
-            recomputed=self._plan.reason,
+            new_files=len(self._work.new),
+            recomputed=self._work.reason,
             clocks=None if self._clocks is None else self._clocks.summary(),
         )
         manifest = Manifest(
@@ -178,10 +196,9 @@ class _Job:
 
     def _write_units(self, source: Source) -> None:
         """The partials by unit: those of touched units, the small tables' own, and the last run's of other units."""
-        setting = self._setting
-        computed = partials_of_units(
-            source.gathered(partitions=self._partitions()),
-            ship(self._spark, setting.audience),
+        partials = partials_of_source(
+            self._spark,
+            source,
             Counting(
                 counted_from_ns=self._warmup_ns,
                 clock_tolerance_ns=self._options.clock_tolerance_ns,
@@ -189,16 +206,8 @@ class _Job:
                 clock_high_ns=None if self._clocks is None else self._clocks.high_ns,
             ),
             window_ns=self._options.window_ns,
+            partitions=self._partitions(),
         )
-        small = {
-            "pairs": unmatched(setting.subscriptions),
-            "components": small_components(setting.topology, setting.transitions),
-            "quarantine": setting.quarantined,
-            "rows": setting.rows,
-        }
-        partials = computed
-        for kind, rows in small.items():
-            partials = partials.unionAll(as_partials(kind, rows))
         if source.touched is not None and self._previous is not None:
             before = read_partials(self._spark, self._previous)
             kept = before.where(fn.col("publisher").isNotNull() & ~fn.col("kind").isin(*PASSING))
@@ -230,9 +239,35 @@ class _Job:
             self._store.storage.delete(self._place(kind))
 
     def _write_tables(self) -> dict[str, str]:
-        """All tables, by name. They are small, so most of what one costs is waiting: some are written at a time."""
-        units = read_partials(self._spark, self._run)
+        """All tables, by name: made here of partials that are few, or else by Spark."""
         places = {name: self._run.table(name) for measure in MEASURES for name in measure.tables}
+        partials = self._store.storage.list(self._run.partials(""))
+        if sum(file.size_bytes for file in partials) <= MERGED_HERE_BYTES_MAX:
+            self._merge_here(places)
+        else:
+            self._merge_by_spark(places)
+        return places
+
+    def _merge_here(self, places: Mapping[str, str]) -> None:
+        """On this machine without a single job of Spark's."""
+        arrivals = read_held(self._spark, self._run.partials(ARRIVALS), arrow_schema(PARTIAL_ARRIVALS))
+        tables = tables_of(
+            sums_of({kind: self._partials_here(kind) for kind in KINDS if kind not in PASSING}, arrivals)
+        )
+        for name, place in places.items():
+            write_held(self._spark, place, tables[name])
+
+    def _partials_here(self, kind: str) -> pa.Table:
+        """The partials of a kind, in columns of their own."""
+        schema, held = arrow_schema(KINDS[kind]), arrow_schema(UNIT_COLUMNS.removesuffix(", "))
+        own = pa.struct([field for field in schema if field.name not in held.names])
+        found = read_held(self._spark, self._place(kind), held.append(pa.field(kind, own)))
+        columns = dict(zip(own.names, found[kind].combine_chunks().flatten(), strict=True))
+        return pa.table({name: columns.get(name, found[name] if name in held.names else None) for name in schema.names})
+
+    def _merge_by_spark(self, places: Mapping[str, str]) -> None:
+        """Most of what a small table costs is waiting, so some are written at a time."""
+        units = read_partials(self._spark, self._run)
 
         def merged(measure: Measure) -> list[tuple[str, DataFrame]]:
             if measure.name == ARRIVALS:
@@ -246,28 +281,24 @@ class _Job:
         with _settings(self._spark, INTERPRETED), _threads(self._spark) as pool:
             tables = [each for some in pool.map(merged, MEASURES) for each in some]
             list(pool.map(lambda each: each[1].write.parquet(write_path(places[each[0]])), tables))
-        return places
 
     def _laid_down(self, name: str, frame: DataFrame) -> DataFrame:
-        place = self._run.scratch(name)
-        frame.write.parquet(write_path(place))
-        return self._spark.read.schema(frame.schema).parquet(read_path(place))
+        return _written(self._spark, self._run.scratch(name), frame)
 
     def _touched(self) -> Touched | None:
-        """None on a first run, or one that begins anew: then everything is."""
+        """None on a first run, or one that starts over: then everything is."""
         if self._previous is None:
             return None
         self._report("finding what is touched")
-        return touched_units(self._plan.new, self._plan.old, self._raw, self._laid_down)
+        return touched_units(self._work.new, self._work.old, self._raw, self._laid_down)
 
     def _raw(self, table: str, files: Sequence[TraceFile]) -> DataFrame:
         return read_table(self._spark, table, files, mapping=self._mapping)
 
     def _source(self, touched: Touched | None) -> Source:
+        files = [*self._work.new, *self._work.old]
         return Source(
-            spark=self._spark,
-            files=[*self._plan.new, *self._plan.old],
-            mapping=self._mapping,
+            read=lambda table: self._raw(table, files),
             setting=self._setting,
             topic=self._options.topic,
             clock_tolerance_ns=self._options.clock_tolerance_ns,
@@ -275,7 +306,7 @@ class _Job:
         )
 
     def _partitions(self) -> int:
-        files = [*self._plan.new, *self._plan.old]
+        files = [*self._work.new, *self._work.old]
         rows = sum(
             file.rows if file.rows is not None else file.size_bytes // BYTES_PER_ROW
             for file in files
@@ -292,6 +323,12 @@ def _bad_rows(quarantine: DataFrame) -> tuple[int, dict[str, int]]:
         bad += row["sum(rows)"]
         by_reason.update(dict.fromkeys(row["reasons"], row["sum(rows)"]))
     return bad, by_reason
+
+
+def _written(spark: SparkSession, place: str, rows: DataFrame) -> DataFrame:
+    """The rows, written and read from there."""
+    rows.write.parquet(write_path(place))
+    return spark.read.schema(rows.schema).parquet(read_path(place))
 
 
 @contextmanager

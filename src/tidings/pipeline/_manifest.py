@@ -6,7 +6,8 @@ Rules:
 - New files: their units are computed again, from these files and from what earlier files hold of the same units.
 - A change of what everything depends on (subscriptions, brokers, options, a counted file, the version): everything is
   computed again, and the result says why.
-- A counted file that is gone is an error: the answer could neither be kept nor be computed again.
+- A counted file that is gone (retention): the rows of its units may be in other files as well, so the files that are
+  left are computed again, and the result says so. Small tables and unreadable files are read by every run anyway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,22 +17,27 @@ from typing import Any, Final
 import msgspec
 
 from tidings.errors import InputError
+from tidings.pipeline._options import SMALL
 from tidings.pipeline.ingest import TraceFile
 
-__all__ = ["FORMAT", "Manifest", "Plan", "plan_run"]
+__all__ = ["FORMAT", "Manifest", "Workload", "gone_files", "workload_of"]
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Of the partials and the manifest; partials of another one are not used."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a complete run: `options` and `setting` are what everything depends on, as text to compare."""
+    """The record of a complete run: `options` and `setting` are what everything depends on, as text to compare.
+
+    A watch has its own state in `watch` (streaming/_watch.py) and no `files`.
+    """
 
     format: int
     files: list[TraceFile]
     options: dict[str, str]
     setting: str
     result: dict[str, Any]
+    watch: dict[str, Any] | None = None
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "Manifest":
@@ -44,7 +50,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Workload:
     """What a run has to read: new files whole, and of old ones the units that the new ones touch.
 
     `reason` says why everything is computed again, if so (then all files are new).
@@ -59,29 +65,29 @@ class Plan:
         return not self.new and self.reason is None
 
 
-def plan_run(
+def workload_of(
     last: Manifest | None,
     files: Sequence[TraceFile],
     *,
     options: Mapping[str, str],
     setting: str,
     is_whole: bool = False,
-) -> Plan:
+) -> Workload:
     """What is to be done about these files, after the last run, if there was one.
 
     `is_whole` says that files count only all together: then a new one changes everything.
     """
     if last is None:
-        return Plan(new=files, old=())
+        return Workload(new=files, old=())
     reason = _reason(last, files, options, setting)
     if reason is not None:
-        return Plan(new=files, old=(), reason=reason)
+        return Workload(new=files, old=(), reason=reason)
     # Nothing was counted of a file that could not be read: when it can, it is new.
     known = {_identity(file) for file in last.files}
     new = [file for file in files if _identity(file) not in known]
     if new and is_whole:
-        return Plan(new=files, old=(), reason="the mapping numbers the events of all files together")
-    return Plan(new=new, old=[file for file in files if _identity(file) in known])
+        return Workload(new=files, old=(), reason="the mapping numbers the events of all files together")
+    return Workload(new=new, old=[file for file in files if _identity(file) in known])
 
 
 def _reason(last: Manifest, files: Sequence[TraceFile], options: Mapping[str, str], setting: str) -> str | None:
@@ -92,17 +98,25 @@ def _reason(last: Manifest, files: Sequence[TraceFile], options: Mapping[str, st
             return f"the option {name} was {last.options.get(name, 'not set')} and is {options.get(name, 'not set')}"
     if setting != last.setting:
         return "subscriptions or brokers have changed"
-    present = {(file.table, file.path): file for file in files}
-    for file in last.files:
-        found = present.get((file.table, file.path))
-        if found is None:
-            raise InputError(
-                f"{file.path}: was counted by the last run and is gone; bring it back, or run with --from-scratch to "
-                "count what is left"
-            )
-        if _identity(found) != _identity(file) and file.fault is None:
+    gone = gone_files(last.files, files)
+    if gone:
+        return f"{gone[0].path} was counted and is gone ({len(gone):,} such files)"
+    counted = {(file.table, file.path): file for file in last.files if file.fault is None}
+    for file in files:
+        before = counted.get((file.table, file.path))
+        if before is not None and _identity(before) != _identity(file):
             return f"{file.path} has changed since it was counted"
     return None
+
+
+def gone_files(counted: Sequence[TraceFile], files: Sequence[TraceFile]) -> list[TraceFile]:
+    """Files whose rows were counted by unit and that are no longer there."""
+    present = {(file.table, file.path) for file in files}
+    return [
+        file
+        for file in counted
+        if file.table not in SMALL and file.fault is None and (file.table, file.path) not in present
+    ]
 
 
 def _identity(file: TraceFile) -> tuple[str, str, int, int, str | None]:

@@ -21,11 +21,11 @@ Progress = Callable[[str], None]
 class PipelineOptions:
     """What a run is asked for, beside the trace.
 
-    `window_ns` is the length of the windows of `window_scores`; `topic` the attribute that topics are told by (unless
-    given, `topic` where events have it); `warmup_ns` leaves out events that depart before (unless given, what the
-    trace says); clocks may differ by `clock_tolerance_ns`; `mapping` is the file that says how to read a foreign
-    trace. More than the share `max_bad` of bad rows is an error (1.0: none is too many); `from_scratch` forgets
-    earlier runs.
+    `window_ns` is the length of the windows of `window_scores`; `topic` the attribute whose values are the topics (by
+    default `topic`, where events have it); `warmup_ns` leaves out events that depart before (by default as the trace
+    states); clocks may differ by `clock_tolerance_ns`; `mapping` is the mapping file for a foreign trace. More
+    than the share `max_bad` of bad rows is an error (1.0: never); `from_scratch` forgets earlier runs.
+    `catalog` is a schema (or catalog and schema) that gets the tables as well, in `table_format`.
     """
 
     window_ns: int = 60_000_000_000
@@ -35,6 +35,8 @@ class PipelineOptions:
     mapping: Path | None = None
     max_bad: float = MAX_BAD
     from_scratch: bool = False
+    catalog: str | None = None
+    table_format: str = "parquet"
 
     def __post_init__(self) -> None:
         if self.window_ns < 1:
@@ -46,7 +48,7 @@ class PipelineOptions:
 
 
 def silence(_stage: str) -> None:
-    """Progress that nobody is told of."""
+    """Progress that nobody sees."""
 
 
 def small_files(files: Sequence[TraceFile]) -> list[TraceFile]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidings.pipeline.profiles import (
+from tidings.pipeline.measures import (
     PARTIAL_COMPONENTS,
     PARTIAL_CONTENT,
     PARTIAL_PAIRS,
@@ -41,7 +41,7 @@ UNITS: Final = "units"
 RECEIVED: Final = "receptions"
 FAULTY: Final = "faults"
 PASSING: Final = (RECEIVED, FAULTY)
-"""Kinds that a run needs on the way and does not keep."""
+"""Kinds that a run needs in between and does not keep."""
 
 UNIT_COLUMNS: Final = "publisher string, chunk bigint, "
 KINDS: Final[dict[str, str]] = {
@@ -67,8 +67,13 @@ PARTIALS: Final = f"kind string, {UNIT_COLUMNS}" + ", ".join(
 )
 
 
-def computed_of(table: pa.Table, audience: Audience, counting: Counting, *, window_ns: int) -> dict[str, pa.Table]:
-    """The partials of these rows (GATHERED), which are all there is of their units, by kind."""
+def computed_of(
+    table: pa.Table, audience: Audience, counting: Counting, *, window_ns: int, by_unit: bool = False
+) -> dict[str, pa.Table]:
+    """The partials of these rows (GATHERED), which are all there is of their units, by kind.
+
+    Receptions, which meet by slices of time, say their units only if asked to (`by_unit`).
+    """
     joined = join_rows(table, audience, counting)
     pairs = pa.concat_tables(pairs_of(fates, audience, window_ns=window_ns) for fates in joined.fates)
     return {
@@ -79,7 +84,7 @@ def computed_of(table: pa.Table, audience: Audience, counting: Counting, *, wind
         "components": spans_of(joined.events),
         "quarantine": joined.quarantined,
         "rows": joined.rows,
-        RECEIVED: receptions_of(joined.hops),
+        RECEIVED: receptions_of(joined.hops, by_unit=by_unit),
         FAULTY: joined.found.table(),
     }
 

@@ -1,24 +1,23 @@
 """What a run of the pipeline found out, as one document."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tidings.errors import TidingsError
 
 __all__ = ["MAX_BAD", "PipelineResult", "SubscriberScore", "TooManyBadRows", "check_bad", "count_bad", "make_result"]
 
 MAX_BAD: Final = 0.01
-"""The share of bad rows, or of files that cannot even be counted, that a run may have unless told otherwise."""
+"""The share of bad rows, or of files that cannot even be counted, that a run may have by default."""
 REASONS_SHOWN: Final = 3
 
 
-class TooManyBadRows(TidingsError):  # noqa: N818 - said as it is raised
+class TooManyBadRows(TidingsError):  # noqa: N818 - named as it is raised
     """Raised when more rows are bad than the caller allows; the tables are complete even so, and `result` is theirs."""
 
     def __init__(self, message: str, result: "PipelineResult") -> None:
@@ -114,10 +113,10 @@ def make_result(
     )
 
 
-def count_bad(quarantine: ds.Dataset) -> tuple[int, Counter[str]]:
+def count_bad(quarantine: Iterable[pa.RecordBatch]) -> tuple[int, Counter[str]]:
     """How many rows are bad, and how many for each reason, one batch at a time."""
     bad, by_reason = 0, Counter[str]()
-    for batch in quarantine.to_batches(columns=["reasons", "rows"]):
+    for batch in quarantine:
         bad += pc.sum(batch.column("rows")).as_py() or 0
         reasons = batch.column("reasons")
         each = pa.table(

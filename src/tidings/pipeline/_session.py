@@ -1,4 +1,4 @@
-"""One way to open Spark: on this machine, on a cluster, or through Spark Connect, with the same settings for results.
+"""Opening Spark: on this machine, on a cluster, or through Spark Connect, with the same settings for results.
 
 What does not depend on where a job runs: ANSI mode, UTC, Arrow between the JVM and Python, adaptive plans, sketches
 that stay in the hash aggregate. What does: the memory of a local driver (a share of what the machine or its control
@@ -32,27 +32,27 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from tidings.errors import ConfigurationError
-from tidings.pipeline._memory import available_memory_bytes, driver_memory
-from tidings.pipeline._reaching import call_within, require_reachable
-from tidings.pipeline._shipping import (
+from tidings.pipeline._archive import (
     existing_environment,
     kernels_for_workers,
     shipped_to_executors,
     unpackable_environment,
     zipped_package,
 )
+from tidings.pipeline._memory import available_memory_bytes, driver_memory
+from tidings.pipeline._reachability import call_within, require_reachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cause_in_jvm", "once", "open_session", "require_pyspark"]
+__all__ = ["cause_in_jvm", "once", "open_session", "require_pyspark", "was_interrupted"]
 
 _THROWN: Final = re.compile(r": [\w.$]+(Exception|Error): ")
 
@@ -64,7 +64,7 @@ JVM_TAIL_BYTES = 2_000
 RESULTS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Attributes are told by their names, and those that differ only in case are two.
+    # Attributes are known by their names; two that differ only in case are different.
     "spark.sql.caseSensitive": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -114,14 +114,27 @@ def open_session(
                 session = _start(where, app_name, memory, here, Path(folder), settings, verbose=verbose)
             try:
                 yield session
-            except KeyboardInterrupt:
-                with suppress(Exception):  # Ctrl-C has reached the JVM too: it may be gone already
+            except BaseException as error:
+                # Ctrl-C has reached the JVM too: it may be gone already.
+                with suppress(Exception) if was_interrupted(error) else nullcontext():
                     _stop(session)
-                raise
-            except BaseException:
-                _stop(session)
+                if was_interrupted(error):
+                    raise KeyboardInterrupt from error
                 raise
             _stop(session)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind this error.
+
+    PySpark talks to the JVM when it leaves a call, and Ctrl-C ends the JVM as well: the error of that replaces the
+    KeyboardInterrupt, which is then only its context.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def once(session: "SparkSession | Callable[[], SparkSession]") -> "Callable[[], SparkSession]":
@@ -300,17 +313,17 @@ def _jvm_words(verbose: bool) -> Iterator[IO[bytes] | None]:
 
 
 def _cause(error: Exception, words: IO[bytes] | None) -> str:
-    """What a JVM that came up has thrown, the end of what another one said, or the error itself if it said nothing."""
-    said = ""
+    """What a JVM that came up has thrown, the end of the output of one that did not, or else the error itself."""
+    output = ""
     if hasattr(error, "java_exception"):
         return cause_in_jvm(error)
     if words is not None:
         words.seek(max(0, words.seek(0, os.SEEK_END) - JVM_TAIL_BYTES))
         lines = words.read().decode(errors="replace").splitlines()
-        said = "\n".join(line for line in lines if not line.startswith(("WARNING: Using incubator", "\tat ")))
-    if "UnsupportedClassVersionError" in said:
+        output = "\n".join(line for line in lines if not line.startswith(("WARNING: Using incubator", "\tat ")))
+    if "UnsupportedClassVersionError" in output:
         return "this Java is too old; Spark needs Java 17 or later: run `make setup`, and look at JAVA_HOME"
-    return said.strip() or str(error)
+    return output.strip() or str(error)
 
 
 @contextmanager

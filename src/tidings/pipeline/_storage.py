@@ -16,13 +16,13 @@ ever replaced: records are numbered (`Log`), and the last one counts.
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tidings.errors import InputError
 from tidings.pipeline._session import cause_in_jvm
@@ -30,7 +30,17 @@ from tidings.pipeline._session import cause_in_jvm
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Listed", "Log", "Storage", "is_local", "place_of", "read_path", "storage_of", "write_path"]
+__all__ = [
+    "Listed",
+    "Log",
+    "Storage",
+    "is_local",
+    "naming_damaged_files",
+    "place_of",
+    "read_path",
+    "storage_of",
+    "write_path",
+]
 
 READ_THREADS: Final = 16
 LOG_KEEPS: Final = 2
@@ -38,6 +48,7 @@ LOG_KEEPS: Final = 2
 
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/+)(?P<rest>.*)")
 _LISTED: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_READING: Final = re.compile(r"FAILED_READ_FILE[^\n]*?reading file (?:file:/*(?=/))?(\S+?)\.?\s+SQLSTATE")
 
 
 class Listed(NamedTuple):
@@ -100,6 +111,26 @@ def write_path(path: str) -> str:
     return f"file:{path}" if is_local(path) else path
 
 
+@contextmanager
+def naming_damaged_files() -> Iterator[None]:
+    """Turn Spark's failure to read a file into an InputError that names it; any other error passes.
+
+    Footers are read before a run, data is not: that would take as long as the run.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        found = _READING.search(str(error))
+        if found is None:
+            raise
+        raise InputError(
+            f"{unquote(found[1])}: its footer can be read, but its data is damaged; bring a whole copy, or put a _ in "
+            "front of its name to leave it out"
+        ) from error
+
+
 def storage_of(place: str, session: "SparkSession | Callable[[], SparkSession] | None") -> Storage:
     """The driver for a place; a session that is a function is called only where one is needed.
 
@@ -138,9 +169,6 @@ class Log:
             if known <= number - LOG_KEEPS:
                 self._storage.delete(file.path)
         return True
-
-    def clear(self) -> None:
-        self._storage.delete(self._folder)
 
     def _files(self) -> list[tuple[int, Listed]]:
         # Through Connect a record is a folder with one file in it.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
-    from tidings.placement._deciding import (
+    from tidings.placement._decision import (
         Aim,
         Figures,
         Objective,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from tidings.placement._joint import JointPlan, Service, Stream, place_jointly
     from tidings.placement._on_time import Spread, Wanted, on_time_shares, select_on_time
     from tidings.placement._plan import Change, Client, Expected, MadeFrom, Move, Plan, PlanAim, read_plan, write_plan
+    from tidings.placement._reach import chance_on_time, reach, saved_in_turn
     from tidings.placement._readers import Reader, ReaderPlan, Source, place_readers
-    from tidings.placement._reading import chance_on_time, reach, saved_in_turn
     from tidings.placement._selection import Decision, select
     from tidings.placement._sessions import SessionLog, TraceSession, bit_words, pool
-    from tidings.placement._tagging import ProfileTable, TagWindow, running_average
+    from tidings.placement._tags import ProfileTable, TagWindow, running_average
     from tidings.placement._times import Scatter, Sums, Times, times_of, times_of_links
     from tidings.placement._twins import PrintedEvaluation
     from tidings.placement._walk import Profile, RelocationRequest, next_broker, walk
@@ -114,71 +114,4 @@ __all__ = [
     "write_plan",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "DEFAULT_HYSTERESIS": "_defaults",
-        "DEFAULT_STAY_NS": "_defaults",
-        "DEFAULT_TRACED": "_defaults",
-        "DEFAULT_TRACED_PER_WINDOW": "_defaults",
-        "DEFAULT_WAIT_NS": "_defaults",
-        "DEFAULT_WEIGHT": "_defaults",
-        "DEFAULT_WINDOW_NS": "_defaults",
-        "Aim": "_deciding",
-        "Candidates": "_evaluation",
-        "Change": "_plan",
-        "Client": "_plan",
-        "Decision": "_selection",
-        "Expected": "_plan",
-        "Figures": "_deciding",
-        "JointPlan": "_joint",
-        "MadeFrom": "_plan",
-        "Metric": "_defaults",
-        "Move": "_plan",
-        "Objective": "_deciding",
-        "Plan": "_plan",
-        "PlanAim": "_plan",
-        "PrintedEvaluation": "_twins",
-        "Profile": "_walk",
-        "ProfileTable": "_tagging",
-        "Reader": "_readers",
-        "ReaderPlan": "_readers",
-        "RelocationRequest": "_walk",
-        "Scatter": "_times",
-        "Service": "_joint",
-        "SessionLog": "_sessions",
-        "Source": "_readers",
-        "Spread": "_on_time",
-        "Stream": "_joint",
-        "Sums": "_times",
-        "TagWindow": "_tagging",
-        "Times": "_times",
-        "TraceSession": "_sessions",
-        "Traced": "_deciding",
-        "Wanted": "_on_time",
-        "bit_words": "_sessions",
-        "chance_on_time": "_reading",
-        "choose": "_deciding",
-        "choose_on_time": "_deciding",
-        "evaluate": "_evaluation",
-        "figures_at": "_deciding",
-        "loads_at": "_deciding",
-        "loads_from": "_evaluation",
-        "next_broker": "_walk",
-        "on_time_shares": "_on_time",
-        "place_jointly": "_joint",
-        "place_readers": "_readers",
-        "pool": "_sessions",
-        "reach": "_reading",
-        "read_plan": "_plan",
-        "running_average": "_tagging",
-        "saved_in_turn": "_reading",
-        "select": "_selection",
-        "select_on_time": "_on_time",
-        "times_of": "_times",
-        "times_of_links": "_times",
-        "tree_of_use": "_deciding",
-        "walk": "_walk",
-        "write_plan": "_plan",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""What placement does unless told otherwise, apart from it: who only sets a broker up must not load the algorithms."""
+"""The defaults of placement, in a module of their own: setting a broker up must not load the algorithms."""
 
 from typing import Final, Literal
 

@@ -13,7 +13,7 @@ from what lies above p, at p, and behind p's other children. Sums are of whole n
 printed algorithms to the last digit.
 
 Prices: each broker may also put a price on handling an event, and a candidate's total is then in that coin. Prices that
-rise with a broker's load make publishers keep out of each other's way (`place_jointly`).
+rise with a broker's load make publishers avoid each other (`place_jointly`).
 """
 
 from dataclasses import dataclass

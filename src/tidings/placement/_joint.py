@@ -5,7 +5,7 @@ and everybody waits. Placed together, a publisher also pays for the waiting that
 
 Theory of operation. A broker that handles λ events a second with service mean s and squared variation c² makes each
 wait W(λ) = λ s² (1 + c²) / (2 (1 - λ s)), the queue with Poisson arrivals. The sum to be made small is over all
-deliveries a second, of the time along their paths: time without waiting, plus W at each broker on the way. Per event
+deliveries a second, of the time along their paths: time without waiting, plus W at each broker on the path. Per event
 that a publisher sends through broker b, that sum rises by
 
     what its own deliveries behind b wait there  +  (deliveries of everybody that pass b) · dW/dλ.
@@ -15,7 +15,7 @@ publisher follows by rerooting in O(N). The few cheapest of them are then comput
 would be), and the best is taken if it lowers the sum. Publishers take turns, largest flow first, until nobody moves:
 the sum falls with every move, so it ends.
 
-Overload: beyond `_BUSY` the wait is continued along its tangent, so that even an overloaded network has a way down.
+Overload: beyond `_BUSY` the wait is continued along its tangent, so that even an overloaded network has a slope.
 """
 
 from collections.abc import Sequence

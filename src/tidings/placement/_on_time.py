@@ -145,9 +145,9 @@ def _times_to(
     down: NDArray[np.float64],
     up: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The three figures of the way to `destination` from every candidate, in the order of the candidates.
+    """The three figures of the path to `destination` from every candidate, in the order of the candidates.
 
-    On the way from the home to the destination a broker's next step is down; everywhere else it is up, to the parent.
+    On the path from the home to the destination a broker's next step is down; everywhere else it is up, to the parent.
     """
     to = np.zeros((3, len(parent)), np.float64)
     on_path = np.zeros(len(parent), np.bool_)

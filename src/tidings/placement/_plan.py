@@ -21,7 +21,7 @@ from typing import Final, Literal
 import msgspec
 
 from tidings.errors import InputError
-from tidings.placement._deciding import Objective
+from tidings.placement._decision import Objective
 
 __all__ = ["Change", "Client", "Expected", "MadeFrom", "Move", "Plan", "PlanAim", "read_plan", "write_plan"]
 

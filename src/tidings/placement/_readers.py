@@ -5,10 +5,10 @@ may come nearer to what they read, the events of a publisher need not leave the 
 
 Rules:
 
-- A reader moves to the broker where it causes the least traffic: the events that brokers on the way would handle for
+- A reader moves to the broker where it causes the least traffic: the events that brokers on the path would handle for
   it alone, over all publishers that it reads; among equals to where its own delay is least, then it stays.
-- Its own mean delay (access, way and matching) must not rise. What others wait for can only get less traffic, but for
-  the brokers that the new way leads over: with `room`, no broker may come to handle more than that many events a
+- Its own mean delay (access, path and matching) must not rise. What others wait for can only get less traffic, but for
+  the brokers that the new path leads over: with `room`, no broker may come to handle more than that many events a
   second, nor more than it does now if that is more already.
 - Readers take turns until nobody moves. A move that saves no traffic is made too, if the reader gets its events sooner:
   where several readers at one broker want the same events, none of them saves anything by itself, and all together do.

@@ -94,7 +94,8 @@ class TraceSession:
             child = int(oneway[0])
             raise InputError(
                 f"no link leads from broker {self.overlay.brokers[child]!r} back to "
-                f"{self.overlay.brokers[self.tree.parent[child]]!r}: a publisher can move only where links go both ways"
+                f"{self.overlay.brokers[self.tree.parent[child]]!r}: a publisher can move only where "
+                "links go in both directions"
             )
         farthest = int(self.ping_ns.max(initial=0)) + int(self.to_client_ns.max(initial=0))
         farthest += int(self.onward_ns.max(initial=0)) * len(self.tree.order)

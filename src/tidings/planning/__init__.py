@@ -1,9 +1,10 @@
-"""Planning: the cheapest changes with which every subscriber has its events on time, verified by simulation.
+"""Planning: the cheapest changes that meet an objective for on-time delivery, verified by simulation.
 
-`plan(network, Objective(reliability=0.99))` searches; `what_if(network)` shows single remedies side by side;
-`apply(network, changes)` makes changes. docs/reference/plan.md shows them at work.
+`plan(network, Objective(reliability=0.99))` searches; `what_if(network)` compares single remedies; `apply(network,
+changes)` returns the changed network. See docs/reference/plan.md.
 """
 
+from tidings.model.scenario_file import to_toml, write_toml
 from tidings.planning._candidates import FACTORS
 from tidings.planning._changes import (
     CHANGES_WRITTEN,
@@ -22,12 +23,11 @@ from tidings.planning._changes import (
     parse_change,
 )
 from tidings.planning._costs import Costs
-from tidings.planning._estimating import Estimator
+from tidings.planning._estimator import Estimator
 from tidings.planning._objective import LEVEL, Objective, Verification, verify
 from tidings.planning._obstacles import Obstacle
 from tidings.planning._plan import USUAL_KINDS, Plan, Planned, plan
 from tidings.planning._what_if import ChangeOutcome, WhatIf, single_changes, what_if
-from tidings.planning._writing import to_toml, write_toml
 
 __all__ = [
     "CHANGES_WRITTEN",

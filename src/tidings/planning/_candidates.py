@@ -1,14 +1,14 @@
-"""What could be changed to help those who fall short: the slots of a search, each with its options.
+"""The changes that could help subscribers below the objective: the slots of a search, each with its options.
 
-Only what can matter is looked at: strategies where links have queues, schemes where something fails, moves of
-publishers that failing subscribers hear from or share a way with, stations on the ways to failing subscribers, and, if
-users may be asked for it, their deadlines and the lifetimes that bind them. Stations and moves are ranked by what they
-gain by themselves, and the first few are kept.
+Only changes that can matter are considered: strategies where links have queues, schemes where something fails, moves of
+publishers that failing subscribers receive from or share a path with, stations on the paths to failing subscribers,
+and, if the plan may ask users, their deadlines and the lifetimes that bind them. Stations and moves are ranked by their
+gain when made alone, and the first few are kept.
 
-**Moves.** A publisher could move to brokers that its readers are near enough to, by the same rule as `tidings place`.
-For each broker the publisher's tree from there is walked with the times that the prediction has for brokers and links
-(`tidings.placement.reach`), and the share of its deliveries on time is added up (`chance_on_time`). That leaves out
-what the move does to the load, so it makes a shortlist; what a move is worth, the prediction of the moved network says.
+**Moves.** A publisher may move to a broker that is near enough to its subscribers, by the same rule as `tidings place`.
+For each broker, the publisher's tree from there is walked with the predicted times of brokers and links
+(`tidings.placement.reach`), and its on-time deliveries are added up (`chance_on_time`). This ignores the effect of the
+move on the load, so it only makes a shortlist. The value of a move comes from a prediction of the changed network.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ from tidings.planning._changes import (
     UseStrategy,
     apply,
 )
-from tidings.planning._estimating import has_queues
+from tidings.planning._estimator import has_queues
 from tidings.prediction import Prediction
 from tidings.routing import Overlay, shortest_path_trees
 
@@ -53,20 +53,20 @@ __all__ = [
 
 
 FACTORS: Final = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""The steps in which capacities and deadlines are raised."""
+"""The factors by which capacities and deadlines are raised."""
 
 STATIONS_MAX: Final = 24
 PUBLISHERS_MAX: Final = 24
 DEADLINES_MAX: Final = 200
 
 ENDLESS_S: Final = 1e3
-"""Stands for the wait at a station that cannot keep up."""
+"""The wait assumed at an overloaded station."""
 
 PLACES_MAX: Final = 4
 ROUNDS_MAX: Final = 2
 TRIES_MAX: Final = 160
 LEAST_GAIN: Final = 1e-4
-"""Of the mean R: a move that gains less is not worth a move."""
+"""Least gain in the mean on-time share that justifies a move."""
 
 _NS: Final = 1e9
 FloatArray = NDArray[np.float64]
@@ -76,8 +76,8 @@ Options = tuple[Change, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Slots, each with its options, the mildest first. `choices` are either-or (a strategy, a scheme, a place);
-    `levels` are the same thing in steps, of which more never harms."""
+    """Slots, each with its options, the mildest first. `choices` exclude each other (a strategy, a scheme, a place);
+    `levels` are steps of one change, where a larger step never harms."""
 
     choices: tuple[Options, ...]
     levels: tuple[Options, ...]
@@ -88,7 +88,7 @@ class Candidates:
 
 
 def milder_steps(change: Change) -> Options:
-    """The smaller steps of the same change, the smallest first; none for what has no steps."""
+    """The smaller steps of the same change, smallest first; empty for a change without steps."""
     if isinstance(change, SpeedUpBroker | SpeedUpLink | AllowLonger | LiveLonger):
         return tuple(msgspec.structs.replace(change, factor=factor) for factor in FACTORS if factor < change.factor)
     return ()
@@ -101,7 +101,7 @@ def candidates(
     places: Mapping[str, Sequence[str]],
     allowed: Collection[Kind],
 ) -> Candidates:
-    """What may be changed for the subscriptions in `failing`; `places` are brokers to move each publisher to."""
+    """The candidate changes for the subscriptions in `failing`; `places` are the brokers each publisher may move to."""
     choices: list[Options] = []
     levels: list[Options] = []
     policies = network.policies
@@ -128,7 +128,7 @@ def _moves(prediction: Prediction, failing: NDArray[np.bool_], places: Mapping[s
 
 
 def _heard(prediction: Prediction, failing: NDArray[np.bool_]) -> dict[str, float]:
-    """Events a second that failing subscriptions want of each publisher."""
+    """Events per second from each publisher that match failing subscriptions."""
     found = {}
     for publisher in prediction.knowledge.publishers:
         matched, masses = publisher.content.masses
@@ -158,7 +158,7 @@ def _capacities(network: Network, prediction: Prediction, failing: NDArray[np.bo
 
 
 def time_at_stations(prediction: Prediction, failing: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """By station: seconds that events for failing subscriptions wait and are served there, per second."""
+    """By station: seconds per second that events for failing subscriptions spend waiting and in service there."""
     knowledge, layout, n = prediction.knowledge, prediction.layout, len(prediction.knowledge.brokers)
     mean_s = np.array([stage.mean_s for stage in layout.stages])
     spent_s = np.zeros(layout.service.shape[1])
@@ -167,7 +167,7 @@ def time_at_stations(prediction: Prediction, failing: NDArray[np.bool_]) -> NDAr
         wanted = failing[matched]
         rate = np.bincount(knowledge.homes[matched[wanted]], publisher.rate_per_s * masses[wanted], minlength=n)
         tree = publisher.tree
-        for broker in tree.order[::-1].tolist():  # from the leaves on: what passes a broker passes its parent
+        for broker in tree.order[::-1].tolist():  # leaves first: events that pass a broker also pass its parent
             if rate[broker] > 0.0 and broker != tree.root:
                 rate[tree.parent[broker]] += rate[broker]
         turn_s = np.where(prediction.waits.is_stuck, 1e3, np.nan_to_num(prediction.wait_s[p], posinf=1e3))
@@ -180,7 +180,7 @@ def time_at_stations(prediction: Prediction, failing: NDArray[np.bool_]) -> NDAr
 
 
 def _deadlines(network: Network, prediction: Prediction, failing: NDArray[np.bool_]) -> list[Options]:
-    """Deadlines of failing subscriptions, and lifetimes of publishers where those are what binds."""
+    """Deadlines of failing subscriptions, and lifetimes of publishers where these are tighter."""
     found: list[Options] = []
     for number in np.flatnonzero(failing)[:DEADLINES_MAX].tolist():
         subscription = network.subscriptions[number]
@@ -196,10 +196,10 @@ def _deadlines(network: Network, prediction: Prediction, failing: NDArray[np.boo
 
 
 def shortlist(network: Network, prediction: Prediction, *, places: int = PLACES_MAX) -> dict[str, list[str]]:
-    """For each publisher the brokers, other than its own, from where most of its deliveries would be on time."""
+    """For each publisher, the brokers other than its own from which most of its deliveries would be on time."""
     knowledge, overlay = prediction.knowledge, Overlay.of(network.topology)
     times = _times(prediction)
-    ways = [
+    paths = [
         reach(overlay, times, tree)
         for tree in shortest_path_trees(overlay, range(overlay.broker_count), destinations=())
     ]
@@ -211,7 +211,7 @@ def shortlist(network: Network, prediction: Prediction, *, places: int = PLACES_
         homes, allowed_s = knowledge.homes[matched], knowledge.max_delays_s[matched]
         if known.lifetime is not None:
             allowed_s = np.minimum(allowed_s, known.lifetime.mean())
-        worth = [_worth(way, homes, allowed_s, masses) for way in ways]
+        worth = [_worth(path, homes, allowed_s, masses) for path in paths]
         own = network.topology.index[publisher.broker]
         others = [number for number in range(overlay.broker_count) if number != own]
         others.sort(key=lambda number: (-round(worth[number][0], 9), worth[number][1], number))
@@ -226,8 +226,8 @@ def best_moves(
     *,
     tries_max: int = TRIES_MAX,
 ) -> tuple[MovePublisher, ...]:
-    """Moves that together raise `worth` as far as one publisher at a time can: each takes the best of its places, the
-    largest flow first, until nobody gains."""
+    """Moves that raise `worth` one publisher at a time: each takes its best place, the largest flow first, until no
+    move gains anything."""
     turns = sorted(network.publishers, key=lambda one: -one.rate_per_s)
     chosen: dict[str, MovePublisher] = {}
     best, tries = worth(network), 0
@@ -248,39 +248,41 @@ def best_moves(
     return tuple(chosen.values())
 
 
-def _worth(way: Scatter, homes: NDArray[np.int32], allowed_s: FloatArray, masses: FloatArray) -> tuple[float, float]:
-    """Of an event of the publisher: its deliveries on time, and their mean delay."""
+def _worth(path: Scatter, homes: NDArray[np.int32], allowed_s: FloatArray, masses: FloatArray) -> tuple[float, float]:
+    """For one event of the publisher: its on-time deliveries, and their mean delay."""
     on_time = 0.0
     for home in np.unique(homes).tolist():
         here = homes == home
-        on_time += float(masses[here] @ chance_on_time(way, home, allowed_s[here] * _NS))
-    return on_time, float(masses @ way.mean_ns[homes])
+        on_time += float(masses[here] @ chance_on_time(path, home, allowed_s[here] * _NS))
+    return on_time, float(masses @ path.mean_ns[homes])
 
 
 def _times(prediction: Prediction) -> Times:
-    """What the prediction has for brokers and links, as placement takes it."""
+    """The predicted times of brokers and links, in the form that placement takes."""
     knowledge, stations = prediction.knowledge, prediction.stations
     n = len(knowledge.brokers)
     wait_s = np.minimum(np.nan_to_num(prediction.station_wait_s, nan=0.0, posinf=ENDLESS_S), ENDLESS_S)
     mean_s, scv = _services(prediction)
     spread_s2 = wait_s**2 + scv * mean_s**2
     ways: list[DelayDistribution] = [link.propagation for link in knowledge.links]
-    way_s = np.array([law.mean() for law in ways])
-    least_s = np.array([law.value if isinstance(law, Deterministic) else 0.0 for law in ways])
+    propagation_s = np.array([distribution.mean() for distribution in ways])
+    least_s = np.array(
+        [distribution.value if isinstance(distribution, Deterministic) else 0.0 for distribution in ways]
+    )
     extra_s = np.array([0.0 if one.processing is None else one.processing.mean() for one in knowledge.brokers])
     at_broker = wait_s[:n] + mean_s[:n] + extra_s
     residence = Scatter(at_broker * _NS, np.zeros(n), spread_s2[:n] * _NS**2)
     transfer = Scatter(
-        (wait_s[n:] + mean_s[n:] + way_s) * _NS,
+        (wait_s[n:] + mean_s[n:] + propagation_s) * _NS,
         least_s * _NS,
-        (spread_s2[n:] + np.array([law.variance() for law in ways])) * _NS**2,
+        (spread_s2[n:] + np.array([distribution.variance() for distribution in ways])) * _NS**2,
     )
     service = Service(mean_s=stations.mean_s[:n], scv=scv[:n])
     return Times(residence=residence, wait_ns=wait_s[:n] * _NS, service=service, transfer=transfer, to_client=residence)
 
 
 def _services(prediction: Prediction) -> tuple[FloatArray, FloatArray]:
-    """Mean and squared variation of every station's service, also where no event comes now."""
+    """Mean and squared coefficient of variation of every station's service, including stations without events now."""
     knowledge, layout = prediction.knowledge, prediction.layout
     shares = layout.rate_per_s / max(float(layout.rate_per_s.sum()), 1e-300)
     means = np.array([stage.mean_s for stage in layout.stages])[layout.service]

@@ -1,8 +1,8 @@
-"""What may be changed about a network, as values, and the network with the changes made.
+"""Changes to a network as values, and their application.
 
-Each change fills one slot (the strategy of all links, the place of one publisher, the speed of one broker): a set of
-changes has at most one of each, so the order in which they are made does not matter. A link is made faster in both
-directions, as lines are bought; its way does not get shorter by that.
+Each change fills one slot (the strategy of all links, the place of one publisher, the speed of one broker). A set has
+at most one change per slot, so their order does not matter. A link becomes faster in both directions, as lines are
+sold; its propagation delay stays the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +36,8 @@ __all__ = [
 
 Kind = Literal["scheduling", "scheme", "ordering", "move", "capacity", "lifetime"]
 KINDS: tuple[Kind, ...] = ("scheduling", "scheme", "move", "capacity", "lifetime")
-"""The kinds that a plan may be made of; ordering is for receivers that need it, and brings nobody an event sooner."""
+"""The kinds of change in a plan. Ordering is not among them: it is for receivers that need it, and speeds up
+nothing."""
 
 Slot = tuple[str, ...]
 
@@ -46,7 +47,7 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="change"):
 
 
 class UseStrategy(_Change, frozen=True, kw_only=True, tag="scheduling"):
-    """All links send by this strategy; `r` is the weight of EB, for "ebpc" alone."""
+    """All links use this strategy; `r` is the weight of EB, only for "ebpc"."""
 
     strategy: StrategyName
     r: float | None = None
@@ -59,11 +60,11 @@ class UseStrategy(_Change, frozen=True, kw_only=True, tag="scheduling"):
 
     @property
     def words(self) -> str:
-        return f'schedule links by "{self.strategy}"' + ("" if self.r is None else f" with r = {self.r:g}")
+        return f'use the strategy "{self.strategy}" on all links' + ("" if self.r is None else f" with r = {self.r:g}")
 
 
 class UseScheme(_Change, frozen=True, kw_only=True, tag="scheme"):
-    """Brokers live with failures by this scheme."""
+    """Brokers handle failures by this scheme."""
 
     scheme: Scheme
 
@@ -75,11 +76,11 @@ class UseScheme(_Change, frozen=True, kw_only=True, tag="scheme"):
 
     @property
     def words(self) -> str:
-        return f'live with failures by "{self.scheme}"'
+        return f'handle failures by "{self.scheme}"'
 
 
 class UseOrdering(_Change, frozen=True, kw_only=True, tag="ordering"):
-    """Receivers put events in order by this policy."""
+    """Receivers order events by this policy."""
 
     policy: str
 
@@ -91,11 +92,11 @@ class UseOrdering(_Change, frozen=True, kw_only=True, tag="ordering"):
 
     @property
     def words(self) -> str:
-        return f'put events in order at the receivers by "{self.policy}"'
+        return f'order events at the receivers by "{self.policy}"'
 
 
 class MovePublisher(_Change, frozen=True, kw_only=True, tag="move"):
-    """The publisher is a client of another broker."""
+    """The publisher becomes a client of another broker."""
 
     publisher: str
     broker: str
@@ -129,7 +130,7 @@ class SpeedUpBroker(_Change, frozen=True, kw_only=True, tag="broker-capacity"):
 
 
 class SpeedUpLink(_Change, frozen=True, kw_only=True, tag="link-capacity"):
-    """The line between two brokers carries `factor` times as much in the same time, either way."""
+    """The line between two brokers has `factor` times the bandwidth in both directions."""
 
     source: str
     target: str
@@ -147,7 +148,7 @@ class SpeedUpLink(_Change, frozen=True, kw_only=True, tag="link-capacity"):
 
 
 class AllowLonger(_Change, frozen=True, kw_only=True, tag="deadline"):
-    """The subscriber puts up with `factor` times the delay."""
+    """The subscriber accepts `factor` times the delay."""
 
     subscription: str
     factor: float
@@ -160,11 +161,11 @@ class AllowLonger(_Change, frozen=True, kw_only=True, tag="deadline"):
 
     @property
     def words(self) -> str:
-        return f"let subscriber {self.subscription} allow {self.factor:g} times the delay"
+        return f"extend the deadline of subscriber {self.subscription} to {self.factor:g} times"
 
 
 class LiveLonger(_Change, frozen=True, kw_only=True, tag="lifetime"):
-    """The publisher's events are of use for `factor` times as long."""
+    """The publisher's events stay useful for `factor` times as long."""
 
     publisher: str
     factor: float
@@ -177,27 +178,27 @@ class LiveLonger(_Change, frozen=True, kw_only=True, tag="lifetime"):
 
     @property
     def words(self) -> str:
-        return f"let events of publisher {self.publisher} live {self.factor:g} times as long"
+        return f"extend the lifetime of events of publisher {self.publisher} to {self.factor:g} times"
 
 
 Change = UseStrategy | UseScheme | UseOrdering | MovePublisher | SpeedUpBroker | SpeedUpLink | AllowLonger | LiveLonger
 
 
 CHANGES_WRITTEN: tuple[tuple[str, str], ...] = (
-    ("strategy=NAME", "all links send by this strategy"),
-    ("scheme=NAME", "brokers live with failures by this scheme"),
-    ("ordering=POLICY", "receivers put events in order by this policy"),
+    ("strategy=NAME", "all links use this strategy"),
+    ("scheme=NAME", "brokers handle failures by this scheme"),
+    ("ordering=POLICY", "receivers order events by this policy"),
     ("move:PUBLISHER=BROKER", "the publisher becomes a client of this broker"),
     ("broker:NAME=2", "the broker is twice as fast"),
-    ("link:ONE,OTHER=1.5", "the line carries 1.5 times as much, both ways"),
-    ("deadline:SUBSCRIBER=2", "the subscriber allows twice the delay"),
-    ("lifetime:PUBLISHER=2", "the publisher's events live twice as long"),
+    ("link:ONE,OTHER=1.5", "the line has 1.5 times the bandwidth in both directions"),
+    ("deadline:SUBSCRIBER=2", "the subscriber's deadline is twice as long"),
+    ("lifetime:PUBLISHER=2", "the lifetime of the publisher's events is twice as long"),
 )
-"""How a change is written in one word, and what it does."""
+"""How a change is written in one word, and its effect."""
 
 
 def parse_change(text: str) -> Change:
-    """The change that is written so (CHANGES_WRITTEN); a ConfigurationError says what there is."""
+    """The change from its written form (CHANGES_WRITTEN); a ConfigurationError lists the valid forms."""
     key, equals, value = (part.strip() for part in text.partition("="))
     kind, _, place = (part.strip() for part in key.partition(":"))
     try:
@@ -225,15 +226,15 @@ def parse_change(text: str) -> Change:
     except KeyError as error:
         raise ConfigurationError(f"change {text!r}: {error.args[0]}") from None
     except ValueError:
-        raise ConfigurationError(f"change {text!r}: {value!r} is no number; write a factor, such as 2") from None
+        raise ConfigurationError(f"change {text!r}: {value!r} is not a number; write a factor, such as 2") from None
 
 
 def apply(network: Network, changes: Iterable[Change]) -> Network:
-    """The network with all of the changes made; a ConfigurationError names what it does not have, or is there twice."""
+    """The network with all of the changes; a ConfigurationError names a part it does not have or a duplicate change."""
     taken: set[Slot] = set()
     for change in changes:
         if change.slot in taken:
-            raise ConfigurationError(f"two changes of the same thing, {' '.join(change.slot)}: keep one of them")
+            raise ConfigurationError(f"two changes of {' '.join(change.slot)}: keep one of them")
         taken.add(change.slot)
         network = _applied(network, change)
     return network
@@ -276,7 +277,9 @@ def _faster(topology: Topology, change: SpeedUpBroker | SpeedUpLink) -> Topology
         return topology.map(brokers=serve)
     ends = {change.source, change.target}
     if not (topology.has_link(change.source, change.target) or topology.has_link(change.target, change.source)):
-        raise ConfigurationError(f"there is no link between {change.source!r} and {change.target!r}: name two ends")
+        raise ConfigurationError(
+            f"there is no link between {change.source!r} and {change.target!r}; name two linked brokers"
+        )
 
     def carry(link: Link) -> Link:
         if {link.source, link.target} != ends or link.slowness is None:
@@ -295,7 +298,9 @@ def _with_publisher(network: Network, name: str, change: Callable[[Publisher], P
 def _longer_lived(publisher: Publisher, factor: float) -> Publisher:
     _check_factor(factor, f"lifetime of publisher {publisher.name!r}")
     if publisher.lifetime is None:
-        raise ConfigurationError(f"events of publisher {publisher.name!r} live for ever: nothing can be longer")
+        raise ConfigurationError(
+            f"events of publisher {publisher.name!r} have no lifetime to extend; remove this change"
+        )
     return msgspec.structs.replace(publisher, lifetime=scaled(publisher.lifetime, factor))
 
 
@@ -307,7 +312,7 @@ def _with_longer_deadline(network: Network, change: AllowLonger) -> Network:
         if each.id != change.subscription:
             return each
         if each.max_delay_s is None:
-            raise ConfigurationError(f"subscription {each.id!r} has no deadline: there is nothing to make longer")
+            raise ConfigurationError(f"subscription {each.id!r} has no deadline to extend; remove this change")
         return msgspec.structs.replace(each, max_delay_s=each.max_delay_s * change.factor)
 
     return msgspec.structs.replace(network, subscriptions=tuple(relaxed(each) for each in network.subscriptions))

@@ -1,13 +1,13 @@
-"""What changes cost, in units of one change of a configuration file.
+"""The costs of changes, in units of one edit of a configuration file.
 
 | kind | cost | why |
 | --- | --- | --- |
-| scheduling, scheme | 1 | a line in a configuration file, taken back as easily |
-| move | 3 for each client that moves | somebody has to connect elsewhere, and may be farther from it |
-| capacity | 10 for each time the present capacity that is added: twice as fast is 10, 1.5 times 5 | it is bought |
-| lifetime | 20 for each time the present deadline that is added, for each client | a concession by users |
+| scheduling, scheme | 1 | one line in a configuration file, as easily reverted |
+| move | 3 for each client that moves | a client has to connect elsewhere, perhaps farther away |
+| capacity | 10 for each added multiple of the present capacity: twice as fast is 10, 1.5 times is 5 | it is bought |
+| lifetime | 20 for each added multiple of the present deadline, for each client | a concession by users |
 
-They are anybody's own: `Costs(move=1)`, a TOML file with a table `[costs]`, or `--cost move=1`.
+Every cost can be changed: `Costs(move=1)`, a TOML file with a table `[costs]`, or `--cost move=1`.
 """
 
 import difflib
@@ -26,7 +26,7 @@ __all__ = ["Costs"]
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """The price of each kind of change; all are above 0, so that a change that is not needed is never made."""
+    """The price of each kind of change; all are above 0, so a plan has no unnecessary change."""
 
     scheduling: float = 1.0
     scheme: float = 1.0
@@ -42,7 +42,7 @@ class Costs:
                 raise ConfigurationError(f"the cost of {field.name} is {value!r}, but must be a number above 0")
 
     def of(self, change: Change) -> float:
-        """What this change costs."""
+        """The cost of this change."""
         price = float(getattr(self, change.kind))
         if isinstance(change, SpeedUpBroker | SpeedUpLink | AllowLonger | LiveLonger):
             return price * (change.factor - 1.0)
@@ -52,7 +52,7 @@ class Costs:
         return math.fsum(self.of(change) for change in changes)
 
     def changed(self, prices: Mapping[str, Any], *, place: str = "costs") -> "Costs":
-        """The same with some prices of one's own; a ConfigurationError names a kind that there is not."""
+        """A copy with some prices replaced; a ConfigurationError names an unknown kind."""
         known = [field.name for field in fields(self)]
         for name in prices:
             if name not in known:
@@ -63,7 +63,7 @@ class Costs:
 
     @classmethod
     def load(cls, path: Path) -> "Costs":
-        """The table `[costs]` of a TOML file, over the usual prices."""
+        """The default prices, replaced by the table `[costs]` of a TOML file."""
         try:
             table = tomllib.loads(path.read_text("utf-8"))
         except OSError as error:

@@ -1,19 +1,18 @@
-"""The objective, and by how much a network must be above it so that a single run is not below it by chance.
+"""The objective, and the margin above it that keeps a single run from missing it by chance.
 
-A run of a network in which a subscription gets a share R of its events on time shows some other share, and the fewer
-events match, the farther off it may be. So R has to be above the objective r by a margin: by Wilson's interval, the R
-from which a run of n events is at r with the confidence asked for is the upper end of the interval around r. Late
-events come in bursts, so n events count as n / DISPERSION independent ones, which is still too many under load. The
-confidence is for all subscriptions together: each gets its part of what may go wrong (Bonferroni).
+**Margin.** A run shows a share that differs from the true on-time share R of a subscription, by more if fewer events
+match. So R has to exceed the objective r by a margin. By Wilson's interval, a run of n events is at least at r with the
+requested confidence if R is the upper end of the interval around r. Late events come in bursts, so n events count as
+n / DISPERSION independent ones, which is still too many under load. The confidence holds for all subscriptions
+together: each gets an equal part of the allowed risk (Bonferroni).
 
-**Verification.** The proof of the pudding: runs of the changed network under seeds that no estimate has seen.
+**Verification.** Runs of the changed network under seeds that no estimate has used. A plan holds if every run meets the
+objective and the next run is expected to. Under heavy load late events come in long bursts and runs differ by more than
+independent events would; comparing the runs shows by how much. So the lower ends of the prediction interval for a
+further run, mean - t s sqrt(1 + 1 / runs) with s from these runs, have to meet the objective too.
 
-A plan holds if every run meets the objective as it shows it, and if the next run is expected to: under heavy load late
-events come in long bursts, runs differ by more than chance would have it, and how much is seen by comparing them. So
-the lower ends of the interval for a further run, mean - t s sqrt(1 + 1 / runs), s from these runs, have to meet it too.
-
-Besides, it is told whether the lower ends of the subscriptions' intervals over all runs together meet it: intervals in
-which events that are late together count for less than independent ones (`statistics.shares_of_batches`).
+The verification also states whether the lower ends of the subscriptions' intervals over all runs together meet it. In
+these intervals events that are late together count for less than independent ones (`statistics.shares_of_batches`).
 """
 
 import math
@@ -27,7 +26,7 @@ from scipy.special import stdtrit
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network
-from tidings.planning._estimating import Say
+from tidings.planning._estimator import Report
 from tidings.simulation import simulate
 from tidings.statistics import pooled_interval, wilson_interval
 
@@ -39,7 +38,7 @@ LEVEL: Final = 0.95
 EVENTS_PER_RUN_MAX: Final = 1_000_000
 DISPERSION: Final = 2.0
 RISK: Final = 0.05
-"""The chance, at most, that a fresh run of a network that has the margin misses the objective for somebody, assuming
+"""The largest chance that a fresh run of a network with the margin misses the objective for any subscription, assuming
 independent events, late ones in pairs."""
 
 FloatArray = NDArray[np.float64]
@@ -47,7 +46,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """At least a share `share` of the subscriptions gets at least a share `reliability` of its events on time."""
+    """A share `share` of the subscriptions has an on-time share of at least `reliability`."""
 
     reliability: float = 0.99
     share: float = 1.0
@@ -63,15 +62,16 @@ class Objective:
             )
 
     def needed(self, matched: FloatArray) -> FloatArray:
-        """The R of each subscription from which a run with so many matching events does not fall short by chance."""
+        """The R that each subscription needs so that a run with this many matching events does not miss by chance."""
         counted = max(1, int((matched > 0.0).sum()))
         trials = np.maximum(matched, 1e-9) / DISPERSION
         return wilson_interval(self.reliability * trials, trials, level=1.0 - 2.0 * RISK / counted).high
 
     def shortfall(self, reliability: FloatArray, needed: FloatArray | None = None) -> float:
-        """What is missing, added up over the subscriptions that have to be helped, the nearest first; 0 if it is met.
+        """The shortfall, added up over as many subscriptions as the objective requires, the nearest first; 0 if it is
+        met.
 
-        Subscriptions that nothing matches (NaN) do not count.
+        Subscriptions without matching events (NaN) do not count.
         """
         wanted = np.full(len(reliability), self.reliability) if needed is None else needed
         known = ~np.isnan(reliability)
@@ -82,14 +82,14 @@ class Objective:
         return self.shortfall(reliability, needed) <= 1e-12
 
     def count(self, subscriptions: int) -> int:
-        """How many of so many subscriptions that is."""
+        """How many of `count` subscriptions have to meet it."""
         return math.ceil(self.share * subscriptions - 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verification:
-    """What the runs showed: `reliability` over all of them and its interval; `met` of each run by itself; `next_low`,
-    what a further run is expected to be above; and whether the lower ends of the intervals meet the objective too."""
+    """The result of the runs: `reliability` over all of them with its interval; `met` for each run; `next_low`, the
+    value that a further run should exceed; and whether the lower ends of the intervals meet the objective too."""
 
     seeds: tuple[int, ...]
     duration_s: float
@@ -104,20 +104,20 @@ class Verification:
 
     @property
     def is_met(self) -> bool:
-        """Whether every single run meets the objective, and a further one is expected to."""
+        """Whether every run meets the objective, and a further one is expected to."""
         return all(self.met) and self.is_expected
 
 
-def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say | None = None) -> Verification:
-    """Simulate the network under `runs` other seeds than its own, for as long as it says itself."""
+def verify(network: Network, objective: Objective, *, runs: int = RUNS, report: Report | None = None) -> Verification:
+    """Simulate the network under `runs` seeds other than its own, for its own duration."""
     rate_per_s = sum(publisher.rate_per_s for publisher in network.publishers)
     duration_s = min(network.duration_s, network.warmup_s + EVENTS_PER_RUN_MAX / rate_per_s)
     seeds = tuple(network.seed + 1 + number for number in range(runs))
     count = len(network.subscriptions)
     matched, on_time, met, each, effective = np.zeros(count), np.zeros(count), [], [], []
     for number, seed in enumerate(seeds):
-        if say is not None:
-            say(f"verifying by simulation, run {number + 1} of {runs}")
+        if report is not None:
+            report(f"verifying by simulation, run {number + 1} of {runs}")
         result = simulate(msgspec.structs.replace(network, seed=seed, duration_s=duration_s))
         rows = list(result.subscribers.values())
         here = np.array([row.matched for row in rows], np.float64)
@@ -143,7 +143,7 @@ def verify(network: Network, objective: Objective, *, runs: int = RUNS, say: Say
 
 
 def _next_low(shares: FloatArray) -> FloatArray:
-    """What a further run is above with the confidence of LEVEL, for each subscription, from the shares by run."""
+    """The value that a further run exceeds with confidence LEVEL, for each subscription, from the shares by run."""
     runs = (~np.isnan(shares)).sum(axis=0)
     filled = np.where(np.isnan(shares), 0.0, shares)
     mean = filled.sum(axis=0) / np.maximum(runs, 1)

@@ -1,14 +1,14 @@
-"""Why an objective cannot be met: what stands in the way, by name, and what would be needed.
+"""Why an objective cannot be met: the named obstacles, and what each of them would need.
 
-For those who fall short, in the network with everything allowed done that helps, four things are asked, each with all
-others out of the way:
+For subscriptions below the objective, in the network with every helpful change made, four causes are checked, each
+without the others:
 
-- the empty way: what R would be if nobody ever waited. If that is below the objective, the deadline is too short for
-  the way, however fast the queues; the deadline that would do is found by bisection;
-- losses: the links on the way lose more than the objective allows;
-- failures: what is down is down longer than the scheme can make good;
-- overload and queues: the busiest station on the way, and the service time (or bandwidth) that would do, by bisection
-  over its speed alone; where no speed of it alone would do, the one from which it is no longer overloaded.
+- the empty path: R without any waiting. If it is below the objective, the deadline is too short for the path however
+  fast the queues are; a sufficient deadline is found by bisection;
+- losses: the links of the path lose more than the objective allows;
+- failures: components stay down longer than the scheme can compensate;
+- overload and queues: the busiest station of the path, and the service time (or bandwidth) that suffices, by bisection
+  over its speed alone; where no speed suffices, the speed at which it is no longer overloaded.
 """
 
 import math
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from tidings.model.distributions import scaled
 from tidings.model.scenario import Network
-from tidings.model.units import format_quantity
+from tidings.model.units import format_quantity, percent
 from tidings.planning._candidates import time_at_stations
 from tidings.planning._changes import Change, SpeedUpBroker, SpeedUpLink, apply
-from tidings.planning._estimating import Estimator, without_failures
+from tidings.planning._estimator import Estimator, without_failures
 from tidings.planning._objective import Objective
 from tidings.prediction import Knowledge, Prediction, predict
 
@@ -34,7 +34,7 @@ FASTEST: Final = 1e4
 LONGEST_S: Final = 1e5
 BISECTIONS: Final = 24
 CALM: Final = 0.8
-"""The busy share that is advised where a station is overloaded and its speed alone does not decide."""
+"""The utilisation to aim for where a station is overloaded and its speed alone does not suffice."""
 
 FloatArray = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -42,8 +42,8 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacle:
-    """One cause: where it is, whom it keeps from the objective, and what is needed, in words and as a figure
-    (`needed_s`: a deadline, a service time, or a transmission time per kB)."""
+    """One cause: its place, the subscriptions below the objective because of it, and what is needed, as text and as a
+    figure (`needed_s`: a deadline, a service time, or a transmission time per kB)."""
 
     kind: Literal["deadline", "loss", "failures", "broker", "link"]
     place: str
@@ -53,7 +53,7 @@ class Obstacle:
 
 
 def obstacles(network: Network, objective: Objective, needed: FloatArray, estimator: Estimator) -> tuple[Obstacle, ...]:
-    """What keeps the subscriptions of this network from the objective, the widest-felt first within each kind."""
+    """The causes that keep subscriptions below the objective; within each kind, those affecting most come first."""
     reliability = estimator.predicted(network)
     failing = reliability < needed
     prediction = estimator.prediction(network)
@@ -75,7 +75,7 @@ def obstacles(network: Network, objective: Objective, needed: FloatArray, estima
 def _deadlines(
     network: Network, prediction: Prediction, objective: Objective, failing: Flags
 ) -> tuple[Flags, list[Obstacle]]:
-    """Subscriptions whose deadline is too short for the empty way, with the deadline that would do."""
+    """Subscriptions with a deadline too short for the empty path, and the deadline that suffices."""
     empty = _empty(prediction.knowledge)
     lossless = replace(empty, links=tuple(replace(link, loss=0.0) for link in empty.links))
     best = predict(lossless).reliability
@@ -86,19 +86,19 @@ def _deadlines(
         lossless, publishers=tuple(replace(publisher, lifetime=None) for publisher in lossless.publishers)
     )
     needed_s = _least_deadlines(endless, objective.reliability, late)
-    way_s = _mean_ways(predict(endless))
+    path_s = _mean_path_times(predict(endless))
     found = []
     for number in np.flatnonzero(late).tolist():
         subscription = network.subscriptions[number]
         allowed_s = _allowed_s(prediction.knowledge, number)
         least = (
-            "no deadline would do"
+            "no deadline is long enough"
             if not math.isfinite(needed_s[number])
-            else (f"at least {_time(needed_s[number])} needed")
+            else f"at least {_time(needed_s[number])} is needed"
         )
         words = (
-            f"subscriber {subscription.id} allows {_time(allowed_s)}, the empty way takes {_time(way_s[number])} on "
-            f"average: {least}"
+            f"subscriber {subscription.id} has a deadline of {_time(allowed_s)}, but the path takes "
+            f"{_time(path_s[number])} on average: {least}"
         )
         found.append(
             Obstacle(
@@ -113,13 +113,13 @@ def _deadlines(
 
 
 def _empty(knowledge: Knowledge) -> Knowledge:
-    """The same network with next to no traffic: nobody waits."""
+    """The same network with almost no traffic: no event waits."""
     rare = tuple(replace(publisher, interval=scaled(publisher.interval, 1e9)) for publisher in knowledge.publishers)
     return replace(knowledge, publishers=rare, drops_expired=False)
 
 
 def _least_deadlines(knowledge: Knowledge, reliability: float, wanted: Flags) -> FloatArray:
-    """For each wanted subscription the least deadline with which R is enough; infinite if none is."""
+    """For each wanted subscription, the shortest sufficient deadline; infinite if there is none."""
     low_s, high_s = np.zeros(len(wanted)), np.full(len(wanted), LONGEST_S)
     best = predict(replace(knowledge, max_delays_s=high_s)).reliability
     for _ in range(BISECTIONS):
@@ -129,13 +129,13 @@ def _least_deadlines(knowledge: Knowledge, reliability: float, wanted: Flags) ->
     return np.where(wanted & (best >= reliability), high_s, np.inf)
 
 
-def _mean_ways(prediction: Prediction) -> FloatArray:
+def _mean_path_times(prediction: Prediction) -> FloatArray:
     means = (each.mean_delay_s for each in prediction.subscribers.values())
     return np.array([np.nan if mean_s is None else mean_s for mean_s in means], np.float64)
 
 
 def _allowed_s(knowledge: Knowledge, number: int) -> float:
-    """The tighter of the deadline and the mean lifetime of what it hears, by its publishers' rates."""
+    """The tighter of the deadline and the mean lifetime of its events, weighted by its publishers' rates."""
     allowed_s = float(knowledge.max_delays_s[number])
     lifetimes = []
     for publisher in knowledge.publishers:
@@ -162,8 +162,9 @@ def _losses(prediction: Prediction, objective: Objective, failing: Flags) -> lis
             subscribers=(knowledge.subscriptions[number],),
             needed_s=None,
             words=(
-                f"links lose {1.0 - share[number]:.2%} of what subscriber {knowledge.subscriptions[number]} wants on "
-                f"the way: no more than {1.0 - objective.reliability:.2%} may be lost"
+                f"links lose {percent(1.0 - share[number], 2)} of the events for subscriber "
+                f"{knowledge.subscriptions[number]}: at most "
+                f"{percent(1.0 - objective.reliability, 2)} may be lost"
             ),
         )
         for number in np.flatnonzero(lossy).tolist()
@@ -171,14 +172,14 @@ def _losses(prediction: Prediction, objective: Objective, failing: Flags) -> lis
 
 
 def _failures(network: Network, reliability: FloatArray, wanted: Flags) -> list[Obstacle]:
-    """By home broker: what is left to its subscribers under the scheme in force."""
+    """By home broker: the largest on-time share of its subscribers under the present scheme."""
     homes: dict[str, list[int]] = {}
     for number in np.flatnonzero(wanted).tolist():
         homes.setdefault(network.homes[network.subscriptions[number].subscriber], []).append(number)
     found = []
     for broker, numbers in sorted(homes.items(), key=lambda item: -len(item[1])):
         failures = network.broker_failures[network.topology.index[broker]]
-        up = "never fails itself" if failures is None else f"is up {failures.availability:.2%} of the time"
+        up = "never fails" if failures is None else f"is up {percent(failures.availability, 2)} of the time"
         least = float(np.nanmin(reliability[numbers]))
         found.append(
             Obstacle(
@@ -187,8 +188,9 @@ def _failures(network: Network, reliability: FloatArray, wanted: Flags) -> list[
                 subscribers=tuple(network.subscriptions[number].id for number in numbers),
                 needed_s=None,
                 words=(
-                    f"broker {broker} {up}, and with failures on the way its subscribers get no more than {least:.2%} "
-                    f'under "{network.policies.faults.scheme}": repairs must be quicker, or lifetimes longer'
+                    f"broker {broker} {up}, and failures on the paths limit its subscribers to "
+                    f'{percent(least, 2)} on time with "{network.policies.faults.scheme}": repairs must be '
+                    "faster, or lifetimes longer"
                 ),
             )
         )
@@ -202,7 +204,7 @@ def _stations(
     failing: Flags,
     estimator: Estimator,
 ) -> list[Obstacle]:
-    """The station where those that are left lose most of their time, until nobody is left."""
+    """The station where the remaining subscriptions lose most of their time, repeated until none remains."""
     found: list[Obstacle] = []
     left = failing.copy()
     spent_s = time_at_stations(prediction, left)
@@ -228,16 +230,20 @@ def _station(
     alone = factor is not None
     factor = max(1.0, busy / CALM) if factor is None else factor
     if station < n:
-        law = network.topology.brokers[station].service
-        assert law is not None
-        kind, what, now_s = "broker", f"broker {name} is {busy:.0%} busy: service time must come down", law.mean()
+        distribution = network.topology.brokers[station].service
+        assert distribution is not None
+        kind, what, now_s = (
+            "broker",
+            f"broker {name} is {percent(busy)} busy: its service time must fall",
+            distribution.mean(),
+        )
         figures = f"from {_time(now_s)} to {_time(now_s / factor)}"
     else:
         slowness = network.topology.links[station - n].slowness
         assert slowness is not None
-        kind, what, now_s = "link", f"link {name} is {busy:.0%} busy: bandwidth must go up", slowness.mean()
+        kind, what, now_s = "link", f"link {name} is {percent(busy)} busy: its bandwidth must rise", slowness.mean()
         figures = f"from {_bandwidth(now_s)} to {_bandwidth(now_s / factor)}"
-    rest = "" if alone else ", and that alone is not enough"
+    rest = "" if alone else ", which alone is not enough"
     return Obstacle(
         kind="broker" if kind == "broker" else "link",
         place=name,
@@ -250,7 +256,7 @@ def _station(
 def _least_factor(
     network: Network, station: int, needed: FloatArray, behind: Flags, estimator: Estimator
 ) -> float | None:
-    """How many times as fast the station must be for those behind it; None if no speed of it alone is enough."""
+    """The speed factor that the station needs for the subscriptions behind it; None if no factor suffices."""
     n = len(network.topology.brokers)
 
     def is_enough(factor: float) -> bool:
@@ -273,7 +279,7 @@ def _least_factor(
 
 
 def _behind(prediction: Prediction, station: int) -> Flags:
-    """Subscriptions that get events through the station."""
+    """Subscriptions that receive events through the station."""
     knowledge, n = prediction.knowledge, len(prediction.knowledge.brokers)
     found = np.zeros(len(knowledge.subscriptions), np.bool_)
     for p, publisher in enumerate(knowledge.publishers):

@@ -1,53 +1,59 @@
-"""From a network and an objective to a plan: search, verify by simulation, and go on if the simulation disagrees.
+"""From a network and an objective to a plan: search, verify by simulation, and continue if the simulation disagrees.
 
-1. Estimate R as it is. The search is for networks in which R is above the objective by a margin (`Objective.needed`),
-   so that a single fresh run of the scenario's own length meets it too, not only the long run.
-2. Search the cheapest set of changes (`tidings.planning._search`).
-3. Simulate the changed network under seeds that nothing has seen. If a run misses the objective, or runs differ so much
-   that the next one may, the set is left out, estimates of the like have to be as much better as that one was too
-   good, and the search goes on.
-4. If there is no such set, all is done again without the margin, and the plan says so.
-5. If there is none either, the plan has no changes but obstacles: what stands in the way, and what would be needed.
+1. Estimate the present R. The search looks for networks in which R exceeds the objective by a margin
+   (`Objective.needed`), so that a single fresh run of the scenario's own length meets it too, not only the long run.
+2. Search for the cheapest set of changes (`tidings.planning._search`).
+3. Simulate the changed network under unused seeds. If a run misses the objective, or runs differ so much that the next
+   one may, reject the set, require estimates of similar sets to be better by the error just seen, and continue.
+4. If no set is found, repeat without the margin; the plan states it.
+5. If that fails too, the plan has no changes but obstacles: the causes, and what each of them would need.
 """
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
+from tidings.model.frames import Column, arrow_table, html_page, html_table, pandas_frame
 from tidings.model.scenario import Network
+from tidings.model.units import percent
 from tidings.planning._candidates import Candidates, best_moves, candidates, shortlist
 from tidings.planning._changes import KINDS, Change, Kind, apply
 from tidings.planning._costs import Costs
-from tidings.planning._estimating import EVENTS_MAX, Estimator, Means, gap
+from tidings.planning._estimator import EVENTS_MAX, Estimator, Means, gap
 from tidings.planning._objective import RUNS, Objective, Verification, verify
 from tidings.planning._obstacles import Obstacle, obstacles
 from tidings.planning._search import ESTIMATES_MAX, Found, Judge, search
 from tidings.prediction import Unmodelled
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 __all__ = ["USUAL_KINDS", "Plan", "Planned", "plan"]
 
 REJECTED_MAX: Final = 6
-"""Sets that simulations may contradict before the search is given up."""
+"""Sets that simulations may reject before the search ends."""
 
 HOPELESS: Final = 0.05
-"""What is missing of R, added up over the subscriptions, with everything done that helps, from which on a greedy search
-would run into nothing. Less may be the model's error."""
+"""Shortfall of R, added up over the subscriptions with every helpful change made, from which a greedy search is
+pointless. A smaller one may be model error."""
 
 USUAL_KINDS: Final[tuple[Kind, ...]] = ("scheduling", "scheme", "move", "capacity")
-"""What a plan is made of unless told otherwise: users are not asked for patience."""
+"""The kinds of change in a plan by default: longer deadlines, a concession by users, are not among them."""
 
 FloatArray = NDArray[np.float64]
+Rows = Literal["changes", "subscribers"]
 Set = tuple[Change, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One change of a plan, and what it costs."""
+    """One change of a plan, and its cost."""
 
     change: Change
     cost: float
@@ -57,17 +63,16 @@ class Planned:
         return self.change.words
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Plan:
-    """What to change, or why nothing helps.
+    """The changes to make, or the obstacles if nothing helps.
 
-    `now` and `then` are R by subscription as estimated, before and after (`now_means` and `means` say how);
-    `unpredicted` is why `then` had to be simulated, `unmodelled` what a prediction of it leaves out. `network` is the
-    network with the changes made.
-    `verification` is None if nothing was found, or nothing could be simulated. `has_margin` says whether R is so far
-    above the objective that a single run is not expected to miss it; `at_least` is what any set of the candidates costs
-    whose estimate meets the objective, `is_cheapest` whether this one costs no more. `rejected` are sets that looked
-    good until they were simulated.
+    `now` and `then` are the estimated R by subscription before and after, `now_means` and `means` the methods;
+    `unpredicted` is the reason why `then` had to be simulated, `unmodelled` what a prediction of it leaves out.
+    `network` is the changed network. `verification` is None if no set was found or simulation was off. `has_margin` is
+    whether R exceeds the objective by enough that a single run should not miss it. `at_least` is the lowest cost of any
+    set of candidates with a sufficient estimate, `is_cheapest` whether this set costs no more. `rejected` are sets that
+    a simulation contradicted.
     """
 
     objective: Objective
@@ -94,6 +99,57 @@ class Plan:
     def is_cheapest(self) -> bool:
         return self.is_possible and self.cost <= self.at_least + 1e-9
 
+    def to_arrow(self, rows: Rows = "changes") -> "pa.Table":
+        """One row per change, or per subscription with its on-time shares before and after."""
+        return arrow_table(self._columns(rows))
+
+    def to_pandas(self, rows: Rows = "changes") -> "pd.DataFrame":
+        """The same as a pandas frame."""
+        return pandas_frame(self._columns(rows))
+
+    def __repr__(self) -> str:
+        return f"Plan({self._verdict})"
+
+    def _repr_html_(self) -> str:
+        """The verdict, the changes with their costs or the obstacles, and the subscriptions, the lowest share first."""
+        changes = html_table(("change", "cost"), [(each.words, f"{each.cost:g}") for each in self.changes])
+        obstacles = html_table(("obstacle",), [(each.words,) for each in self.obstacles])
+        order = np.argsort(self.now, kind="stable").tolist()  # NaN, without matches, comes last
+        rows = [(self.subscribers[n], _share(self.now[n]), _share(self.then[n])) for n in order]
+        after = "after" if self.is_possible else "after every allowed change"
+        shares = html_table(("subscription", "on-time share now", after), rows)
+        return html_page(f"Plan: {self._verdict}", changes if self.is_possible else obstacles, shares)
+
+    @property
+    def _verdict(self) -> str:
+        goal = f"{percent(self.objective.reliability)} on time"
+        if not self.is_possible:
+            return f"{goal} is not possible with the allowed changes"
+        if not self.changes:
+            return f"{goal} is met without changes"
+        count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
+        return f"{goal} with {count} at cost {self.cost:g}"
+
+    def _columns(self, rows: Rows) -> dict[str, Column]:
+        match rows:
+            case "changes":
+                return {
+                    "kind": Column("text", [each.change.kind for each in self.changes]),
+                    "change": Column("text", [each.words for each in self.changes]),
+                    "cost": Column("number", [each.cost for each in self.changes]),
+                }
+            case "subscribers":
+                return {
+                    "subscription": Column("text", self.subscribers),
+                    "on_time_share_now": Column("number", self.now.tolist()),
+                    "on_time_share_then": Column("number", self.then.tolist()),
+                }
+        raise ConfigurationError(f"rows is {rows!r}; write one of {', '.join(get_args(Rows))}")
+
+
+def _share(share: float) -> str:
+    return "no matches" if math.isnan(share) else percent(share)
+
 
 def plan(
     network: Network,
@@ -104,25 +160,25 @@ def plan(
     runs: int = RUNS,
     events_max: int = EVENTS_MAX,
     estimates_max: int = ESTIMATES_MAX,
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Plan:
-    """The cheapest changes found with which the network meets the objective, verified by `runs` simulations (0: none).
+    """The cheapest changes found that meet the objective, verified by `runs` simulations (0: none).
 
-    `allowed` are the kinds of changes that may be made, `events_max` and `estimates_max` bound the search, and `say` is
-    told what goes on.
+    `allowed` are the kinds of change to consider, `events_max` and `estimates_max` bound the search, and `report`
+    receives progress messages.
     """
     _check(network, allowed)
-    return _Planner(network, objective, costs or Costs(), allowed, runs, events_max, estimates_max, say).plan()
+    return _Planner(network, objective, costs or Costs(), allowed, runs, events_max, estimates_max, report).plan()
 
 
 def _check(network: Network, allowed: Collection[Kind]) -> None:
     for kind in allowed:
         if kind not in KINDS:
-            raise ConfigurationError(f"there is no kind of change {kind!r}; there are {', '.join(KINDS)}")
+            raise ConfigurationError(f"there is no kind of change {kind!r}; write one of {', '.join(KINDS)}")
     if not network.publishers:
-        raise ConfigurationError("the network has no publishers: there is nothing to be on time")
+        raise ConfigurationError("the network has no publishers, so there is nothing to plan; add [[publishers]]")
     if not network.subscriptions:
-        raise ConfigurationError("the network has no subscribers: there is nobody to be on time for")
+        raise ConfigurationError("the network has no subscribers, so there is nothing to plan; add [[subscribers]]")
 
 
 class _Planner:
@@ -135,20 +191,22 @@ class _Planner:
         runs: int,
         events_max: int,
         estimates_max: int,
-        say: Callable[[str], None] | None,
+        report: Callable[[str], None] | None,
     ) -> None:
         self._network, self._objective, self._costs, self._allowed = network, objective, costs, allowed
         self._runs, self._estimates_max = runs, estimates_max
-        self._say = say or (lambda _: None)
+        self._report = report or (lambda _: None)
         self._estimator = Estimator(network, events_max=events_max)
         self._rejected: list[Set] = []
-        self._at_least = math.inf  # by the first estimate; simulations may have made the judge stricter since
+        self._at_least = math.inf  # by the first estimate; simulations may make the judge stricter later
 
     def plan(self) -> Plan:
-        self._say("estimating the network as it is")
+        self._report("estimating the present network")
         self._now, self._now_means = self._estimator.reliability(self._network)
         if np.isnan(self._now).all():
-            raise ConfigurationError("no publisher's events match any subscription: there is nothing to be on time")
+            raise ConfigurationError(
+                "no publisher's events match any subscription, so there is nothing to plan; check the filters"
+            )
         prediction = self._estimator.prediction(self._network)
         moves = "move" in self._allowed and len(self._network.topology.brokers) > 1
         self._places = shortlist(self._network, prediction) if moves else {}
@@ -163,7 +221,7 @@ class _Planner:
         return self._impossible(judge)
 
     def _verified(self, judge: Judge, *, has_margin: bool) -> tuple[Found, Verification | None] | None:
-        """The cheapest set that a simulation does not contradict."""
+        """The cheapest set that no simulation contradicts."""
         for _ in range(REJECTED_MAX):
             found = self._searched(judge)
             if found is None:
@@ -171,10 +229,10 @@ class _Planner:
             self._at_least = min(self._at_least, found.at_least)
             if self._runs == 0:
                 return found, None
-            shown = verify(apply(self._network, found.changes), self._objective, runs=self._runs, say=self._say)
+            shown = verify(apply(self._network, found.changes), self._objective, runs=self._runs, report=self._report)
             if shown.is_met if has_margin else shown.is_met_together:
                 return found, shown
-            self._say("the simulation contradicts it: going on")
+            self._report("the simulation contradicts it: continuing the search")
             self._rejected.append(found.changes)
             judge.learn(found.changes, np.fmin(shown.reliability, shown.next_low))
         return None
@@ -188,22 +246,24 @@ class _Planner:
             lambda made: self._offered(judge, made),
             is_hopeful=self._lacking(judge, apply(self._network, self._as_good_as_can_be(judge))) < HOPELESS,
             estimates_max=self._estimates_max,
-            say=self._say,
+            report=self._report,
         )
 
     def _offered(self, judge: Judge, made: Sequence[Change]) -> Candidates:
-        """What could be changed after some changes, for those who still fall short."""
+        """The candidates after some changes, for subscriptions that still fall short."""
         current = apply(self._network, made)
         predicted = judge.predicted(made)
         failing = predicted < judge.needed_for(made)
-        if not failing.any():  # by the prediction all is well, and by the estimate it is not: everybody is in question
+        if (
+            not failing.any()
+        ):  # the prediction meets the objective, the estimate does not: any subscription may be failing
             failing = ~np.isnan(predicted)
         return candidates(current, self._estimator.prediction(current), failing, self._places, self._allowed)
 
     def _made(self, found: Found, verification: Verification | None, *, has_margin: bool) -> Plan:
         changed = apply(self._network, found.changes)
         then, means = self._estimator.reliability(changed)
-        return self._told(
+        return self._plan(
             is_possible=True,
             changes=tuple(Planned(change=change, cost=self._costs.of(change)) for change in found.changes),
             network=changed,
@@ -216,12 +276,12 @@ class _Planner:
         )
 
     def _impossible(self, judge: Judge) -> Plan:
-        """What stands in the way once all choices are made as well as they can be."""
-        self._say("finding out what stands in the way")
+        """The plan without changes: the obstacles that remain with the best choices made."""
+        self._report("looking for the obstacles")
         best = self._as_good_as_can_be(judge)
         changed = apply(self._network, best)
         then, means = self._estimator.reliability(changed)
-        return self._told(
+        return self._plan(
             is_possible=False,
             changes=(),
             network=self._network,
@@ -234,8 +294,8 @@ class _Planner:
         )
 
     def _as_good_as_can_be(self, judge: Judge) -> Set:
-        """Every step at its greatest, the best scheme, and publishers at their best places."""
-        self._say("trying everything at once")
+        """Every step at its largest, the best scheme, and publishers at their best places."""
+        self._report("trying all changes together")
         offered = self._offered(judge, ())
         strongest = tuple(options[-1] for options in offered.levels)
         schemes = [options for options in offered.choices if options[0].kind == "scheme"]
@@ -250,7 +310,7 @@ class _Planner:
     def _lacking(self, judge: Judge, network: Network) -> float:
         return self._objective.shortfall(self._estimator.predicted(network), judge.needed)
 
-    def _told(
+    def _plan(
         self,
         *,
         is_possible: bool,

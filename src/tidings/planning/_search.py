@@ -1,20 +1,20 @@
-"""The cheapest set of changes whose estimate meets the objective.
+"""The cheapest set of changes with an estimate that meets the objective.
 
-Theory of operation. Greedy first: for each choice of a strategy or scheme (and none), the change that takes off most of
-what is missing per unit of cost is added until nothing is missing; then whatever can be taken back, or taken in a
-smaller step, is. That gives a set and a bound on the cost. Then the sets below the bound are searched by branch and
-bound, those of least cost first, as far as the budget of estimates goes; the first that meets the objective is the
-cheapest. Where changes come in steps (capacities, deadlines), more never harms. So for a choice of the other changes:
+Theory of operation. A greedy search comes first: for each strategy or scheme (and none), it adds the change that
+removes most of the shortfall per unit of cost until nothing is missing. Then it removes or reduces changes that are not
+needed. This gives a set and an upper bound on the cost. Branch and bound then searches the sets below the bound, the
+cheapest first, within the budget of estimates; the first that meets the objective is the cheapest. Where changes come
+in steps (capacities, deadlines), a larger step never harms. So, given the other changes:
 
-- a step that is needed even with all others at their greatest is in every set that does (`_needed`);
-- a set that does not help with all that could still be paid added at once is left with all that grow of it.
+- a step that is needed even with all others at their largest is in every sufficient set (`_needed`);
+- if a set does not suffice with everything affordable added, it is discarded with all its extensions.
 
-So all pairs of steps, alone or with one other change, are decided by few estimates, before sets of two and more other
-changes (strategies, schemes, places) come, of which each has to be tried. If the budget ends before, what no set below
-a cost was left out of is the lower bound of the cost (`at_least`).
+So few estimates decide all pairs of steps, alone or with one other change. Sets of two or more other changes
+(strategies, schemes, places), which have to be tried one by one, come after them. If the budget ends early, the cost
+below which every set was considered is a lower bound of the cost (`at_least`).
 
-What meets the objective is judged by the estimate (predicted where the model covers the network, else simulated); in
-which direction to go, by the prediction, which costs less.
+The estimate (predicted where the model covers the network, else simulated) decides whether a set meets the objective;
+the prediction, which costs less, decides the direction of the search.
 """
 
 import heapq
@@ -31,23 +31,23 @@ from tidings.model.scenario import Network
 from tidings.planning._candidates import Candidates, Options, milder_steps
 from tidings.planning._changes import AllowLonger, Change, Slot, UseScheme, UseStrategy, apply
 from tidings.planning._costs import Costs
-from tidings.planning._estimating import Estimator, Means
+from tidings.planning._estimator import Estimator, Means
 from tidings.planning._objective import Objective
 
 __all__ = ["ESTIMATES_MAX", "Found", "Judge", "search"]
 
 ESTIMATES_MAX: Final = 400
-"""Estimates that branch and bound may take; beyond that the answer is a lower bound of the cost, not the cheapest."""
+"""Estimates that branch and bound may use; beyond it the result is a lower bound of the cost, not the cheapest set."""
 
 STEPS_MAX: Final = 40
 HEAP_MAX: Final = 200_000
 SLOTS_PER_STEP: Final = 8
 AT_ONCE: Final = 2
 USELESS: Final = 0.02
-"""Of what is missing: where the greatest step gains no more, smaller ones are not tried."""
+"""Share of the shortfall: if the largest step gains no more, smaller ones are not tried."""
 
 LEAST_LATE: Final = 1e-4
-"""An estimate that has fewer late events than this is not taken at its word when it was wrong."""
+"""The least share of late events to assume in an estimate that turned out to be wrong."""
 
 _TINY: Final = 1e-9
 
@@ -57,7 +57,7 @@ Set = tuple[Change, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A set of changes, and what any set of the candidates that meets the objective costs at least."""
+    """A set of changes, and a lower bound of the cost of any sufficient set of the candidates."""
 
     changes: Set
     at_least: float
@@ -65,9 +65,9 @@ class Found:
 
 @dataclass(kw_only=True)
 class Judge:
-    """Whether a set of changes meets the objective, by the estimate and by what simulations have taught about it.
+    """Whether a set of changes meets the objective, by its estimate and by earlier simulations.
 
-    `lessons` are by strategy and scheme: the R that an estimate has to show there before it is believed.
+    `lessons` are by strategy and scheme: the R that an estimate has to reach there to be accepted.
     """
 
     network: Network
@@ -85,27 +85,27 @@ class Judge:
         return frozenset(chosen) not in self.excluded and self.looks_met(chosen)
 
     def looks_met(self, changes: Iterable[Change]) -> bool:
-        """The same, whatever simulations of this very set have shown: of larger ones they have not."""
+        """The same without the rejections of this set: these do not apply to larger sets."""
         chosen = tuple(changes)
         return self.objective.is_met(self.estimate(chosen)[0], self.needed_for(chosen))
 
     def lack(self, changes: Iterable[Change]) -> float:
-        """What is missing, by the prediction; an overload counts by its size, since all behind one is late alike."""
+        """The predicted shortfall; an overload counts by its size, since everything behind it is late anyway."""
         chosen = tuple(changes)
         overload = self.estimator.overload(apply(self.network, chosen))
         return self.objective.shortfall(self.predicted(chosen), self.needed_for(chosen)) + overload
 
     def predicted(self, changes: Iterable[Change]) -> FloatArray:
-        """R by the prediction, whether or not it covers the policies."""
+        """The predicted R, even if the prediction does not cover the policies."""
         return self.estimator.predicted(apply(self.network, changes))
 
     def needed_for(self, changes: Iterable[Change]) -> FloatArray:
-        """The R that each subscription has to have in the estimate of this set."""
+        """The R that each subscription needs in the estimate of this set."""
         return np.maximum(self.needed, self.lessons.get(_policies(changes), self.needed))
 
     def learn(self, changes: Set, simulated: FloatArray) -> None:
-        """Simulations contradicted this set: leave it out. If k times as many events were late as estimated, of the
-        like only such sets are believed that show k times fewer than would do."""
+        """Reject this set, which simulations contradicted. If k times as many events were late as estimated, similar
+        sets are accepted only with k times fewer late events than the objective allows."""
         self.excluded.add(frozenset(changes))
         late = np.maximum(1.0 - self.estimate(changes)[0], LEAST_LATE)
         times = np.maximum(1.0, np.nan_to_num((1.0 - simulated) / late, nan=1.0))
@@ -123,25 +123,25 @@ def search(
     *,
     is_hopeful: bool = True,
     estimates_max: int = ESTIMATES_MAX,
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Found | None:
-    """The cheapest set found, None if there seems to be none; `find` says what could be changed after some changes.
+    """The cheapest set found, or None; `find` returns the candidates after some changes.
 
-    Without hope the greedy search, which would run into nothing, is left out.
+    The greedy search is skipped unless `is_hopeful`.
     """
-    report = say or (lambda _: None)
+    note = report or (lambda _: None)
     first = find(())
     policies = _policies(option for options in first.choices for option in options)
     best: Set | None = None
     for start in ((), *((option,) for option in policies)) if is_hopeful else ():
-        named = start[0].words if start else "no change of policy"
-        report(f"looking for changes with {named}")
+        named = start[0].words if start else "with the present policies"
+        note(f"looking for further changes: {named}")
         bound = math.inf if best is None else costs.total(best)
         found = _greedy(judge, costs, find, start, bound)
         if found is not None and costs.total(found) < bound - _TINY:
             best = found
     bound = math.inf if best is None else costs.total(best)
-    report("going through cheaper sets" if best else "going through all sets")
+    note("checking cheaper sets" if best else "checking all sets")
     cheaper, at_least = _Branches(judge, costs, first, estimates_max).cheapest(best, bound)
     return None if cheaper is None else Found(changes=cheaper, at_least=min(at_least, costs.total(cheaper)))
 
@@ -149,7 +149,7 @@ def search(
 def _greedy(
     judge: Judge, costs: Costs, find: Callable[[Sequence[Change]], Candidates], start: Set, bound: float
 ) -> Set | None:
-    """A set that is good, grown from the start; None if there is none, or none that could end up below the bound."""
+    """A sufficient set that extends the start; None if there is none that could cost less than the bound."""
     chosen: dict[Slot, Change] = {change.slot: change for change in start}
     complete: list[dict[Slot, Change]] = []
     for _ in range(STEPS_MAX):
@@ -168,7 +168,7 @@ def _greedy(
             sum(costs.of(milder_steps(change)[0] if milder_steps(change) else change) for change in chosen.values())
             >= bound
         ):
-            break  # even with every step taken back as far as it goes
+            break  # even with every step reduced as far as possible
     if not complete:
         return None
     cheapest = min(complete, key=lambda each: costs.total(each.values()))
@@ -176,7 +176,7 @@ def _greedy(
 
 
 def _with_deadlines(judge: Judge, offered: Candidates, chosen: dict[Slot, Change]) -> dict[Slot, Change] | None:
-    """The rest done by deadlines alone, if users may be asked: for each who falls short the least step that does."""
+    """The rest by longer deadlines alone, if allowed: the smallest sufficient step for each failing subscription."""
     asked = [options for options in offered.levels if isinstance(options[0], AllowLonger)]
     numbers = {subscription.id: number for number, subscription in enumerate(judge.network.subscriptions)}
     settled: dict[Slot, Change] = {}
@@ -192,8 +192,8 @@ def _with_deadlines(judge: Judge, offered: Candidates, chosen: dict[Slot, Change
 
 
 def _best_steps(judge: Judge, costs: Costs, offered: Candidates, chosen: dict[Slot, Change]) -> list[Change]:
-    """The changes of different things that take off most of what is missing for their cost, as long as they are half as
-    good as the best; what turns out to be too much is taken back in the end."""
+    """The changes in different slots that remove most of the shortfall for their cost, if at least half as good as the
+    best; unnecessary ones are removed in the end."""
     lacking = judge.lack(chosen.values())
     moves = [options for options in offered.choices if not isinstance(options[0], UseStrategy | UseScheme)]
     levels = [options for options in offered.levels if not isinstance(options[0], AllowLonger)]
@@ -208,19 +208,21 @@ def _best_steps(judge: Judge, costs: Costs, offered: Candidates, chosen: dict[Sl
             gain = lacking - judge.lack((chosen | {option.slot: option}).values())
             if gain > _TINY:
                 own.append((gain / max(costs.of(option) - paid, _TINY), option))
-            if gain <= USELESS * lacking and options in levels:  # the greatest step first: smaller ones gain no more
+            if (
+                gain <= USELESS * lacking and options in levels
+            ):  # the largest step comes first: smaller ones gain no more
                 break
         found += sorted(own, key=lambda rated: rated[0])[-1:]
     found.sort(key=lambda rated: -rated[0])
     best = [option for ratio, option in found if ratio >= 0.5 * found[0][0]][:AT_ONCE]
-    if not best and lacking <= _TINY:  # the prediction is content, the estimate is not: go on with what is busiest
+    if not best and lacking <= _TINY:  # the prediction suffices, the estimate does not: continue with the busiest
         following = (options[_place(options, chosen.get(options[0].slot)) + 1 :] for options in levels)
         best = [steps[0] for steps in following if steps][:1]
     return best
 
 
 def _reduced(judge: Judge, costs: Costs, chosen: dict[Slot, Change]) -> Set:
-    """Take back what is not needed, the dearest first, or as much of it as is not."""
+    """Remove or reduce changes that are not needed, the most expensive first."""
     for change in sorted(chosen.values(), key=costs.of, reverse=True):
         rest = {slot: other for slot, other in chosen.items() if slot != change.slot}
         if judge.is_met(rest.values()):
@@ -233,17 +235,17 @@ def _reduced(judge: Judge, costs: Costs, chosen: dict[Slot, Change]) -> Set:
 
 
 def _coarse(options: Options, present: Change | None) -> Options:
-    """Every other step above the present one, the greatest first; what is too much of it is taken back in the end."""
+    """Every second step above the present one, the largest first; excess is removed in the end."""
     return options[_place(options, present) + 1 :][::-1][::2]
 
 
 def _place(options: Options, present: Change | None) -> int:
-    """Where the present step is among the options; -1 if it is none of them."""
+    """The position of the present step among the options; -1 if it is not there."""
     return options.index(present) if present in options else -1
 
 
 class _Branches:
-    """Branch and bound over the sets of some candidates; `left` is what remains of the budget of estimates."""
+    """Branch and bound over the sets of some candidates; `left` is the remaining budget of estimates."""
 
     def __init__(self, judge: Judge, costs: Costs, offered: Candidates, estimates_max: int) -> None:
         self._judge, self._costs, self._levels = judge, costs, offered.levels
@@ -252,7 +254,7 @@ class _Branches:
         self.left = estimates_max
 
     def cheapest(self, best: Set | None, bound: float) -> tuple[Set | None, float]:
-        """The cheapest set that is known, `best` of cost `bound` to begin with, and what any costs at least."""
+        """The cheapest known set, initially `best` of cost `bound`, and a lower bound of the cost of any."""
         few, at_least = self._under(self._chosen(most=1), bound)
         if few is not None:
             best, bound = few, self._costs.total(few)
@@ -260,7 +262,7 @@ class _Branches:
         return (best if many is None else many), min(at_least, most)
 
     def _chosen(self, *, least: int = 0, most: int | None = None) -> Iterator[tuple[float, Set]]:
-        """Sets of so many changes that are either-or, with their costs, by rising cost."""
+        """Sets of this many choices with their costs, by rising cost."""
         heap: list[tuple[float, int, Set, int]] = [(0.0, 0, (), 0)]
         pushed = 0
         while heap:
@@ -277,9 +279,9 @@ class _Branches:
                 return
 
     def _under(self, choices: Iterator[tuple[float, Set]], bound: float) -> tuple[Set | None, float]:
-        """The cheapest set below the bound with one of these choices, and what any such costs at least."""
-        # A node is a choice with steps taken (-1: none), of which those before a place are settled. It costs at least
-        # what it says: its own cost, if it was not looked at yet, otherwise that and the least step that may follow.
+        """The cheapest set below the bound with one of these choices, and a lower bound of the cost of any such set."""
+        # A node is a choice with steps (-1: none), of which those before a position are fixed. Its key is a lower bound
+        # of its cost: its own cost before it was estimated, afterwards that plus the least step that may follow.
         heap: list[tuple[float, int, Set, tuple[int, ...], int, bool]] = []
         following = next(choices, None)
         pushed = 0
@@ -310,7 +312,7 @@ class _Branches:
     def _grown(
         self, choice: Set, taken: tuple[int, ...], place: int, cost: float, bound: float
     ) -> Iterator[tuple[float, tuple[int, ...], int, bool]]:
-        """What may come of a set that does not meet the objective: the next thing as it is, or in a greater step."""
+        """The extensions of an insufficient set: the next slot unchanged, or in a larger step."""
         strongest = list(taken)
         extra = math.inf
         for slot in range(place, len(taken)):
@@ -329,8 +331,8 @@ class _Branches:
             yield cost + extra, taken, place + 1, False
 
     def _needed(self, choice: Set, budget: float) -> tuple[int, ...] | None:
-        """By thing: the least step that is needed with this choice, even with all others at the greatest that can be
-        paid; None if these do not do."""
+        """By slot: the least step that this choice needs even with all others at the largest affordable step; None if
+        these do not suffice."""
         strongest = [max((o for o, price in enumerate(own) if price < budget), default=-1) for own in self._prices]
         if not self._is(self._judge.looks_met, choice, tuple(strongest)):
             return None
@@ -341,7 +343,7 @@ class _Branches:
                 tried = (*strongest[:slot], step, *strongest[slot + 1 :])
                 return self._is(self._judge.looks_met, choice, tried)
 
-            # Most are not needed at all, which one look says.
+            # Most are not needed at all, which one estimate shows.
             is_spare = most < 0 or does(-1)
             needed.append(-1 if is_spare else bisect_left(range(most), True, key=does))
         return tuple(needed)

@@ -1,12 +1,13 @@
-"""Prediction: which share of a subscriber's events will be on time, before anything is run (paper B).
+"""Prediction: the on-time share of every subscriber, before anything is run (paper B).
 
-`from_network` takes a scenario's network as knowledge; `predict` answers. docs/reference/prediction.md shows both.
+`from_network` makes knowledge from a scenario's network; `predict` computes the shares. See
+docs/reference/prediction.md.
 """
 
 from tidings.prediction._admission import Admission, Change, Newcomer, admit, admit_measured, load_newcomer
 from tidings.prediction._content import ContentMatcher, ContentSpace, EventKinds, signatures_of_matches
 from tidings.prediction._explain import Explanation, Hop, JourneyPrediction, Remedy, explain
-from tidings.prediction._failing import Failing, SchemePrediction, failing_network, predict_schemes
+from tidings.prediction._failures import Failing, SchemePrediction, failing_network, predict_schemes
 from tidings.prediction._intervals import Intervals, predict_intervals
 from tidings.prediction._knowledge import (
     BrokerKnowledge,
@@ -21,6 +22,7 @@ from tidings.prediction._outages import failing_profiles, read_components, trans
 from tidings.prediction._overheads import Overhead
 from tidings.prediction._predict import predict
 from tidings.prediction._prediction import (
+    SAMPLED,
     BrokerPrediction,
     LinkPrediction,
     Model,
@@ -31,10 +33,10 @@ from tidings.prediction._prediction import (
 from tidings.prediction._profiles import (
     PROFILE_TABLES,
     DurationFit,
+    distribution_of_duration,
     fit_of_duration,
     from_profiles,
     imprecise,
-    law_of_duration,
     read_profiles,
 )
 from tidings.prediction._sample import predict_measured, predict_network
@@ -42,6 +44,7 @@ from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind, unmodelle
 
 __all__ = [
     "PROFILE_TABLES",
+    "SAMPLED",
     "Admission",
     "BrokerKnowledge",
     "BrokerPrediction",
@@ -72,6 +75,7 @@ __all__ = [
     "UnmodelledKind",
     "admit",
     "admit_measured",
+    "distribution_of_duration",
     "explain",
     "failing_network",
     "failing_of",
@@ -80,7 +84,6 @@ __all__ = [
     "from_network",
     "from_profiles",
     "imprecise",
-    "law_of_duration",
     "load_newcomer",
     "network_of",
     "network_of_profiles",

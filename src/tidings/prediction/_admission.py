@@ -1,12 +1,12 @@
-"""May a newcomer come in? What it would get, and what it would cost everybody else.
+"""Admission of a new subscription: its on-time share, and its cost for all others.
 
-A subscription costs in two ways: events that nobody wanted so far travel to it, and where service is per stored
-subscription every broker that stores it gets slower. Both are in the prediction of the network with it.
+A subscription has two costs: events that matched nobody so far travel to it, and where service is per stored
+subscription every broker that stores it becomes slower. The prediction of the network with it contains both.
 
-Profiles know which subscriptions events match, not what they say. What a newcomer would match is told by the filters
-of those: it has all that a filter has which its own covers, nothing that a filter has not which covers its own, and
-nothing that a filter has which excludes its own.
-Events in between may match or not; they are taken to, and the advice says how many they are.
+Profiles record which subscriptions an event matches, not its attributes. The filters of those subscriptions tell what
+a new one would match: all events of a filter that its own filter covers, no event outside a filter that covers its own,
+and no event of a filter that excludes its own. The remaining events may match or not; they are assumed to match, and
+the advice states their share.
 """
 
 import math
@@ -24,7 +24,7 @@ from tidings.errors import InputError, TidingsError
 from tidings.model.filters import Filter, covers, intersects
 from tidings.model.scenario import Network, Subscriber
 from tidings.model.subscription import Subscription
-from tidings.model.units import parse_quantity
+from tidings.model.units import parse_quantity, percent
 from tidings.prediction._knowledge import Knowledge, PublisherKnowledge, exact_shares
 from tidings.prediction._network import from_network
 from tidings.prediction._predict import predict
@@ -38,7 +38,7 @@ SHOWN_MAX = 20
 
 
 class Newcomer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A subscription that asks to be let in: at which broker, for what, how late is too late."""
+    """A subscription that asks for admission: its broker, filter and deadline."""
 
     broker: str
     filter: str
@@ -47,7 +47,7 @@ class Newcomer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription's R', before and after."""
+    """R' of one subscription before and after."""
 
     subscription: str
     before: float
@@ -55,8 +55,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """The advice. `falls_below` are those that had at least `at_least` before and have less after; `costs` those that
-    lose most, `mean_cost` what a subscription loses on average; `unmodelled` what the predictions leave out."""
+    """The advice. `falls_below` are the subscriptions at or above `at_least` before and below it after; `costs` those
+    that lose most, `mean_cost` the mean loss; `unmodelled` the effects that the predictions leave out."""
 
     newcomer: str
     advice: Literal["admit", "refuse"]
@@ -70,7 +70,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_newcomer(path: str | PathLike[str]) -> Newcomer:
-    """Read a newcomer from TOML: `broker`, `filter`, and if wanted `max_delay` and `id`."""
+    """Read a newcomer from TOML: `broker`, `filter`, and optionally `max_delay` and `id`."""
     place = Path(path)
     try:
         return msgspec.toml.decode(place.read_bytes(), type=Newcomer)
@@ -89,8 +89,8 @@ def admit(
     alpha: float = 1.0,
     at_least: float = AT_LEAST,
 ) -> Admission:
-    """Predict the network without and with the newcomer, and advise: refuse if it or anybody else would get less than
-    `at_least` (those who have less already do not count)."""
+    """Predict the network without and with the newcomer, and advise: refuse if its share or that of any other
+    subscription would fall below `at_least` (those already below it do not count)."""
     if not 0.0 <= at_least <= 1.0:
         raise InputError(f"at_least is {at_least!r}, but must be a share from 0 to 1")
     larger = _with(network, newcomer)
@@ -107,7 +107,7 @@ def admit_measured(
     model: Model = "ours",
     at_least: float = AT_LEAST,
 ) -> Admission:
-    """The same from profiles: `knowledge` is what was made of the `tables`."""
+    """The same from profiles: `knowledge` was made from the `tables`."""
     if not 0.0 <= at_least <= 1.0:
         raise InputError(f"at_least is {at_least!r}, but must be a share from 0 to 1")
     names = [broker.name for broker in knowledge.brokers]
@@ -122,13 +122,13 @@ def admit_measured(
         max_delays_s=np.append(knowledge.max_delays_s, math.inf if max_delay_s is None else max_delay_s),
     )
     if unsure > 0.0:
-        said = Unmodelled(
+        unknown = Unmodelled(
             kind="content",
-            what=f"whether {unsure:.1%} of the events match {newcomer.id}, which profiles do not tell",
+            what=f"whether {percent(unsure)} of the events match {newcomer.id}, which profiles do not record",
             effect="as if they did",
-            remedy="predict the scenario, or give the newcomer a filter that somebody has already",
+            remedy="predict the scenario, or give the newcomer a filter that another subscription has",
         )
-        larger = replace(larger, unmodelled=(*larger.unmodelled, said))
+        larger = replace(larger, unmodelled=(*larger.unmodelled, unknown))
     return _advice(newcomer, predict(knowledge, model=model), predict(larger, model=model), at_least)
 
 
@@ -136,12 +136,14 @@ def _with_measured(
     knowledge: Knowledge, tables: Mapping[str, pa.Table], wanted: Filter
 ) -> tuple[tuple[PublisherKnowledge, ...], float]:
     """The publishers with the newcomer, the last subscription, in the signatures that it may match; and the share of
-    events of which nobody knows whether it does."""
+    events for which the match is unknown."""
     filters = {row["subscription"]: row["filter"] for row in tables["subscriptions"].to_pylist()}
     known = [Filter.parse(filters[name]) for name in knowledge.subscriptions]
-    has = np.array([covers(wanted, each) is True for each in known], np.bool_)  # what they match, it matches
-    may = np.array([covers(each, wanted) is True for each in known], np.bool_)  # what they do not match, it does not
-    never = np.array([intersects(wanted, each) is False for each in known], np.bool_)  # what they match, it does not
+    has = np.array([covers(wanted, each) is True for each in known], np.bool_)  # it matches what they match
+    may = np.array([covers(each, wanted) is True for each in known], np.bool_)  # it does not match what they do not
+    never = np.array(
+        [intersects(wanted, each) is False for each in known], np.bool_
+    )  # it does not match what they match
     number, publishers = len(known), []
     unsure_per_s = rate_per_s = 0.0
     for publisher in knowledge.publishers:
@@ -153,7 +155,7 @@ def _with_measured(
             unsure_per_s += publisher.rate_per_s * weight * (may_match and not is_sure)
             lists.append(np.append(inside, number) if may_match else inside)
         rest = 1.0 - float(content.weights.sum())
-        if rest > 1e-12 and not may.any():  # nobody's filter says anything about what matches nobody
+        if rest > 1e-12 and not may.any():  # no filter says anything about events that match nobody
             is_all = str(wanted).upper() == "TRUE"
             unsure_per_s += 0.0 if is_all else publisher.rate_per_s * rest
             lists.append(np.array([number]))
@@ -173,6 +175,10 @@ def _with_measured(
     return tuple(publishers), unsure_per_s / rate_per_s if rate_per_s else 0.0
 
 
+def _subscriptions(count: int) -> str:
+    return "1 subscription" if count == 1 else f"{count:,} subscriptions"
+
+
 def _advice(newcomer: Newcomer, before: Prediction, after: Prediction, at_least: float) -> Admission:
     had, has = before.reliability, after.reliability[:-1]
     own = float(after.reliability[-1])
@@ -186,11 +192,14 @@ def _advice(newcomer: Newcomer, before: Prediction, after: Prediction, at_least:
     fallen = [int(n) for n in by_loss if had[n] >= at_least > has[n]]
     costly = [int(n) for n in by_loss[:SHOWN_MAX] if lost[n] > 1e-6]
     if fallen:
-        advice, reason = "refuse", f"{len(fallen):,} would fall below {at_least:g}, first {names[fallen[0]]}"
+        advice, reason = (
+            "refuse",
+            f"{_subscriptions(len(fallen))} would fall below {percent(at_least)}, first {names[fallen[0]]}",
+        )
     elif not math.isnan(own) and own < at_least:
-        advice, reason = "refuse", f"it would get {own:.3f} itself, less than {at_least:g}"
+        advice, reason = "refuse", f"its own on-time share would be {percent(own)}, below {percent(at_least)}"
     else:
-        advice, reason = "admit", "nobody would fall below " + f"{at_least:g}"
+        advice, reason = "admit", f"no subscription would fall below {percent(at_least)}"
         if math.isnan(own):
             reason += "; but no publisher can match it"
     return Admission(
@@ -209,13 +218,13 @@ def _advice(newcomer: Newcomer, before: Prediction, after: Prediction, at_least:
 def _check_place(newcomer: Newcomer, brokers: Sequence[str], subscriptions: Sequence[str]) -> None:
     if newcomer.broker not in brokers:
         known = ", ".join(brokers[:12])
-        raise InputError(f"newcomer {newcomer.id!r}: there is no broker {newcomer.broker!r}; there are {known}")
+        raise InputError(f"newcomer {newcomer.id!r}: there is no broker {newcomer.broker!r}; the network has {known}")
     if newcomer.id in subscriptions:
-        raise InputError(f"newcomer {newcomer.id!r}: a subscription of this id is there already; give another `id`")
+        raise InputError(f"newcomer {newcomer.id!r}: this id is already in use; give another `id`")
 
 
 def _read(newcomer: Newcomer) -> tuple[Filter, float | None]:
-    """What it wants, and how late is too late."""
+    """Its filter and its deadline."""
     try:
         wanted = Filter.parse(newcomer.filter)
         return wanted, None if newcomer.max_delay is None else parse_quantity(newcomer.max_delay, "time")

@@ -1,12 +1,12 @@
-"""Our account of burstiness: each publisher's own, at the time scale of each queue.
+"""Burstiness in our model: that of each publisher, at the time scale of each queue.
 
 Theory. Take an M/G/1 queue and let its arrivals be a little correlated. To first order in the correlation, an arrival
-of class p waits, in the mean, X_p + rho / (1 - rho) X longer than with Poisson arrivals, where
+of class p waits, on average, X_p + rho / (1 - rho) X longer than with Poisson arrivals, where
 
     X_p = integral over u of (h_p(u) - lambda_p) D(u) = (tau / 2) (E[I_p(B*)] - 1),   X = the rates' mean of X_p.
 
 h_p(u) is the rate of p's arrivals a time u before one of its arrivals; D(u) is how much of a service that came a time u
-ago is still in the way; its transform is (rho s - (1 - rho)(eta(s) - s)) / (lambda s^2) with eta the root of
+ago is still in the queue; its transform is (rho s - (1 - rho)(eta(s) - s)) / (lambda s^2) with eta the root of
 eta = s + lambda (1 - B(eta)), and so D'' = (1 - rho) times the density of the busy period. I_p is the index of
 dispersion of p's arrivals: what counts is the variability over a busy period B*, longer ones counting more. A periodic
 publisher that comes back later than the queue remembers does not wait for itself, however busy the broker is.
@@ -37,7 +37,7 @@ from tidings.prediction._flows import Array, Layout, Stations
 from tidings.prediction._knowledge import FloatArray, Knowledge
 from tidings.prediction._renewal import ExactWait
 from tidings.prediction._stages import stage_of
-from tidings.prediction._waiting import poisson_wait, residual_mean, sigma_of_wait
+from tidings.prediction._waits import poisson_wait, residual_mean, sigma_of_wait
 
 __all__ = ["bursty_waits", "busy_nodes", "spectrum_of"]
 
@@ -113,7 +113,7 @@ def _bent(ratio: FloatArray, load: FloatArray) -> FloatArray:
 
 
 class _Spectra:
-    """The publishers that are not Poisson, grouped by their interval laws."""
+    """The publishers that are not Poisson, grouped by their interval distributions."""
 
     def __init__(self, knowledge: Knowledge, layout: Layout, stations: Stations) -> None:
         self._layout, self._stations = layout, stations
@@ -121,8 +121,8 @@ class _Spectra:
         members: dict[DelayDistribution, list[int]] = {}
         for number, publisher in enumerate(knowledge.publishers):
             members.setdefault(publisher.interval, []).append(number)
-        for law, numbers in members.items():
-            spectrum = spectrum_of(law)
+        for distribution, numbers in members.items():
+            spectrum = spectrum_of(distribution)
             if spectrum is not None:
                 w, weights = spectrum
                 self._groups.append((numbers, w, weights, self._stage_powers(w), self._residuals(w)))
@@ -153,7 +153,8 @@ class _Spectra:
         return out
 
     def _stage_powers(self, w: FloatArray) -> Array:
-        """[stage, frequency]: |F(w)|^2; of a law without a closed form, that of the normal with its variance."""
+        """[stage, frequency]: |F(w)|^2; of a distribution without a closed form, that of the normal with its
+        variance."""
         s = np.asarray(1j * w, np.complex128)
         powers = [
             np.abs(stage.transform(s)) ** 2 if stage.is_closed else np.exp(-(w**2) * stage.variance_s2)
@@ -282,7 +283,7 @@ class _Shared:
     def _behind(
         self, before: Array, released: FloatArray, imposed: FloatArray, common: FloatArray, share: float | None = None
     ) -> FloatArray:
-        """The shared part of the index of dispersion behind a queue, of the share of its output that goes this way."""
+        """The shared part of the index of dispersion behind a queue, of the part of its output sent here."""
         part = self._share if share is None else share
         return np.asarray(part * ((1.0 - released) * common[before] + released * imposed[before]))
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.matching import MatchingIndex
-from tidings.model.filters import Filter, OneOf, Within
+from tidings.model.filters import Filter, OneOf, Topic, Within
 from tidings.model.scenario import AttributeValue, Choice, Constant, Content
 from tidings.prediction._knowledge import FloatArray, IntArray, LongArray, Signatures, exact_shares
 
@@ -118,9 +118,11 @@ class ContentSpace:
     def _note(self, each: Filter) -> None:
         for clause in each.clauses:
             for test in clause.tests:
-                told = self._tests.setdefault(test.attribute, set())
+                group = self._tests.setdefault(test.attribute, set())
                 if isinstance(test, Within | OneOf):
-                    told.add(test)
+                    group.add(test)
+                elif isinstance(test, Topic):
+                    self._opaque.add(test.attribute)
             if clause.residual is not None:
                 self._opaque |= each.attributes
 
@@ -139,12 +141,12 @@ class ContentSpace:
         kept: list[AttributeValue] = []
         sums: list[float] = []
         for value, chance in zip(values, chances.tolist(), strict=True):
-            told = tuple(_accepts(test, value) for test in tests)
-            if told not in groups:
-                groups[told] = len(kept)
+            accepted = tuple(_accepts(test, value) for test in tests)
+            if accepted not in groups:
+                groups[accepted] = len(kept)
                 kept.append(value)
                 sums.append(0.0)
-            sums[groups[told]] += chance
+            sums[groups[accepted]] += chance
         return kept, np.array(sums)
 
 
@@ -237,7 +239,7 @@ def _values_at(content: Content, u: FloatArray, alpha: float) -> list[AttributeV
         place = np.minimum(np.searchsorted(np.cumsum(chances), u, side="right"), len(values) - 1)
         return [values[number] for number in place.tolist()]
     assert not isinstance(content, Constant | Choice)
-    return content.settled(np.asarray(content.law.quantile(u)))
+    return content.settled(np.asarray(content.distribution.quantile(u)))
 
 
 def _accepts(test: Within | OneOf, value: AttributeValue) -> bool:

@@ -1,8 +1,8 @@
-"""What is on time: the tighter of the publisher's lifetime and the subscriber's deadline, against the law of a delay.
+"""The chance to be on time: the distribution of a delay against the tighter of lifetime and deadline.
 
-Lifetimes may vary from event to event; a constant one is a point, an exponential one needs no more than the transform
-of the delay, and any other is taken at Gauss-Legendre nodes of its quantile function, the subscriber's deadline being a
-point of its own.
+Lifetimes may vary between events. A constant one is a point, an exponential one needs only the transform of the delay,
+and any other is represented by Gauss-Legendre nodes of its quantile function, with the subscriber's deadline as a point
+of its own.
 """
 
 import math

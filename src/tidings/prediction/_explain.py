@@ -1,9 +1,9 @@
 """Where a subscription's time goes, and what to change first.
 
-The journeys: for every publisher that the subscription hears from, the hops of the path with the mean wait, service and
-way of each, and the quantiles of the delay. The remedies: each candidate along those paths is tried (a broker or a
-link's transmission twice as fast, half the way, no loss, half as much again of the deadline), the network predicted
-anew, and the gain told.
+Journeys: for every publisher with events for the subscription, the hops of the path with the mean wait, service and
+propagation of each, and the quantiles of the delay. Remedies: each candidate along these paths (a broker or a link's
+transmission twice as fast, half the propagation delay, no loss, a deadline 1.5 times as long) is predicted, and its
+gain is reported.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tidings.model.units import percent
 from tidings.prediction._deadlines import chance_on_time
 from tidings.prediction._knowledge import Knowledge
 from tidings.prediction._predict import predict
@@ -22,12 +23,13 @@ from tidings.prediction._unmodelled import Unmodelled
 __all__ = ["Explanation", "Hop", "JourneyPrediction", "Remedy", "explain"]
 
 QUANTILES = (0.5, 0.9, 0.99)
-CANDIDATES_MAX = 4  # stations and links that are tried, those that take most time
+CANDIDATES_MAX = 4  # stations and links to try, those that take most time
 _BISECTIONS = 48
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a path: a link or a broker; mean wait, mean service (or transmission), mean way (or processing)."""
+    """Part of a path: a link or a broker; mean wait, mean service (or transmission), mean propagation (or
+    processing)."""
 
     place: str
     kind: Literal["link", "broker"]
@@ -38,8 +40,8 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JourneyPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """From one publisher: its share of what the subscription matches, how much of that is on time, and the delay of
-    what arrives (mean and quantiles; None behind an overload)."""
+    """From one publisher: its share of the matching events, their on-time share, and the delay of those that arrive
+    (mean and quantiles; None behind an overload)."""
 
     publisher: str
     share: float
@@ -51,15 +53,15 @@ class JourneyPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """A change, and R' with it."""
+    """A change, and R' after it."""
 
     change: str
     on_time_reliability: float
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All about one subscription; `remedies` are in the order of what they gain, `unmodelled` is what would make a
-    difference here and is left out."""
+    """The explanation of one subscription; `remedies` are sorted by gain, `unmodelled` are the effects that matter here
+    and are left out."""
 
     subscription: str
     on_time_reliability: float | None
@@ -71,8 +73,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(prediction: Prediction, subscription: str) -> Explanation:
-    """Why a subscription gets what it gets, by laws, since a sample knows no reasons; an InputError if there is none of
-    this name."""
+    """Explain the on-time share of a subscription by formulas, since a sample has no causes; an InputError if the name
+    is unknown."""
     if prediction.sample is not None:
         prediction = predict(prediction.knowledge, model=prediction.model)
     knowledge = prediction.knowledge
@@ -144,7 +146,7 @@ def _hops(prediction: Prediction, publisher: int, home: int) -> list[Hop]:
 
 
 def _quantile(prediction: Prediction, publisher: int, home: int, q: float, mean_s: float) -> float | None:
-    """The delay that a share q of what arrives stays below, by bisection."""
+    """The q-quantile of the delay of arriving events, by bisection."""
     if not math.isfinite(mean_s):
         return None
     where = np.array([home], np.int32)
@@ -175,7 +177,7 @@ def _remedies(prediction: Prediction, number: int, journeys: tuple[JourneyPredic
     if math.isfinite(knowledge.max_delays_s[number]):
         relaxed = knowledge.max_delays_s.copy()
         relaxed[number] *= 1.5
-        tried.append((f"allow {relaxed[number]:.3g} s", replace(knowledge, max_delays_s=relaxed)))
+        tried.append((f"extend the deadline to {relaxed[number]:.3g} s", replace(knowledge, max_delays_s=relaxed)))
     remedies = [
         Remedy(change=text, on_time_reliability=float(predict(changed, model=prediction.model).reliability[number]))
         for text, changed in tried
@@ -196,12 +198,12 @@ def _changed(knowledge: Knowledge, kind: str, place: str, what: str) -> tuple[st
         replace(link, **{factor: 0.5 * getattr(link, factor)}) if knowledge.link_name(number) == place else link
         for number, link in enumerate(knowledge.links)
     )
-    text = f"double the bandwidth of {place}" if what == "turn" else f"halve the way of {place}"
+    text = f"double the bandwidth of {place}" if what == "turn" else f"halve the propagation delay of {place}"
     return text, replace(knowledge, links=links)
 
 
 def _lossless(knowledge: Knowledge, places: set[str]) -> list[tuple[str, Knowledge]]:
-    """The change that stops the losses of the worst of these links, if any loses something."""
+    """The change that stops the losses of the worst of these links, if any has losses."""
     found = [(link.loss, n) for n, link in enumerate(knowledge.links) if knowledge.link_name(n) in places]
     loss, worst = max(found, default=(0.0, -1))
     if loss <= 0.0:
@@ -219,10 +221,10 @@ def _words(
     unmodelled: tuple[Unmodelled, ...],
 ) -> str:
     if known is None:
-        return f"No publisher can match {name}: there is nothing to be on time."
-    said = [f"{name} is predicted to get {known:.1%} of its events on time{_as_if(unmodelled)}."]
+        return f"No publisher can match {name}, so it receives no events."
+    sentences = [f"The predicted on-time share of {name} is {percent(known)}{_as_if(unmodelled)}."]
     if stuck is not None:
-        said.append(f"{stuck} cannot keep up: nothing behind it is on time in the long run.")
+        sentences.append(f"{stuck} is overloaded: in the long run nothing behind it is on time.")
     elif journeys:
         main = journeys[0]
         parts = [(hop.wait_s or 0.0, f"waiting at {hop.place}") for hop in main.hops]
@@ -230,23 +232,27 @@ def _words(
             (hop.service_s, f"{'service' if hop.kind == 'broker' else 'transmission'} at {hop.place}")
             for hop in main.hops
         ]
-        parts += [(hop.way_s, f"the way of {hop.place}") for hop in main.hops]
+        parts += [
+            (hop.way_s, f"{'processing' if hop.kind == 'broker' else 'propagation'} at {hop.place}")
+            for hop in main.hops
+        ]
         most_s, what = max(parts)
         if main.mean_delay_s:
-            said.append(
-                f"Most come from {main.publisher} in {main.mean_delay_s:.3g} s on average; "
-                f"{most_s / main.mean_delay_s:.0%} of that is {what}."
+            sentences.append(
+                f"Most of its events come from {main.publisher} with a mean delay of {main.mean_delay_s:.3g} s; "
+                f"{percent(most_s / main.mean_delay_s)} of it is {what}."
             )
     if remedies:
-        said.append(f"First, {remedies[0].change}: {remedies[0].on_time_reliability:.1%}.")
+        gain = f"it would raise the share to {percent(remedies[0].on_time_reliability)}"
+        sentences.append(f"The most effective single change: {remedies[0].change}; {gain}.")
     elif known < 1.0:
-        said.append("No single change along its paths would help.")
-    return " ".join(said)
+        sentences.append("No single change along its paths would help.")
+    return " ".join(sentences)
 
 
 def _as_if(unmodelled: tuple[Unmodelled, ...]) -> str:
-    """How to take the figure, in words."""
-    # An overload has a sentence of its own.
+    """The assumptions behind the figure."""
+    # An overload has its own sentence.
     *others, last = [each.effect for each in unmodelled if each.kind != "overload"] or [""]
     listed = f"{', '.join(others)}, and {last}" if others else last
     return f", {listed}" if listed else ""

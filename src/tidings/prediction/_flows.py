@@ -4,8 +4,8 @@ On trees the paper's table over the content space collapses exactly: of publishe
 reach a broker, f being the union of the filters at home at it and behind it, and a share prod(1 - loss) of those gets
 there. Every publisher has its own tree, so meshes are no different. Unmatched events still load the home broker.
 
-Stations are where events wait for their turn: brokers 0..n-1 with a service law, and links n..n+m-1 with a slowness.
-Rates are by [publisher, station]; an event that will be lost on a link is still transmitted.
+Stations are where events wait for their turn: brokers 0..n-1 with a service distribution, and links n..n+m-1 with a
+slowness. Rates are by [publisher, station]; an event that will be lost on a link is still transmitted.
 """
 
 from collections.abc import Sequence
@@ -80,11 +80,13 @@ def layout_of(knowledge: Knowledge, mass: FloatArray | None = None) -> Layout:
     stages: list[Stage] = [NOTHING]
     numbers: dict[tuple[object, ...], int] = {}
 
-    def stage_number(law: DelayDistribution, factor: float, size: DelayDistribution | None = None) -> int:
-        key = (law, factor, size)
+    def stage_number(distribution: DelayDistribution, factor: float, size: DelayDistribution | None = None) -> int:
+        key = (distribution, factor, size)
         if key not in numbers:
             numbers[key] = len(stages)
-            stages.append(scaled_stage(stage_of(law) if size is None else product_stage(size, law), factor))
+            stages.append(
+                scaled_stage(stage_of(distribution) if size is None else product_stage(size, distribution), factor)
+            )
         return numbers[key]
 
     delay = np.zeros(n + m, np.int32)
@@ -143,11 +145,11 @@ def layout_of(knowledge: Knowledge, mass: FloatArray | None = None) -> Layout:
     )
 
 
-def _sizes(law: DelayDistribution, *, is_queued: bool) -> list[tuple[float, DelayDistribution]]:
+def _sizes(distribution: DelayDistribution, *, is_queued: bool) -> list[tuple[float, DelayDistribution]]:
     """A distribution of sizes as a few sizes with their shares; as it is where it makes no difference."""
-    if not is_queued or isinstance(law, Deterministic):
-        return [(1.0, law)]
-    points, weights = nodes_of(law, panels=(0.0, 1.0), nodes=SIZE_NODES, most=SIZES_MAX)
+    if not is_queued or isinstance(distribution, Deterministic):
+        return [(1.0, distribution)]
+    points, weights = nodes_of(distribution, panels=(0.0, 1.0), nodes=SIZE_NODES, most=SIZES_MAX)
     return [(float(w), Deterministic(value=float(x))) for x, w in zip(points, weights, strict=True)]
 
 

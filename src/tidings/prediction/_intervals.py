@@ -1,11 +1,11 @@
 """How sure is a prediction from measurements? Intervals by resampling what was measured.
 
-What knowledge was measured from n observations is drawn anew as another n observations might have given it: content as
-Dirichlet weights (the Bayesian bootstrap), a publisher's rate and the mean of a service or a way by their standard
-error (a gamma factor of mean 1), a loss by a beta law. Each draw is predicted; the interval holds the middle share of
-the answers, and the prediction itself. Observations are taken as independent of each other; where they are not, the
-truth is outside more often than the level says. Knowledge that is known, not measured, stays. Two draws never share a
-random number with the data: `generator` is an argument.
+Knowledge measured from n observations is drawn again as another n observations might have given it: content by
+Dirichlet weights (the Bayesian bootstrap), a publisher's rate and the mean of a service or a propagation by their
+standard error (a gamma factor of mean 1), a loss by a beta distribution. Each draw is predicted; the interval contains
+the middle share of the results, and the prediction itself. Observations are assumed to be independent; where they are
+not, the truth lies outside more often than the level says. Knowledge that was given, not measured, is not drawn. No
+draw shares a random number with the data: `generator` is an argument.
 """
 
 from dataclasses import dataclass, replace
@@ -85,12 +85,12 @@ def _link(link: LinkKnowledge, generator: np.random.Generator) -> LinkKnowledge:
     lost = link.loss * link.observed
     loss = generator.beta(lost + 0.5, link.observed - lost + 0.5) if lost > 0.0 else link.loss
     slow = 1.0 if link.slowness is None else _factor(link.slowness.scv(), link.observed, generator)
-    way = _factor(link.propagation.scv(), link.observed, generator)
+    propagation = _factor(link.propagation.scv(), link.observed, generator)
     return replace(
         link,
         loss=min(float(loss), 0.999999),
         slowness_factor=link.slowness_factor * slow,
-        propagation_factor=link.propagation_factor * way,
+        propagation_factor=link.propagation_factor * propagation,
     )
 
 

@@ -2,8 +2,8 @@
 
 The transform is known at s_k = decay + i pi k / span, k = 0 .. 2 ORDER; the same points serve every t from a sixteenth
 of `span` to half of it. A continued fraction, by the quotient-difference algorithm, sums the series beyond its last
-term. For the delays of this room, sums of a few stages, it is good to about 1e-8, and near a kink (a path that is all
-but constant) to about 1e-3.
+term. For sums of a few stages it is accurate to about 1e-8, and near a kink (a path that is almost constant) to about
+1e-3.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""What a prediction is made from: the a priori knowledge of paper B, section 2.1, as plain values.
+"""The input of a prediction: the a priori knowledge of paper B, section 2.1, as plain values.
 
-A scenario says it (`from_network`), or measurements do. Brokers, links, publishers and subscriptions are numbered as
-they are given. Content is known by its signatures: which subscriptions an event matches, and how often that is so; a
-link's load is the mass of a union of filters, and that needs no more than signatures.
+It comes from a scenario (`from_network`) or from measurements. Brokers, links, publishers and subscriptions are
+numbered in the given order. Content is described by its signatures: which subscriptions an event matches, and how
+often. A link's load is the mass of a union of filters, for which signatures are enough.
 """
 
 import difflib
@@ -37,10 +37,10 @@ LongArray = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Signatures:
-    """The kinds of events that a publisher makes, as far as subscriptions can tell them apart.
+    """The kinds of events of a publisher, as far as subscriptions can tell them apart.
 
-    A share `weights[i]` of the events matches exactly `subscriptions[offsets[i]:offsets[i + 1]]`; what is missing to 1
-    matches nothing. `sampled` is how many events that was estimated from, None if it is exact.
+    A share `weights[i]` of the events matches exactly `subscriptions[offsets[i]:offsets[i + 1]]`; the remaining share
+    matches nothing. `sampled` is the number of events behind the estimate, None if it is exact.
     """
 
     weights: FloatArray
@@ -71,24 +71,24 @@ SHARE_QUANTUM: Final = 2.0**-52
 
 
 def exact_shares(weights: FloatArray) -> FloatArray:
-    """Shares of all events, rounded so that any sum of them is exact, in whatever order it is made.
+    """Shares of all events, rounded so that any sum of them is exact in every order.
 
-    Delays are found by inverting transforms, which makes 1e-8 of a difference of 1e-16: with sums that depend on the
-    order of adding, answers would too.
+    Delays are found by inverting transforms, which amplifies a difference of 1e-16 to 1e-8: with sums that depend on
+    the order of adding, results would too.
     """
     rounded = np.rint(np.asarray(weights) / SHARE_QUANTUM) * SHARE_QUANTUM
     return np.where(weights > 0.0, np.maximum(rounded, SHARE_QUANTUM), 0.0)
 
 
 NO_CONTENT: Final = Signatures(weights=np.zeros(0), offsets=np.zeros(1, np.int64), subscriptions=np.zeros(0, np.int32))
-"""Of an event that nobody wants, or where content is kept elsewhere."""
+"""Signatures of events that match nothing, or with content kept elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerKnowledge:
     """`service` in seconds times `service_factor` for each event, one at a time; then `processing`, all at once.
 
-    `observed` is how many services its law was measured from, None if it is known.
+    `observed` is the number of services behind its distribution, None if it was not measured.
     """
 
     name: str
@@ -100,9 +100,9 @@ class BrokerKnowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkKnowledge:
-    """From one broker to another, by number: a transmission of size times `slowness`, one at a time, then the way.
+    """From one broker to another, by number: a transmission of size times `slowness`, one at a time, then propagation.
 
-    The factors stretch both. `observed` is how many events sent over it its laws were measured from.
+    The factors scale both. `observed` is the number of events behind its distributions.
     """
 
     source: int
@@ -119,7 +119,7 @@ class LinkKnowledge:
 class PublisherKnowledge:
     """A publisher at the root of its tree; `interval` and `lifetime` in seconds, `size_kb` in kB.
 
-    `observed` is how many intervals its rate was measured from, None if it is known.
+    `observed` is the number of intervals behind its rate, None if it was not measured.
     """
 
     name: str
@@ -137,10 +137,10 @@ class PublisherKnowledge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Knowledge:
-    """All of it; `homes`, `max_delays_s` (infinite: none) and `prices` (None: 1 each) follow `subscriptions`, the
-    identifiers.
+    """The whole knowledge; `homes`, `max_delays_s` (infinite: none) and `prices` (None: 1 each) are in the order of
+    `subscriptions`, the identifiers.
 
-    `unmodelled` is what the source says besides, and no prediction made from this has in it.
+    `unmodelled` are the effects in the source that every prediction from this knowledge leaves out.
     """
 
     brokers: Sequence[BrokerKnowledge]
@@ -168,12 +168,14 @@ class Knowledge:
                 )
 
     def number_of(self, subscription: str) -> int:
-        """The number of a subscription; an InputError if there is none of this name."""
+        """The number of a subscription; an InputError if the name is unknown."""
         try:
             return self._numbers[subscription]
         except KeyError:
             close = difflib.get_close_matches(subscription, self.subscriptions, n=1)
-            others = f"there are {len(self.subscriptions):,}, such as {', '.join(map(repr, self.subscriptions[:3]))}"
+            others = (
+                f"the network has {len(self.subscriptions):,}, such as {', '.join(map(repr, self.subscriptions[:3]))}"
+            )
             hint = f"did you mean {close[0]!r}?" if close else others
             raise InputError(f"there is no subscription {subscription!r}; {hint}") from None
 

@@ -1,10 +1,10 @@
 """From measured profiles to a network that can be simulated and changed (docs/reference/profiles.md).
 
-Knowledge from profiles says what events match, not what they say. So the network's events carry one attribute, the
-number of their match signature, drawn with the shares that were measured, and a subscription's filter lists the
-signatures that it is in. Flows, loads and R are those of the knowledge; the content is not.
+Profiles record which subscriptions an event matches, not its attributes. So the network's events carry one attribute,
+the number of their match signature, drawn with the measured shares, and a subscription's filter lists its signatures.
+Flows, loads and R are those of the knowledge; the content is not.
 
-Profiles do not tell which strategy links send by, or which scheme brokers live with failures by: that has to be said.
+Profiles do not record the strategy of links or the scheme of brokers: the caller has to state them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from tidings.model.scenario import (
 )
 from tidings.model.subscription import Subscription
 from tidings.model.topology import Broker, Link, Topology
-from tidings.prediction._failing import Failing
+from tidings.prediction._failures import Failing
 from tidings.prediction._knowledge import Knowledge, Signatures
 from tidings.prediction._outages import failing_profiles, read_components
 from tidings.prediction._profiles import from_profiles, read_profiles
@@ -40,31 +40,31 @@ from tidings.prediction._profiles import from_profiles, read_profiles
 __all__ = ["SIGNATURES_MAX", "failing_of", "is_within_limits", "network_of", "network_of_profiles"]
 
 SIGNATURES_MAX: Final = 500_000
-"""Pairs of a signature and a subscription: beyond that, filters that list them are too long to be matched."""
+"""Pairs of a signature and a subscription; beyond it the filters are too long to match."""
 
 ATTRIBUTE: Final = "signature"
 USUAL_DURATION_S: Final = 3600.0
-_NONE: Final = 0  # the number of the signature that matches nobody
+_NONE: Final = 0  # the signature that matches nobody
 
 
 def network_of_profiles(
     directory: Path, *, strategy: StrategyName = DEFAULT_STRATEGY, scheme: Scheme = DEFAULT_SCHEME, seed: int = 0
 ) -> Network:
-    """The network that a pipeline run has measured, with the policies that were in force."""
+    """The network that a pipeline run measured, with the given policies."""
     tables = read_profiles(directory)
     knowledge, failing = from_profiles(tables), failing_of(directory, tables)
     return network_of(knowledge, failing, strategy=strategy, scheme=scheme, seed=seed, title=str(directory))
 
 
 def failing_of(directory: Path, tables: Mapping[str, pa.Table]) -> Failing | None:
-    """What failed while a trace was written; None if nothing did."""
+    """The failures during a trace; None if there were none."""
     if "components" not in tables or not any(tables["components"].column("failures").to_pylist()):
         return None
     return failing_profiles({**tables, **read_components(directory)})
 
 
 def is_within_limits(knowledge: Knowledge) -> bool:
-    """Whether there are few enough matches of different events for a network of them."""
+    """Whether there are few enough signatures for a network."""
     return _entries(knowledge) <= SIGNATURES_MAX
 
 
@@ -146,7 +146,7 @@ def _or_none(given: tuple[Failures | None, ...] | None) -> tuple[Failures | None
 
 
 def _duration_s(knowledge: Knowledge) -> float:
-    """As long as was measured, as far as that is known."""
+    """The measured duration, if it is known."""
     seen = [publisher.observed * publisher.interval.mean() for publisher in knowledge.publishers if publisher.observed]
     return max(seen, default=USUAL_DURATION_S)
 
@@ -174,12 +174,12 @@ def _topology(knowledge: Knowledge, names: Sequence[str]) -> Topology:
     )
 
 
-def _stretched(law: DelayDistribution | None, factor: float) -> DelayDistribution | None:
-    return None if law is None else scaled(law, factor)
+def _stretched(distribution: DelayDistribution | None, factor: float) -> DelayDistribution | None:
+    return None if distribution is None else scaled(distribution, factor)
 
 
 def _content(signatures: Sequence[Signatures], subscriptions: int) -> tuple[list[Content], list[Filter]]:
-    """What each publisher's events say, and what each subscription asks for."""
+    """The content of each publisher, and the filter of each subscription."""
     wanted: list[list[int]] = [[] for _ in range(subscriptions)]
     contents: list[Content] = []
     number = _NONE

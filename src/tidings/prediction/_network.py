@@ -1,8 +1,8 @@
 """From a scenario's network to the knowledge of a prediction: trees, tables, content; no behaviour is sampled.
 
-Trees are those that the network's routing policy gives: shortest paths, or balanced ones. With several paths per
-publisher and subscriber (multi-path, literal-table) the first copy counts, and on spread routes every event chooses
-its tree; no sum of stages describes that: such a network has to be sampled (`_sample`).
+Trees follow the network's routing policy: shortest paths, or balanced ones. With several paths per publisher and
+subscriber (multi-path, literal-table) the first copy counts, and with spread routing every event chooses its tree. No
+sum of stages describes that, so such a network has to be sampled (`_sample`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from tidings.routing import Demand, Overlay, Tree, balance_routes, shortest_path
 
 __all__ = ["BALANCE_SAMPLE", "Asked", "Samples", "deadlines_of", "from_network", "homes_of", "outline_of_network"]
 
-BALANCE_SAMPLE = 400  # events of each publisher that balanced routes are made for, as in a simulation
+BALANCE_SAMPLE = 400  # events of each publisher for computing balanced routes, as in a simulation
 KEEP_BELOW = 0.5
 
 Asked = NDArray[np.bool_]
@@ -45,11 +45,11 @@ def from_network(
     stored: Literal["routed", "all"] = "routed",
     matcher: ContentMatcher | None = None,
 ) -> Knowledge:
-    """What a scenario says, before anything is run.
+    """The knowledge in a scenario's network.
 
-    `alpha` blurs the content (1: as it is). `trees` gives each publisher its own dissemination tree. `stored` says
-    which subscriptions a broker's table holds where service is per subscription: those routed through it, or all.
-    `matcher` holds this network's filters from another call, which saves matching its content again.
+    `alpha` blurs the content (1: exact). `trees` gives each publisher its own dissemination tree. `stored` is which
+    subscriptions a broker's table holds where service is per subscription: those routed through it, or all. `matcher`
+    holds this network's filters from another call, so that its content is not matched again.
     """
     homes = homes_of(network)
     known = ContentMatcher([s.filter for s in network.subscriptions], seed=network.seed) if matcher is None else matcher
@@ -91,8 +91,8 @@ def outline_of_network(
     trees: Sequence[Tree] | None = None,
     stored: Literal["routed", "all"] = "routed",
 ) -> Knowledge:
-    """All but subscriptions and content. Balanced routes are made for samples of events, by attribute; `asked` says for
-    each publisher's sample which brokers have somebody who wants which event."""
+    """Everything but subscriptions and content. Balanced routes are computed from samples of events, by attribute;
+    `asked` gives, for each publisher's sample, the brokers with a matching subscription by event."""
     topology = network.topology
     chosen = _trees(network, Overlay.of(topology), asked) if trees is None else tuple(trees)
     if len(chosen) != len(network.publishers):
@@ -149,7 +149,7 @@ def _trees(
     if routing != "balanced":
         reason = "every event chooses its tree" if routing == "spread" else "with several paths the first copy counts"
         raise ConfigurationError(
-            f'routing is "{routing}": {reason}, which formulas do not know; these are for "single-path" and '
+            f'routing is "{routing}": {reason}, which formulas do not cover; they cover "single-path" and '
             '"balanced", and `tidings predict` without --model and --alpha takes a sample'
         )
     samples = [_sample(publisher, [network.seed, number]) for number, publisher in enumerate(network.publishers)]
@@ -169,14 +169,14 @@ def _sample(publisher: Publisher, seed: list[int]) -> Samples:
 
 
 def _homes_asked(offsets: LongArray, matched: IntArray, homes: IntArray, brokers: int) -> Asked:
-    """By [event, broker]: whether somebody at the broker wants it."""
+    """By [event, broker]: whether a subscription at the broker matches it."""
     asked = np.zeros((len(offsets) - 1, brokers), np.bool_)
     asked[np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), homes[matched]] = True
     return asked
 
 
 def _table(brokers: int, trees: Sequence[Tree], homes: IntArray, stored: str) -> FloatArray:
-    """How many subscriptions each broker's table holds: those whose events may pass through it, or all."""
+    """The size of each broker's table: the subscriptions with events that may pass through it, or all."""
     if stored == "all":
         return np.full(brokers, float(len(homes)))
     passes = np.zeros((brokers, brokers), np.bool_)

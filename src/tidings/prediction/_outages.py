@@ -1,12 +1,13 @@
-"""Failures as they were measured: outages on record become a trace's transitions, and profiles become failures.
+"""Measured failures: recorded outages become the transitions of a trace, and profiles become failures.
 
-The way of a record of outages: `transitions_of_outages` makes it the table `transitions` of a trace; the pipeline
-checks and profiles it with the rest (docs/reference/profiles.md, `components`); `failing_profiles` takes it from there.
+`transitions_of_outages` turns recorded outages into the table `transitions` of a trace; the pipeline checks and
+profiles it with the rest (docs/reference/profiles.md, `components`); `failing_profiles` makes failures from the
+profiles.
 
-A component's mean times are those of its profile: time exposed over events, which counts periods that the trace cuts.
-The shape of their laws is the most likely one of exponential, Weibull and log-normal (`tidings.statistics`), where at
-least FEWEST_EVENTS periods began and ended inside the trace; otherwise exponential. One that never failed while it was
-watched never fails.
+A component's mean times are those of its profile: exposed time divided by events, which includes periods cut by the
+trace. The shape is the most likely of exponential, Weibull and log-normal (`tidings.statistics`) if at least
+FEWEST_EVENTS periods began and ended inside the trace, otherwise exponential. A component without a failure in the
+trace never fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from tidings.model.distributions import DelayDistribution, Exponential, LogNorma
 from tidings.model.failures import Failures
 from tidings.model.tables import table_place
 from tidings.model.trace import TABLES
-from tidings.prediction._failing import Failing
+from tidings.prediction._failures import Failing
 from tidings.prediction._profiles import brokers_of_topology
 from tidings.statistics import FEWEST_EVENTS, fit_durations, periods
 
@@ -37,11 +38,11 @@ def transitions_of_outages(
 ) -> pa.Table:
     """The table `transitions` of a trace: each broker down at one time and up again at another (None: still down).
 
-    `origin_s` becomes time 0. Of outages of one broker that overlap, the whole is one.
+    `origin_s` becomes time 0. Overlapping outages of one broker are merged.
     """
     if not len(brokers) == len(down_s) == len(up_s):
         raise InputError(
-            f"{len(brokers)} brokers, {len(down_s)} beginnings and {len(up_s)} ends of outages: give as many"
+            f"{len(brokers)} brokers, {len(down_s)} beginnings and {len(up_s)} ends of outages: give one of each"
         )
     moves: list[tuple[str, int, bool]] = []
     for broker in dict.fromkeys(brokers):
@@ -84,7 +85,7 @@ def read_components(directory: Path) -> dict[str, pa.Table]:
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """Of one component: lengths of times in a state that began inside the trace, and which of them ended inside."""
+    """For one component: the periods in a state that began inside the trace, and which of them ended inside."""
 
     lengths_s: np.ndarray
     ended: np.ndarray
@@ -98,10 +99,10 @@ def failing_profiles(
     timeout_s: float = 86_400.0,
     has_durable_tables: bool = True,
 ) -> Failing:
-    """What the pipeline measured: of the tables `components`, `transitions` and `topology`.
+    """The failures that the pipeline measured, from the tables `components`, `transitions` and `topology`.
 
-    `check_s` is how far apart the checks lie that transitions were found by; 0 if they are exact. A trace says nothing
-    of refreshes and tables: these are as live brokers have them unless given.
+    `check_s` is the interval of the checks that found the transitions; 0 if these are exact. A trace does not record
+    refreshes and tables: these are as in live brokers unless given.
     """
     topology = tables["topology"].to_pylist()
     ends = [(row["source"], row["target"]) for row in topology if row["kind"] == "link"]
@@ -111,10 +112,10 @@ def failing_profiles(
         key = row["kind"], row["source"], row["target"]
         found[key] = _failures(row, times.get(key), check_s)
     links = tuple(found.get(("link", *pair)) for pair in ends)
-    laws = dict(zip(ends, links, strict=True))
+    distributions = dict(zip(ends, links, strict=True))
     numbers: dict[Any, int] = {}
-    # What fails alike in both directions fails together: nobody measures the same thing twice.
-    keys = [frozenset(pair) if laws.get(pair[::-1], "none") == laws[pair] else pair for pair in ends]
+    # Equal failures in both directions are one failure of the connection.
+    keys = [frozenset(pair) if distributions.get(pair[::-1], "none") == distributions[pair] else pair for pair in ends]
     return Failing(
         brokers=tuple(found.get(("broker", name, None)) for name in brokers_of_topology(tables["topology"])),
         links=links,
@@ -158,12 +159,12 @@ def _failures(row: Mapping[str, Any], times: Mapping[bool, _Times] | None, check
 
 
 def _shaped(known: DelayDistribution, times: _Times, check_s: float) -> DelayDistribution:
-    """The most likely law for these times, stretched to the mean that is known."""
+    """The most likely distribution for these times, scaled to the known mean."""
     if int(times.ended.sum()) < FEWEST_EVENTS:
         return known
-    law = fit_durations(times.lengths_s, times.ended, check_s=check_s)[0].law
-    factor = known.mean() / law.mean()
-    match law:
+    distribution = fit_durations(times.lengths_s, times.ended, check_s=check_s)[0].distribution
+    factor = known.mean() / distribution.mean()
+    match distribution:
         case Weibull(scale=scale, shape=shape):
             return Weibull(scale=scale * factor, shape=shape)
         case LogNormal(median=median, sigma=sigma):

@@ -2,19 +2,19 @@
 
 By scheme, in the long run and per published event:
 
-- data: an event goes over the connection to a broker of its tree if somebody at or behind it wants it and it has got
-  to the broker before it; with buffering it waits for that broker, and goes if it does so in time. Detours, which are
-  longer, are not counted: some per cent more.
-- acknowledgements: one for each event that gets over, with buffering.
+- data: an event is sent to a broker of its tree if a subscription at or behind that broker matches it and it has
+  reached the previous broker; with buffering it waits for that broker, and is sent if that is in time. Detours are
+  longer by some per cent, which is not counted.
+- acknowledgements: one for each event that arrives, with buffering.
 - retries: with buffering, a broker tries a neighbour that does not answer every `retry_s`, with one event.
-- refreshes: with all but `static`, every `refresh_s` all subscriptions of a home broker go anew, together, to the
-  publishers that any of them matches, if it is up.
-- link state: with bypass, every neighbour of a broker, and both ends of a connection, tell its failures and repairs to
-  everybody: 2 m - n + 1 messages each, since a broker tells all neighbours but the one it heard it from.
+- refreshes: with all but `static`, every `refresh_s` a home broker that is up sends all its subscriptions again,
+  together, to the publishers that any of them matches.
+- link state: with bypass, every neighbour of a broker, and both ends of a connection, announce its failures and repairs
+  to all: 2 m - n + 1 messages each, since a broker informs every neighbour except the one it heard from.
 
-Storage, by Little's law: events a second times how long one is stored on the way to a broker, which is the integral
-over its lifetime of P[the broker before has it] - P[the broker has it]. The peak is that of the connection that carries
-most when what is behind it stays away for a whole lifetime.
+Storage, by Little's law: events a second times how long one is stored on its path to a broker, which is the integral
+over its lifetime of P[the broker before has it] - P[the broker has it]. The peak is that of the busiest connection if
+everything behind it is down for a whole lifetime.
 """
 
 import math
@@ -31,7 +31,7 @@ from tidings.prediction._prediction import Prediction
 if TYPE_CHECKING:
     from tidings.faults import Scheme
     from tidings.model.failures import Failures
-    from tidings.prediction._failing import Failing
+    from tidings.prediction._failures import Failing
 
 __all__ = ["Overhead", "Waiting", "overhead_of"]
 
@@ -60,7 +60,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """For one publisher, by broker: the chance that an event gets there, and the time it is stored on the way there."""
+    """For one publisher, by broker: the chance that an event gets there, and the time it is stored before."""
 
     reached: FloatArray
     stored_s: FloatArray
@@ -94,7 +94,7 @@ def overhead_of(prediction: Prediction, failing: "Failing", scheme: "Scheme", wa
         refreshed_per_s = _refreshed_links(knowledge, failing) / failing.refresh_s
     blocked = _blocked(knowledge, failing)[used].sum() / failing.retry_s if buffers else 0.0
     connections = len({frozenset((link.source, link.target)) for link in knowledge.links})
-    told_per_s = _told(knowledge, failing) if bypasses else 0.0
+    transitions_per_s = _transitions_per_s(knowledge, failing) if bypasses else 0.0
 
     def each(per_s: float) -> float:
         return per_s / total_per_s if total_per_s > 0.0 else 0.0
@@ -108,7 +108,7 @@ def overhead_of(prediction: Prediction, failing: "Failing", scheme: "Scheme", wa
         acknowledgements=each(sent_per_s) if buffers else 0.0,
         retries=each(float(blocked)),
         refreshes=each(refreshed_per_s),
-        link_state=each(told_per_s * max(0, 2 * connections - n + 1)),
+        link_state=each(transitions_per_s * max(0, 2 * connections - n + 1)),
         stored_mean_events=kept(stored),
         stored_mean_kb=kept(stored_kb),
         stored_peak_events=kept(float(largest[0])),
@@ -146,7 +146,7 @@ def _blocked(knowledge: Knowledge, failing: "Failing") -> FloatArray:
     )
 
 
-def _told(knowledge: Knowledge, failing: "Failing") -> float:
+def _transitions_per_s(knowledge: Knowledge, failing: "Failing") -> float:
     """How often a second somebody notices a failure or a repair: a broker's by each of its neighbours, a link's by
     the end that sends over it."""
     total = 0.0

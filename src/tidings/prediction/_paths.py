@@ -2,7 +2,7 @@
 
 The transform of the delay to a broker is that to the broker before it, times the stages between them: wait and
 transmission of the link, propagation, wait and service of the broker, processing. So every prefix is worked out once.
-A wait is known by its sigma (`_waiting`), by its values and their chances, or, as in the paper, as a constant.
+A wait is known by its sigma (`_waits`), by its values and their chances, or, as in the paper, as a constant.
 Constants add up apart (`shift_s`), and so does the chance that nothing random took any time (`atom`); where stages have
 steps, `_steps` has them.
 
@@ -39,7 +39,7 @@ class Waits:
     `is_stuck`: overload.
 
     `idle` is 1 - sigma, but where expired events are shed: there the transform idle / (1 - sigma Be(s)) is good for
-    times up to the deadline only (`_shedding`), and sigma may be 1 or more. `known[p, station]` is the number of one of
+    times up to the deadline only (`_expiry`), and sigma may be 1 or more. `known[p, station]` is the number of one of
     `values`, the whole distribution of the wait (sigma is 0 there, idle 1); 0 is no wait. `is_exact` says where a
     publisher that is not Poisson has a queue to itself.
     """
@@ -80,7 +80,7 @@ def residual_transforms(layout: Layout, stations: Stations, transforms: Array, s
 class PathDelays:
     """Distribution functions of delays, for one state of the stations.
 
-    `is_whole` says that they are: where expired events are shed, laws hold up to the deadline only.
+    `is_whole` says that they are: where expired events are shed, distributions hold up to the deadline only.
     """
 
     def __init__(self, layout: Layout, stations: Stations, waits: Waits) -> None:
@@ -123,7 +123,8 @@ class PathDelays:
             at = brokers[asked][rows]
             rest = self._rest(publisher, service, at, after_s, steps.mass(), steps, is_sent=is_sent)
             out[asked] = np.bincount(rows, chances * (steps.below(at, after_s) + rest), minlength=len(asked))
-        # What is asked of a law that holds up to a deadline only may be more than 1 until its height has been found.
+        # What is asked of a distribution that holds up to a deadline only may be more than 1 until its height has been
+        # found.
         return np.maximum(out, 0.0) if is_sent else np.clip(out, 0.0, 1.0)
 
     def _steps(self, publisher: int, service: IntArray, *, is_sent: bool) -> Steps | None:
@@ -205,7 +206,7 @@ class PathDelays:
         return total
 
     def _growth(self) -> float:
-        """The rate at which laws grow that hold up to a deadline only: the largest s with sigma Be(s) = 1."""
+        """The rate at which distributions grow that hold up to a deadline only: the largest s with sigma Be(s) = 1."""
         steepest = self._waits.sigma.max(axis=0, initial=0.0)
         over = np.flatnonzero((steepest >= 1.0) & (self._stations.mean_s > 0.0))
         if not len(over):

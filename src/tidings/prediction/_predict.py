@@ -6,12 +6,12 @@
 methods as corrected: the mean wait is added as a constant. `ours` takes the whole distribution of the wait.
 
 Two things make the load depend on the delays: expired events that are dropped before a link (if the knowledge says so,
-and it is more than one in 50), and stations that cannot keep up, which pass on no more than they can serve.
-Both are found by repetition.
+and they are more than one in 50), and stations that cannot keep up, which pass on no more than they can serve.
+Both are found by iteration.
 
-The parts are cut so that whoever has the content in pieces can put them together: the layout needs no more of it than
-the masses by [publisher, broker], `settle` only the layout, and `arrival_chances` is all
-that one publisher has to say about R' of any few subscriptions.
+The parts also serve callers that have the content in pieces (`parts`): the layout needs only the masses by [publisher,
+broker], `settle` only the layout, and `arrival_chances` is the contribution of one publisher to R' of some
+subscriptions.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ import numpy as np
 from tidings.prediction._analyzer import arrival_scvs
 from tidings.prediction._burstiness import bursty_waits
 from tidings.prediction._deadlines import chance_on_time, latest_deadlines
+from tidings.prediction._expiry import Shedding
 from tidings.prediction._flows import Layout, Stations, layout_of, load
 from tidings.prediction._knowledge import FloatArray, IntArray, Knowledge
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._prediction import Model, Prediction
 from tidings.prediction._renewal import NO_WAIT, renewal_waits
-from tidings.prediction._shedding import Shedding
-from tidings.prediction._waiting import gg1_wait, mm1_wait
+from tidings.prediction._waits import gg1_wait, mm1_wait
 
 __all__ = ["Settled", "arrival_chances", "predict", "settle"]
 
@@ -52,7 +52,7 @@ class Settled:
 
 
 def predict(knowledge: Knowledge, *, model: Model = "ours", rounds: int = ROUNDS_MAX) -> Prediction:
-    """Who gets what share of its events on time, and where the time goes; by laws."""
+    """Who gets what share of its events on time, and where the time goes; by formulas."""
     layout = layout_of(knowledge)
     latest_s = latest_deadlines(knowledge, layout) if knowledge.drops_expired else None
     settled = settle(knowledge, layout, latest_s, model=model, rounds=rounds)
@@ -65,7 +65,7 @@ def predict(knowledge: Knowledge, *, model: Model = "ours", rounds: int = ROUNDS
         waits=settled.waits,
         wait_s=settled.wait_s,
         delays=settled.delays,
-        by_law=reliability,
+        by_formulas=reliability,
         matched_per_s=matched_per_s,
         has_converged=settled.has_converged,
     )
@@ -111,7 +111,7 @@ def _waits(
     model: Model,
     shedding: Shedding | None,
 ) -> tuple[Waits, FloatArray]:
-    """The waiting laws, and the mean wait by [publisher, station]."""
+    """The waiting distributions, and the mean wait by [publisher, station]."""
     shape, nothing = stations.rate_per_s.shape, np.zeros(len(stations.mean_s))
     known, is_exact = np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
     if model == "ours":

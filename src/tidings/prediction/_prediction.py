@@ -1,22 +1,30 @@
-"""What a prediction says: per subscriber, per broker, per link."""
+"""The result of a prediction: by subscriber, by broker, by link."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tidings.errors import ConfigurationError
+from tidings.model.frames import Column, arrow_table, html_page, html_table, pandas_frame
+from tidings.model.units import percent
 from tidings.prediction._flows import Layout, Stations, load
 from tidings.prediction._knowledge import FloatArray, Knowledge, LongArray
 from tidings.prediction._paths import PathDelays, Waits
 from tidings.prediction._unmodelled import Unmodelled, UnmodelledKind
 from tidings.statistics import ReliabilityInterval
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 __all__ = ["BrokerPrediction", "LinkPrediction", "Model", "Prediction", "Sample", "SubscriberPrediction"]
 
 Model = Literal["ours", "gg1", "mm1"]
+Rows = Literal["subscribers", "brokers", "links"]
 
 SAMPLED: Final = frozenset[UnmodelledKind](
     {
@@ -33,26 +41,26 @@ SAMPLED: Final = frozenset[UnmodelledKind](
         "convergence",
     }
 )
-"""What laws leave out, and a sample has."""
+"""The effects that formulas leave out and a sample includes."""
 
 IDLE: Final = 0.01
-"""How busy a link may be for its strategy not to matter: no more than this share of the events finds others waiting."""
+"""Utilisation up to which the strategy of a link does not matter: at most this share of events finds others waiting."""
 
 
 FORMULAS_ERROR: Final = 0.01
-"""The mean |R' - R| of formulas where something queues: .002 to .011 in the regimes that they are for
+"""The mean |R' - R| of formulas with queues: .002 to .011 in the regimes that they cover
 (`python -m benchmarks prediction_regimes`)."""
 
 _MEAN_OF_HALF_WIDTH: Final = 0.407
-"""The mean absolute value of a normal deviation, in half widths of its interval of 95 %."""
+"""The mean absolute value of a normal deviation, in half widths of its 95 % interval."""
 
 
 class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription: R', the rate of the events that match it, their mean delay and the way most of them come.
+    """One subscription: R', the rate of the events that match it, their mean delay and the path of most of them.
 
-    `on_time_reliability` is None if no publisher can match it, `mean_delay_s` also if all of it is behind an overload,
-    or where a sample was taken, which has no delays. `interval` is that of the sample. `unmodelled` are the kinds of
-    what is left out and would make a difference here.
+    `on_time_reliability` is None if no publisher can match it. `mean_delay_s` is None also if all its events are behind
+    an overload, or if a sample was taken, which has no delays. `interval` is that of the sample. `unmodelled` are the
+    kinds of effects that matter here and are left out.
     """
 
     on_time_reliability: float | None
@@ -65,7 +73,7 @@ class SubscriberPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker: what arrives, how busy it is, how long an event waits in the mean (None: without end)."""
+    """One broker: arrival rate, utilisation, and mean wait (None: without end)."""
 
     arrival_rate_per_s: float
     utilisation: float
@@ -73,7 +81,7 @@ class BrokerPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One link: what gets over it (losses taken off, as in equation 3), how busy it is, and the wait to be sent."""
+    """One link: rate of events that cross it (without losses, as in equation 3), utilisation, and mean wait."""
 
     rate_per_s: float
     utilisation: float
@@ -82,7 +90,7 @@ class LinkPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """What a short run of the event loop says of R by subscription, and of how busy stations are (`_sample`)."""
+    """R by subscription and utilisation by station, from a short run of the event loop (`_sample`)."""
 
     events: int
     duration_s: float
@@ -92,22 +100,23 @@ class Sample:
 
     @property
     def half_widths(self) -> FloatArray:
-        """By how much R' of each subscription may be off with the confidence of the intervals; NaN: nobody knows."""
+        """Half the width of each subscription's interval; NaN: unknown."""
         return np.array([np.nan if each is None else (each.high - each.low) / 2.0 for each in self.intervals])
 
     @property
     def mean_half_width(self) -> float | None:
-        """The same, on average over the subscriptions."""
+        """The mean of the half widths."""
         known = self.half_widths[~np.isnan(self.half_widths)]
         return float(known.mean()) if len(known) else None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prediction:
-    """All answers, by number as in the knowledge; R' is NaN where no publisher can match a subscription.
+    """All figures, numbered as in the knowledge; R' is NaN where no publisher can match a subscription.
 
-    `by_law` is what laws say of it; where these leave out what makes a difference, there is a `sample`. `wait_s` is the
-    mean wait by [publisher, station], by laws.
+    `by_formulas` is R' by formulas; where these leave out effects that matter, there is a `sample`. `wait_s` is the
+    mean wait by [publisher, station], by formulas. `subscribers`, `brokers` and `links` hold the same by name;
+    `to_arrow` and `to_pandas` give one row per subscription.
     """
 
     model: Model
@@ -117,7 +126,7 @@ class Prediction:
     waits: Waits
     wait_s: FloatArray
     delays: PathDelays
-    by_law: FloatArray
+    by_formulas: FloatArray
     matched_per_s: FloatArray
     has_converged: bool
     sample: Sample | None = None
@@ -125,12 +134,18 @@ class Prediction:
     @property
     def reliability(self) -> FloatArray:
         """R' of each subscription."""
-        return self.by_law if self.sample is None else self.sample.reliability
+        return self.by_formulas if self.sample is None else self.sample.reliability
+
+    @property
+    def mean_reliability(self) -> float | None:
+        """The mean R' over the subscriptions that a publisher can match; None if there is none."""
+        known = self.reliability[~np.isnan(self.reliability)]
+        return float(known.mean()) if len(known) else None
 
     @property
     def expected_error(self) -> float | None:
-        """How far R' is off on average over the subscriptions, by how sure a sample is, or by how far formulas were off
-        on other networks; None where something is left out, and nobody knows."""
+        """The expected mean |R' - R| over the subscriptions, from the intervals of a sample, or from the error of
+        formulas on other networks; None where effects are left out, so that it is unknown."""
         if self.unmodelled:
             return None
         if self.sample is not None:
@@ -141,10 +156,10 @@ class Prediction:
 
     @property
     def needs_sample(self) -> bool:
-        """Whether laws leave out what a sample has, and there is something that lasts to be sampled."""
+        """Whether formulas leave out effects that a sample includes, and there is a steady state to sample."""
         lasts = not self.overloaded or self.knowledge.drops_expired
         changes = any(each.kind == "day" for each in self._left_out)  # a sample is too short for a day
-        return bool(self.left_out_by_laws) and lasts and not changes
+        return bool(self.left_out_by_formulas) and lasts and not changes
 
     @cached_property
     def station_wait_s(self) -> FloatArray:
@@ -157,7 +172,7 @@ class Prediction:
 
     @cached_property
     def utilisation(self) -> FloatArray:
-        """By station; more than 1 only where events pile up without end: a link that sheds is busy at most always."""
+        """By station; above 1 only where queues grow without end: a link that sheds has at most 1."""
         if self.sample is not None:
             return self.sample.utilisation
         found = self.stations.utilisation
@@ -171,13 +186,14 @@ class Prediction:
 
     @property
     def overloaded(self) -> tuple[str, ...]:
-        """The stations that cannot keep up, the worst first; by laws, since a sample sees no more than its own time."""
+        """The overloaded stations, the worst first; by formulas, since a sample covers only its own duration."""
         stuck = np.flatnonzero(self.waits.is_stuck)
         return tuple(self.station_name(int(k)) for k in stuck[np.argsort(-self.utilisation[stuck], kind="stable")])
 
     @cached_property
-    def left_out_by_laws(self) -> tuple[UnmodelledKind, ...]:
-        """What a sample has, and laws leave out; or have, as that links drop what is expired, by an estimate only."""
+    def left_out_by_formulas(self) -> tuple[UnmodelledKind, ...]:
+        """The effects that a sample includes and formulas leave out or only estimate, such as links that drop expired
+        events."""
         # A search that was given up may have stopped at a load of nothing.
         is_lossless = self.delays.is_whole and (self.has_converged or not self.knowledge.drops_expired)
         sheds: tuple[UnmodelledKind, ...] = () if is_lossless or self.model != "ours" else ("dropping",)
@@ -186,7 +202,7 @@ class Prediction:
 
     @cached_property
     def unmodelled(self) -> tuple[Unmodelled, ...]:
-        """What is left out of R': of what the knowledge was made from, and of the knowledge itself by this model."""
+        """The effects left out of R': in the source of the knowledge, and by this model."""
         return tuple(each for each in self._left_out if self.sample is None or each.kind not in SAMPLED)
 
     @cached_property
@@ -209,15 +225,15 @@ class Prediction:
                     kind="dropping",
                     what="links that drop expired events",
                     effect="as if expired events were forwarded",
-                    remedy='the model "ours" has it',
+                    remedy='use the model "ours"',
                 )
             )
         if not self.has_converged:
             found.append(
                 Unmodelled(
                     kind="convergence",
-                    what="what load and delays do to each other",
-                    effect="by a load that had not settled when the search for it was given up",
+                    what="the mutual dependence of load and delays",
+                    effect="from a load that had not converged when the search ended",
                     remedy="`tidings simulate` needs no search",
                 )
             )
@@ -227,8 +243,8 @@ class Prediction:
                 Unmodelled(
                     kind="overload",
                     what="how long an overload has lasted",
-                    effect="for the long run, in which nothing behind it is on time",
-                    remedy="`tidings simulate` runs it for as long as the scenario says",
+                    effect="for the long run, when nothing behind it is on time",
+                    remedy="`tidings simulate` runs it for the duration of the scenario",
                     brokers=tuple(name for name in self.overloaded if name in brokers),
                     links=tuple(name for name in self.overloaded if name not in brokers),
                 )
@@ -237,7 +253,7 @@ class Prediction:
 
     @cached_property
     def _approximate(self) -> frozenset[str]:
-        """The publishers that wait anywhere else than in queues of their own, whose waits are exact."""
+        """The publishers with events in shared queues; waits in their own queues are exact."""
         stations, layout = self.stations, self.layout
         waits = (layout.service > 0) & (stations.rate_per_s > 0.0) & ~self.waits.is_exact
         somewhere = np.flatnonzero(np.asarray(waits).any(axis=1)).tolist()
@@ -248,13 +264,13 @@ class Prediction:
 
     @cached_property
     def _busy(self) -> frozenset[str]:
-        """The links that would be busy if nothing were dropped, whatever the search for what is has found."""
+        """The links that would be busy if nothing were dropped."""
         layout, n = self.layout, len(self.knowledge.brokers)
         offered = load(layout, np.ones(layout.mass.shape), np.ones(layout.service.shape[1])).utilisation[n:]
         return frozenset(self.knowledge.link_name(link) for link in np.flatnonzero(offered >= IDLE).tolist())
 
     def concerned(self, left_out: Unmodelled) -> NDArray[np.bool_]:
-        """By subscription: whether it would make a difference there."""
+        """By subscription: whether the effect would matter there."""
         knowledge, n = self.knowledge, len(self.knowledge.brokers)
         found = np.full(len(knowledge.subscriptions), left_out.is_everywhere)
         if left_out.is_everywhere:
@@ -301,7 +317,7 @@ class Prediction:
 
     @cached_property
     def _arriving_per_s(self) -> FloatArray:
-        """By station. Where links drop events, a sample knows by how busy stations are what is left to serve."""
+        """By station. Where links drop events, the utilisation of a sample gives the rate that is left to serve."""
         found, mean_s = self.stations.total_per_s, self.stations.mean_s
         if self.sample is None or not self.knowledge.drops_expired:
             return found
@@ -336,6 +352,82 @@ class Prediction:
             )
         return made
 
+    def to_arrow(self, rows: Rows = "subscribers") -> "pa.Table":
+        """One row per subscription, broker or link."""
+        return arrow_table(self._columns(rows))
+
+    def to_pandas(self, rows: Rows = "subscribers") -> "pd.DataFrame":
+        """The same as a pandas frame."""
+        return pandas_frame(self._columns(rows))
+
+    def __repr__(self) -> str:
+        mean = self.mean_reliability
+        share = "no matches" if mean is None else f"mean on-time share {percent(mean)}"
+        return f"Prediction({len(self.knowledge.subscriptions):,} subscriptions, {share})"
+
+    def _repr_html_(self) -> str:
+        """The mean, the bottleneck, what is left out, and the subscriptions, the lowest on-time share first."""
+        mean, busiest = self.mean_reliability, self.bottleneck
+        facts = {
+            "mean on-time share": "no event matches" if mean is None else percent(mean),
+            "busiest": "none" if busiest is None else f"{busiest} ({percent(float(self.utilisation.max()))})",
+            "not modelled": "; ".join(each.what for each in self.unmodelled) or "nothing",
+        }
+        order = np.argsort(self.reliability, kind="stable").tolist()  # NaN, without matches, comes last
+        listed = list(self.subscribers.items())
+        rows = [
+            (
+                name,
+                "no matches" if found.on_time_reliability is None else percent(found.on_time_reliability),
+                f"{found.matched_per_s:.3g}",
+                "" if found.mean_delay_s is None else f"{1e3 * found.mean_delay_s:.1f}",
+                " - ".join(found.path),
+            )
+            for name, found in (listed[number] for number in order)
+        ]
+        heads = ("subscription", "on-time share", "events per s", "mean delay (ms)", "path")
+        return html_page("Prediction", html_table(("", ""), facts.items()), html_table(heads, rows))
+
+    def _columns(self, rows: Rows) -> dict[str, Column]:
+        match rows:
+            case "subscribers":
+                return self._subscription_columns()
+            case "brokers":
+                brokers = list(self.brokers.values())
+                return {
+                    "broker": Column("text", list(self.brokers)),
+                    "arrival_rate_per_s": Column("number", [each.arrival_rate_per_s for each in brokers]),
+                    "utilisation": Column("number", [each.utilisation for each in brokers]),
+                    "mean_wait_s": Column("number", [each.wait_s for each in brokers]),
+                }
+            case "links":
+                links, knowledge = list(self.links.values()), self.knowledge
+                names = [broker.name for broker in knowledge.brokers]
+                return {
+                    "source": Column("text", [names[link.source] for link in knowledge.links]),
+                    "target": Column("text", [names[link.target] for link in knowledge.links]),
+                    "rate_per_s": Column("number", [each.rate_per_s for each in links]),
+                    "utilisation": Column("number", [each.utilisation for each in links]),
+                    "mean_wait_s": Column("number", [each.wait_s for each in links]),
+                }
+        raise ConfigurationError(f"rows is {rows!r}; write one of {', '.join(get_args(Rows))}")
+
+    def _subscription_columns(self) -> dict[str, Column]:
+        names, found = list(self.subscribers), list(self.subscribers.values())
+        homes = [self.knowledge.brokers[home].name for home in self.knowledge.homes.tolist()]
+        return {
+            "subscription": Column("text", names),
+            "broker": Column("text", homes),
+            "on_time_share": Column("number", [each.on_time_reliability for each in found]),
+            "low": Column("number", [None if each.interval is None else each.interval.low for each in found]),
+            "high": Column("number", [None if each.interval is None else each.interval.high for each in found]),
+            "matched_per_s": Column("number", [each.matched_per_s for each in found]),
+            "mean_delay_s": Column("number", [each.mean_delay_s for each in found]),
+            "path": Column("texts", [each.path for each in found]),
+            "overloaded_at": Column("text", [each.overloaded_at for each in found]),
+            "unmodelled": Column("texts", [each.unmodelled for each in found]),
+        }
+
     def _journeys(self) -> tuple[FloatArray, LongArray, LongArray]:
         """Mean delay and busiest publisher by subscription; the first overloaded station by [publisher, broker]."""
         count, knowledge = len(self.knowledge.subscriptions), self.knowledge
@@ -357,7 +449,7 @@ class Prediction:
             return np.where(weight > 0.0, total / weight, np.inf), main, stuck_at
 
     def mean_delays(self, publisher: int) -> tuple[FloatArray, LongArray]:
-        """By broker: the mean delay until it is through with an event, and the first overloaded station before that."""
+        """By broker: the mean delay until it has processed an event, and the first overloaded station before that."""
         layout, n = self.layout, len(self.knowledge.brokers)
         means = np.array([stage.mean_s for stage in layout.stages])
         mean_s, stuck_at = np.full(n, np.inf), np.full(n, -1, np.int64)

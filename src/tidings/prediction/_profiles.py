@@ -1,18 +1,17 @@
-"""From measured profiles to the knowledge of a prediction: the tables that the pipeline leaves of a trace.
+"""From measured profiles, the tables that the pipeline computes from a trace, to the knowledge of a prediction.
 
 What is measured is turned into distributions (`fit_of_duration`): a constant, an exponential, a uniform or a shifted
-gamma one, the first of these that the measured quantiles do not speak against; if they speak against all, the
-distribution through the quantiles themselves, with atoms where neighbours are equal. So a scenario that was run and
-measured comes back as it was written, within what its samples can say; how many there were goes along (`observed`,
-`sampled`), and intervals follow from it. Where neither the quantiles nor anything else can be followed (a slowness is
-known by two moments), how far the result is from what was measured is checked, and said if it is too far (`unmodelled`,
-kind "fit").
+gamma one, the first that the measured quantiles do not contradict; if they contradict all, the distribution through the
+quantiles themselves, with atoms where neighbours are equal. So a scenario that was run and measured is recovered within
+the accuracy of its samples. Their number is kept (`observed`, `sampled`), and intervals follow from it. Where no
+quantiles exist (a slowness is known by two moments), the distance of the result from what was measured is checked, and
+reported if it is too large (`unmodelled`, kind "fit").
 
 - Content is the match signatures as they are; lifetimes are those of all of a publisher's events.
 - A link on which nobody ever waited has a delay and no queue. On others the slope over sizes is the slowness; where all
   sizes are equal, the transmission time is the one that explains the mean wait (M/D/1), and the rest is propagation.
-- Trees are shortest paths over the measured slowness, as in a simulation. Expired events count as dropped if the links
-  say that they were.
+- Trees are shortest paths over the measured slowness, as in a simulation. Expired events count as dropped if the
+  profiles of links say so.
 
 Tables are Arrow tables by name: `publishers`, `content`, `brokers`, `links` (docs/reference/profiles.md), and of the
 trace itself `subscriptions` and `topology`. `read_profiles` reads them from the directory of a pipeline run, without
@@ -61,11 +60,11 @@ __all__ = [
     "SETTING_TABLES",
     "DurationFit",
     "brokers_of_topology",
+    "distribution_of_duration",
     "fit_of_duration",
     "from_profiles",
     "imprecise",
-    "law_of_duration",
-    "lifetime_law",
+    "lifetime_distribution",
     "outline_of_profiles",
     "read_profiles",
 ]
@@ -106,7 +105,7 @@ def from_profiles(tables: Mapping[str, pa.Table]) -> Knowledge:
     contents: dict[str, list[Row]] = {name: [] for name in tables["publishers"].column("publisher").to_pylist()}
     for row in tables["content"].to_pylist():
         contents.setdefault(row["publisher"], []).append(row)
-    lifetimes = {name: lifetime_law(_lifetimes(rows)) for name, rows in contents.items()}
+    lifetimes = {name: lifetime_distribution(_lifetimes(rows)) for name, rows in contents.items()}
     outline = outline_of_profiles(tables, lifetimes)
     return replace(
         outline,
@@ -200,7 +199,7 @@ class DurationFit(NamedTuple):
         return self.distance <= self.limit
 
 
-def law_of_duration(row: Row, name: str) -> DelayDistribution | None:
+def distribution_of_duration(row: Row, name: str) -> DelayDistribution | None:
     """The distribution of a measured duration, by its columns; None if it was never seen."""
     fit = fit_of_duration(row, name)
     return None if fit is None else fit.distribution
@@ -286,10 +285,10 @@ def _gamma(mean_s: float, variance_s2: float, least_s: float) -> ShiftedGamma:
     return ShiftedGamma(shift=shift_s, shape=above_s**2 / variance_s2, scale=variance_s2 / above_s)
 
 
-def _distance(law: DelayDistribution, seen_s: FloatArray) -> float:
+def _distance(distribution: DelayDistribution, seen_s: FloatArray) -> float:
     """How far the probabilities at the measured quantiles are from theirs; at an atom, from up to it to just below."""
     p = np.array(_probabilities(seen_s))
-    above, below = np.asarray(law.cdf(seen_s)), np.asarray(law.cdf(np.nextafter(seen_s, -np.inf)))
+    above, below = np.asarray(distribution.cdf(seen_s)), np.asarray(distribution.cdf(np.nextafter(seen_s, -np.inf)))
     return float(np.maximum(np.maximum(p - above, below - p), 0.0).max())
 
 
@@ -304,9 +303,9 @@ def _home(row: Row) -> str:
 def _broker(name: str, row: Row | None) -> BrokerKnowledge:
     if row is None:
         return BrokerKnowledge(name=name)
-    law = law_of_duration(row, "service")
-    has_service = law is not None and law.mean() > 0.0
-    return BrokerKnowledge(name=name, service=law if has_service else None, observed=row["service_count"])
+    distribution = distribution_of_duration(row, "service")
+    has_service = distribution is not None and distribution.mean() > 0.0
+    return BrokerKnowledge(name=name, service=distribution if has_service else None, observed=row["service_count"])
 
 
 def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
@@ -319,7 +318,7 @@ def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
         "loss": min(row["loss"] or 0.0, 1.0 - 1e-9),
         "observed": row["delay_count"],
     }
-    delay = law_of_duration(row, "delay")
+    delay = distribution_of_duration(row, "delay")
     assert delay is not None
     if not row["wait_max_ns"]:
         return LinkKnowledge(propagation=delay, **known)
@@ -327,8 +326,8 @@ def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
         mean, variance = row["slowness_mean_s_per_kb"], max(0.0, row["slowness_variance"] or 0.0)
         is_constant = variance < CONSTANT_SCV * mean**2
         slowness = Deterministic(value=mean) if is_constant else _gamma(mean, variance, 0.0)
-        way = Deterministic(value=max(0.0, row["propagation_s"] or 0.0))
-        return LinkKnowledge(propagation=way, slowness=slowness, **known)
+        propagation = Deterministic(value=max(0.0, row["propagation_s"] or 0.0))
+        return LinkKnowledge(propagation=propagation, slowness=slowness, **known)
     return _of_equal_sizes(row, delay, known)
 
 
@@ -340,8 +339,8 @@ def _doubt(row: Row | None, link: LinkKnowledge, size_kb: DelayDistribution | No
     if not (row["slowness_mean_s_per_kb"] or 0.0) > 0.0:
         return None
     size, slowness = (
-        law.quantile((np.arange(points) + 0.5) / points)
-        for law, points in ((size_kb, _SIZES), (link.slowness, _SLOWNESSES))
+        distribution.quantile((np.arange(points) + 0.5) / points)
+        for distribution, points in ((size_kb, _SIZES), (link.slowness, _SLOWNESSES))
     )
     delay_s = np.sort(np.outer(size, slowness).ravel()) + link.propagation.mean()
     seen_s = np.array(row["delay_quantiles_ns"], np.float64) / 1e9
@@ -413,10 +412,10 @@ def _publisher(row: Row, lifetime: DelayDistribution | None, tree: Tree) -> Publ
 
 def _interval(row: Row, rate_per_s: float) -> DelayDistribution:
     """Rate by sequence numbers, regularity by gaps."""
-    law = law_of_duration(row, "gap")
-    if law is None or law.mean() <= 0.0:
+    distribution = distribution_of_duration(row, "gap")
+    if distribution is None or distribution.mean() <= 0.0:
         return Exponential(scale=1.0 / rate_per_s)
-    return scaled(law, 1.0 / (rate_per_s * law.mean()))
+    return scaled(distribution, 1.0 / (rate_per_s * distribution.mean()))
 
 
 def _lifetimes(content: Sequence[Row]) -> dict[int | None, int]:
@@ -426,8 +425,8 @@ def _lifetimes(content: Sequence[Row]) -> dict[int | None, int]:
     return known
 
 
-def lifetime_law(known: Mapping[int | None, int]) -> DelayDistribution | None:
-    """The law of a publisher's lifetimes, from how many of its events have which one (None: no end)."""
+def lifetime_distribution(known: Mapping[int | None, int]) -> DelayDistribution | None:
+    """The distribution of a publisher's lifetimes, from how many of its events have which one (None: no end)."""
     if set(known) <= {None}:
         return None
     values = np.array([ENDLESS_S if life is None else life / 1e9 for life in known])
@@ -482,7 +481,7 @@ def _slowness(row: Row | None, link: LinkKnowledge) -> float:
 def _trees(
     names: Sequence[str], links: Sequence[LinkKnowledge], slowness_s_per_kb: FloatArray, roots: Sequence[int]
 ) -> tuple[Tree, ...]:
-    """Of links that events went over, as far as these reach: nothing is known of the others, but that no way took them.
+    """Only links that carried events: nothing is known of the others, except that no path used them.
 
     So each of those weighs more than all that were used.
     """

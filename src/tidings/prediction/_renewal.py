@@ -1,15 +1,16 @@
-"""Queues that one publisher has to itself, and its events come to as they were published: exact GI/G/1 waits.
+"""Exact GI/G/1 waits, for queues that only one publisher's events reach, undisturbed since their publication.
 
-Nothing random lies before such a queue, so its arrivals are the publisher's own renewal process. Of its events a share
-comes here, whatever the queue: the others are arrivals that take no service, and wait as long as anybody.
+Nothing random lies before such a queue, so its arrivals are the publisher's own renewal process. Only a share of its
+events comes here; the others are treated as arrivals that take no service, and wait like all.
 
 - With exponential service the wait is Pollaczek and Khinchine's with sigma the root of sigma = A(mu (1 - sigma)), A the
   transform of the intervals (GI/M/1).
-- Otherwise the wait is the largest of all sums of services less intervals. On a lattice, with phi the transform of one
-  such difference, 1 - phi(z) = (1 - up(z)) (1 - down(z)), up of the sums that are higher than all before, and
-  E[z^W] = (1 - up(1)) / (1 - up(z)) (Wiener and Hopf). So the logarithm of 1 - phi is cut into its positive and its
-  negative powers, by two Fourier transforms. Its zero at z = 1 is that of 1 - down, and is divided out as 1 - 1/z.
-- Where no interval is shorter than any service nothing ever waits (D/D/1).
+- Otherwise the wait is the maximum of all partial sums of services minus intervals. On a lattice, with phi the
+  transform of one such difference, 1 - phi(z) = (1 - up(z)) (1 - down(z)), where up belongs to the ascending ladder
+  heights, and E[z^W] = (1 - up(1)) / (1 - up(z)) (Wiener and Hopf). So the logarithm of 1 - phi is split into its
+  positive and negative powers by two Fourier transforms. Its zero at z = 1 belongs to 1 - down, and is divided out as
+  1 - 1/z.
+- If no interval is shorter than any service, nothing ever waits (D/D/1).
 """
 
 from collections.abc import Sequence

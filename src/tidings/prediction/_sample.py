@@ -1,21 +1,23 @@
-"""Where no formula is good enough, a sample: the event loop of the simulator, for as long as it takes to be sure.
+"""Samples: where formulas are not accurate enough, a short run of the simulator's event loop.
 
-The laws of this room are for queues that are first in, first out, fed by streams that are all but Poisson, and shed
-nothing. Schedulers, shedding, order at receivers, failures, bursts and regular publishers depend on who waits beside
-whom, and are cheaper to run than to describe: about EVENTS events say what a formula is .01 to .3 off.
+The formulas of this package are for first-in-first-out queues with nearly Poisson arrivals and no shedding.
+Strategies, shedding, ordering at receivers, failures, bursts and regular publishers depend on which events wait
+together, and are cheaper to run than to describe: formulas are off by .01 to .3, about EVENTS events are enough.
 
-- It is a run of the very network and its trees, under a seed of its own, so that no simulation is a part of it; the
-  same network gives the same answer. Its events are the kinds that the prediction has matched already, drawn evenly.
-- Of a filter that few events match, R is known better from what else came to its broker (`statistics.pooled_shares`).
-- How sure it is, is told: the intervals are those of a simulation (`statistics.shares_of_batches`).
-- Where bursts, constant intervals or failures leave it unsure, it is taken again, longer.
-- It lasts for EVENTS events, and for DEADLINES of the longest deadlines after a warm-up of WARMUP of them, since what
-  may wait for long decides over what comes meanwhile; where something fails also for CYCLES of the cycles that it takes
-  a component to fail and to be repaired; but for no more than MOST_EVENTS events.
-- Publishers of the same period keep their phases for ever, and a run is one draw of them. Where there are such, it is
-  BATCHES shorter runs, and R is the mean over phases.
-- Where events pile up without end and are forwarded whatever their age, nothing lasts: there is no sample, and the rule
-  of the laws holds, by which nothing behind an overload is on time.
+- A sample runs the network itself along the predicted trees, under its own seed, so it is independent of every
+  simulation; the same network gives the same result. Its events are the kinds that the prediction has already matched,
+  drawn evenly.
+- R of a filter that few events match is estimated with the help of the other events at its broker
+  (`statistics.pooled_shares`).
+- Its uncertainty is stated: the intervals are those of a simulation (`statistics.shares_of_batches`).
+- Where bursts, constant intervals or failures leave wide intervals, a longer sample follows.
+- It lasts for EVENTS events, and for DEADLINES times the longest deadline after a warm-up of WARMUP times that, since
+  events that may wait long affect all that arrive meanwhile; with failures also for CYCLES cycles of failure and
+  repair; but for at most MOST_EVENTS events.
+- Publishers with equal periods keep their phases for ever, and a run is one draw of them. With such publishers the
+  sample consists of BATCHES shorter runs, and R is the mean over phases.
+- Where queues grow without end and events are forwarded at any age, there is no steady state and no sample: by formulas
+  nothing behind an overload is on time.
 """
 
 from dataclasses import replace
@@ -34,7 +36,7 @@ from tidings.model.policies import (
 )
 from tidings.model.scenario import Network
 from tidings.prediction._content import ContentMatcher
-from tidings.prediction._failing import Failing
+from tidings.prediction._failures import Failing
 from tidings.prediction._knowledge import FloatArray, Knowledge
 from tidings.prediction._measured import is_within_limits, network_of
 from tidings.prediction._network import from_network
@@ -44,7 +46,7 @@ from tidings.prediction._unmodelled import UnmodelledKind, unmodelled, unmodelle
 from tidings.simulation import Kinds, Options, simulate
 from tidings.statistics import BATCHES, ReliabilityInterval, pooled_shares, ratio, reliability_intervals
 
-__all__ = ["predict_measured", "predict_network", "sampled_or_lawful", "take_sample"]
+__all__ = ["predict_measured", "predict_network", "sampled_or_formula", "take_sample"]
 
 EVENTS: Final = 12_000
 MOST_EVENTS: Final = 150_000
@@ -53,23 +55,23 @@ WARMUP: Final = 3.0
 CYCLES: Final = 30.0
 LEAST_WARMUP: Final = 0.05
 FEW_ROUNDS: Final = 2
-"""Of the search for load and delays that fit each other, where R is not taken from them."""
+"""Bound on the search for consistent load and delays where R is taken from a sample."""
 UNSURE: Final = 0.03
 SURE: Final = 0.02
-"""Mean half widths of the intervals: above the first there is a longer run, meant to reach the second."""
+"""Mean half widths of the intervals: above the first a longer run follows, which aims at the second."""
 SLOW: Final = frozenset[UnmodelledKind]({"bursts", "regularity", "failures"})
-"""What queues forget slowly. Elsewhere intervals are wide because filters are rare, and longer runs cost too much."""
+"""Effects with long memory. For others, intervals are wide because matches are rare, and longer runs cost too much."""
 MOST_MATCHES: Final = 10_000_000
-"""Of kinds of events and subscriptions, which are held for a sample; where there are more, events are drawn."""
+"""Pairs of event kinds and subscriptions that a sample may hold; beyond it, events are drawn."""
 _PURPOSE: Final = 0x5A3D1E
 
 
 def predict_network(
     network: Network, *, model: Model = "ours", alpha: float = 1.0, matcher: ContentMatcher | None = None
 ) -> Prediction:
-    """Who gets what share of its events on time: by laws where they are good, by a sample elsewhere.
+    """Predict the on-time share of every subscriber: by formulas where they are accurate, by a sample elsewhere.
 
-    `model` may be one of the paper's, which has no samples; nor has content that is known only to a power `alpha`.
+    The paper's models (`model`) and imprecise content (`alpha`) have no samples.
     """
     if model != "ours" or alpha != 1.0:
         return predict(from_network(network, alpha=alpha, matcher=matcher), model=model)
@@ -81,7 +83,7 @@ def predict_network(
 
 
 def _has_own_trees(network: Network) -> bool:
-    """Whether events take trees that formulas do not know."""
+    """Whether events take trees that formulas do not cover."""
     return network.policies.routing not in ("single-path", "balanced")
 
 
@@ -93,16 +95,16 @@ def predict_measured(
     scheme: Scheme = DEFAULT_SCHEME,
     seed: int = 0,
 ) -> Prediction:
-    """The same from profiles (`from_profiles`), with the policies that were in force, which these do not tell.
+    """The same from profiles (`from_profiles`), with the policies in use, which profiles do not record.
 
-    By laws alone, as if links sent first in, first out, where events match in too many ways for a sample.
+    By formulas alone, as if links sent first in, first out, where there are too many match signatures for a sample.
     """
     if not is_within_limits(knowledge):
         return predict(knowledge)
     network = network_of(knowledge, failing, strategy=strategy, scheme=scheme, seed=seed)
     kept = [each for each in knowledge.unmodelled if each.kind == "fit"]
-    untold = unmodelled_policies(network)
-    return _predicted(network, replace(knowledge, unmodelled=(untold, *unmodelled(network), *kept)))
+    unstated = unmodelled_policies(network)
+    return _predicted(network, replace(knowledge, unmodelled=(unstated, *unmodelled(network), *kept)))
 
 
 def _predicted(network: Network, knowledge: Knowledge) -> Prediction:
@@ -113,13 +115,13 @@ def _predicted(network: Network, knowledge: Knowledge) -> Prediction:
 
 
 def take_sample(network: Network, answer: Prediction) -> Sample:
-    """A run of the network along the trees of a prediction by laws; or several, where publishers are regular. A second,
-    longer one, if the first is not sure enough."""
-    runs = BATCHES if "regularity" in answer.left_out_by_laws else 1
+    """A run of the network along the predicted trees, or several if publishers are regular; a second, longer one if the
+    intervals are too wide."""
+    runs = BATCHES if "regularity" in answer.left_out_by_formulas else 1
     lengths_s = _lengths(network, runs, EVENTS)
     first = _sampled(network, answer, runs, *lengths_s)
     unsure = first.mean_half_width
-    if unsure is None or unsure <= UNSURE or not SLOW & set(answer.left_out_by_laws):
+    if unsure is None or unsure <= UNSURE or not SLOW & set(answer.left_out_by_formulas):
         return first
     # Half the width takes four times as many events.
     longer_s = _lengths(network, runs, first.events * (unsure / SURE) ** 2)
@@ -127,11 +129,12 @@ def take_sample(network: Network, answer: Prediction) -> Sample:
 
 
 def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, counted_s: float) -> Sample:
-    options = Options()  # whoever moves has other trees, and other matches of its samples
+    options = Options()  # publishers that move have other trees, and other matches of their samples
     if network.policies.relocation.name == DEFAULT_RELOCATION and not _has_own_trees(network):
-        options = Options(
-            trees=[publisher.tree for publisher in answer.knowledge.publishers], kinds=_kinds(network, answer.knowledge)
-        )
+        trees = [publisher.tree for publisher in answer.knowledge.publishers]
+        is_distant = any(subscriber.access is not None for subscriber in network.subscribers)
+        # the predicted trees end before the access links of subscribers
+        options = Options(trees=None if is_distant else trees, kinds=_kinds(network, answer.knowledge))
     results = [
         simulate(
             msgspec.structs.replace(network, seed=int(seed), duration_s=warmup_s + counted_s, warmup_s=warmup_s),
@@ -147,11 +150,12 @@ def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, c
     if runs > 1:
         intervals = reliability_intervals(on_time, matched)
     reliability, intervals = _pooled(ratio(on_time.sum(axis=0), matched.sum(axis=0)), intervals, matched, answer)
-    busy = [[*result.brokers.values(), *result.links.values()] for result in results]
+    links = len(network.topology.links)  # after which those to subscribers come
+    busy = [[*result.brokers.values(), *list(result.links.values())[:links]] for result in results]
     return Sample(
         events=sum(result.published for result in results),
         duration_s=runs * counted_s,
-        reliability=sampled_or_lawful(reliability, answer.by_law),
+        reliability=sampled_or_formula(reliability, answer.by_formulas),
         intervals=tuple(intervals),
         utilisation=np.mean(busy, axis=0),
     )
@@ -160,9 +164,9 @@ def _sampled(network: Network, answer: Prediction, runs: int, warmup_s: float, c
 def _pooled(
     share: FloatArray, intervals: list[ReliabilityInterval | None], matched: FloatArray, answer: Prediction
 ) -> tuple[FloatArray, list[ReliabilityInterval | None]]:
-    """R of rare filters with the help of what else came to their brokers, by how far laws are off there."""
+    """R of rare filters, pooled with other subscriptions at their brokers by the error of the formulas there."""
     effective = np.array([0.0 if each is None else each.effective_events for each in intervals])
-    found = pooled_shares(share, matched.sum(axis=0), effective, answer.by_law, answer.knowledge.homes)
+    found = pooled_shares(share, matched.sum(axis=0), effective, answer.by_formulas, answer.knowledge.homes)
     pooled = list(intervals)
     for row in np.flatnonzero(found.is_pooled).tolist():
         centre, half = float(found.share[row]), float(found.half_width[row])
@@ -176,8 +180,8 @@ def _pooled(
 
 
 def _kinds(network: Network, knowledge: Knowledge) -> list[Kinds] | None:
-    """The kinds of events that the prediction knows, so that none is drawn and matched again; None if something depends
-    on what they say, or on who is there, or if there are too many."""
+    """The kinds of events that the prediction knows, so that none is matched again; None if anything depends on content
+    or on present subscribers, or if there are too many."""
     contents = [publisher.content for publisher in knowledge.publishers]
     depends = any(each.lifetime_by is not None or each.size_by is not None for each in network.publishers)
     comes_and_goes = any(subscriber.churn is not None for subscriber in network.subscribers)
@@ -187,7 +191,7 @@ def _kinds(network: Network, knowledge: Knowledge) -> list[Kinds] | None:
 
 
 def _lengths(network: Network, runs: int, events: float) -> tuple[float, float]:
-    """How long to warm up in each run, and how long to count for so many events."""
+    """The warm-up of each run, and the time to count this many events."""
     rate_per_s = runs * sum(publisher.rate_per_s for publisher in network.publishers)
     deadlines_s = [each.lifetime.mean() for each in network.publishers if each.lifetime is not None]
     deadlines_s += [each.max_delay_s for each in network.subscriptions if each.max_delay_s is not None]
@@ -199,6 +203,6 @@ def _lengths(network: Network, runs: int, events: float) -> tuple[float, float]:
     return min(max(WARMUP * longest_s, LEAST_WARMUP * counted_s), counted_s), counted_s
 
 
-def sampled_or_lawful(sampled: FloatArray, by_law: FloatArray) -> FloatArray:
-    """What was sampled; a subscription that is so rare that no event of the sample matched it keeps what laws say."""
-    return np.where(np.isnan(sampled), by_law, sampled)
+def sampled_or_formula(sampled: FloatArray, by_formulas: FloatArray) -> FloatArray:
+    """The sampled shares; a subscription without a match in the sample keeps its share by formulas."""
+    return np.where(np.isnan(sampled), by_formulas, sampled)

@@ -109,13 +109,13 @@ NOTHING = _constant(0.0)
 
 
 @lru_cache(maxsize=65_536)
-def stage_of(law: DelayDistribution) -> Stage:
+def stage_of(distribution: DelayDistribution) -> Stage:
     """The stage of a distribution; equal ones share a stage."""
 
     def nodes() -> Atoms:
-        return nodes_of(law, nodes=_FINE_NODES)
+        return nodes_of(distribution, nodes=_FINE_NODES)
 
-    match law:
+    match distribution:
         case Deterministic(value=value):
             return _constant(value)
         case Exponential(scale=scale):
@@ -140,20 +140,22 @@ def stage_of(law: DelayDistribution) -> Stage:
         case PhaseType(alpha=alpha, sub_generator=rows):
             return _phases(np.array(alpha), np.array(rows), nodes)
         case Discrete():
-            points, chances = (np.array(column) for column in zip(*law.atoms(), strict=True))
+            points, chances = (np.array(column) for column in zip(*distribution.atoms(), strict=True))
             return discrete_stage(points, chances)
         case Empirical(quantiles=quantiles):
             return _empirical(np.array(quantiles))
         case Replay():
-            return _empirical(np.array(law.distribution.quantiles))
+            return _empirical(np.array(distribution.distribution.quantiles))
         case _:
             # Panels that end at the jumps give the atoms their own chances.
-            edges = {float(law.cdf(value)) - end for value, chance in law.atoms() for end in (0.0, chance)}
+            edges = {
+                float(distribution.cdf(value)) - end for value, chance in distribution.atoms() for end in (0.0, chance)
+            }
             panels = tuple(sorted({*_PANELS, *(min(max(edge, 0.0), 1.0) for edge in edges)}))
-            points, weights = nodes_of(law, panels=panels)
-            heavy = [atom for atom in law.atoms() if atom[1] >= STEP]
+            points, weights = nodes_of(distribution, panels=panels)
+            heavy = [atom for atom in distribution.atoms() if atom[1] >= STEP]
             atoms = (np.array([value for value, _ in heavy]), np.array([chance for _, chance in heavy]))
-            mean, second = law.mean(), law.variance() + law.mean() ** 2
+            mean, second = distribution.mean(), distribution.variance() + distribution.mean() ** 2
             return Stage(
                 mean,
                 second,
@@ -225,13 +227,13 @@ def scaled_stage(stage: Stage, factor: float) -> Stage:
 
 def product_stage(one: DelayDistribution, other: DelayDistribution) -> Stage:
     """The product of two independent ones: a size and a slowness."""
-    for constant, law in ((one, other), (other, one)):
+    for constant, distribution in ((one, other), (other, one)):
         if isinstance(constant, Deterministic):
-            return scaled_stage(stage_of(law), constant.value)
+            return scaled_stage(stage_of(distribution), constant.value)
     first, second = stage_of(one), stage_of(other)
     (x, v), (y, w) = (
-        stage.nodes() if stage.is_discrete else nodes_of(law, panels=(0.0, 0.5, 0.9, 0.999, 1.0), nodes=6)
-        for law, stage in ((one, first), (other, second))
+        stage.nodes() if stage.is_discrete else nodes_of(distribution, panels=(0.0, 0.5, 0.9, 0.999, 1.0), nodes=6)
+        for distribution, stage in ((one, first), (other, second))
     )
     points, place = np.unique(np.outer(x, y).ravel(), return_inverse=True)
     weights = np.asarray(np.bincount(place, np.outer(v, w).ravel()), np.float64)
@@ -250,20 +252,24 @@ def product_stage(one: DelayDistribution, other: DelayDistribution) -> Stage:
 
 
 def nodes_of(
-    law: DelayDistribution, *, panels: tuple[float, ...] = _PANELS, nodes: int = _NODES_PER_PANEL, most: int = 256
+    distribution: DelayDistribution,
+    *,
+    panels: tuple[float, ...] = _PANELS,
+    nodes: int = _NODES_PER_PANEL,
+    most: int = 256,
 ) -> Atoms:
     """Points and weights by which E[f(X)] is about sum(weights * f(points)): quantiles at Gauss-Legendre nodes; the
     values themselves if they are discrete, and no more than `most`. Panels that do not end at 1 leave out what is
     above them."""
-    if isinstance(law, Discrete) and len(law.values) <= most:
-        values, below = law.cumulated()
+    if isinstance(distribution, Discrete) and len(distribution.values) <= most:
+        values, below = distribution.cumulated()
         chances = np.diff(np.clip(below, panels[0], panels[-1]), prepend=panels[0])
         return values[chances > 0.0], chances[chances > 0.0]
     roots, weights = _gauss(nodes)
     low, high = np.array(panels[:-1])[:, None], np.array(panels[1:])[:, None]
     u = (low + 0.5 * (high - low) * (roots + 1.0)).ravel()
     w = (0.5 * (high - low) * weights).ravel()
-    return np.asarray(law.quantile(u)), w
+    return np.asarray(distribution.quantile(u)), w
 
 
 @lru_cache(maxsize=16)

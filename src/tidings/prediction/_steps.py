@@ -5,11 +5,11 @@ A Fourier series draws a jump as a slope. So along a path
     delay = shift + steps + rest,   P[delay < t] = sum over steps x of chance(x) P[rest < t - shift - x].
 
 `steps` is the sum of the stages that are discrete, convolved value by value; `rest` is the sum of the others. These may
-have atoms beside a density (an idle queue, equal quantiles): P[rest < t] is what its atoms say, plus an inversion of
-the transform from which they are taken out.
+have atoms beside a density (an idle queue, equal quantiles): P[rest < t] is the sum of its atoms plus an inversion
+of the transform without them.
 
-Values that are closer than half a nanosecond are one. A path with more than MOST_STEPS of them keeps so many, each for
-its neighbours and at their mean: P is off by less than what one of them has.
+Values closer than half a nanosecond are merged. A path with more than MOST_STEPS values keeps that many, each at the
+mean of those it replaces: the error of P is less than the chance of one of them.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What a prediction leaves out of what it was told: named, so that nobody takes its figures for what they are not.
+"""The effects that a prediction leaves out, listed so that its figures are read correctly.
 
-The model has queues that are first in, first out, one path from a publisher to a subscriber, and delivery as events
-come. Whatever else a scenario says is listed here, with the places that it concerns and what the figures stand for
-instead. `from_network` and `from_profiles` put the list into the knowledge; every prediction carries it on.
+The model has first-in-first-out queues, one path from a publisher to a subscriber, and delivery on arrival. Everything
+else in a scenario is listed here, with the components it concerns and what the figures assume instead.
+`from_network` and `from_profiles` put the list into the knowledge; every prediction passes it on.
 """
 
 import math
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 BURSTY_SCV: Final = 2.0
-"""The scv of a publisher's intervals from which on R' is off by .03 and more behind two queues; at 3 it is up to .1."""
+"""The scv of a publisher's intervals from which the error of R' behind two queues is .03 or more; at 3 up to .1."""
 
 RETRY_SHARE: Final = 0.1
-"""The share of the tightest deadline up to which it does not matter how soon a broker tries a neighbour again."""
+"""The share of the tightest deadline up to which the retry interval of brokers does not matter."""
 
 SIMULATE: Final = "`tidings simulate` models it"
 
@@ -67,10 +67,11 @@ UnmodelledKind = Literal[
 
 
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a prediction leaves out.
+    """One effect that a prediction leaves out.
 
-    `what` is the thing, `effect` completes "R is predicted ...", `remedy` says who has it. It concerns subscriptions
-    whose events pass one of the `links` or `brokers` or come from one of the `publishers`; if none is named, all.
+    `what` names it, `effect` completes "R is predicted ...", `remedy` names a command that models it. It concerns
+    subscriptions with events that pass one of the `links` or `brokers` or come from one of the `publishers`; if none
+    is named, all subscriptions.
     """
 
     kind: UnmodelledKind
@@ -92,7 +93,7 @@ def has_queue(slowness: DelayDistribution | None) -> bool:
 
 
 def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unmodelled, ...]:
-    """What `predict` leaves out of what a scenario says; with a scheme, what `predict_schemes` leaves out."""
+    """The parts of a scenario that `predict` leaves out; with a scheme, those that `predict_schemes` leaves out."""
     topology = network.topology
     waits = any(broker.service for broker in topology.brokers) or any(
         has_queue(link.slowness) for link in topology.links
@@ -123,7 +124,7 @@ def unmodelled(network: Network, *, scheme: "Scheme | None" = None) -> tuple[Unm
 
 
 def has_detours(ends: "Sequence[tuple[object, object]]", brokers: int) -> bool:
-    """Whether there is more than one way between some brokers of a connected network, by the ends of its links."""
+    """Whether a connected network has more than one path between some brokers, by the ends of its links."""
     return len({frozenset(pair) for pair in ends}) >= brokers
 
 
@@ -138,48 +139,48 @@ def unmodelled_scheme(
     waits: bool,
     has_detours: bool,
 ) -> list[Unmodelled]:
-    """What a scheme's prediction leaves out of what brokers do about failures.
+    """The parts of the fault tolerance of brokers that a scheme's prediction leaves out.
 
-    `tightest_s` is the tightest deadline, `waits` says whether events queue anywhere, `has_detours` whether there are
-    detours at all.
+    `tightest_s` is the tightest deadline, `waits` is whether events queue anywhere, `has_detours` whether there are
+    detours.
     """
     buffers, bypasses = "buffer" in scheme, "bypass" in scheme
     left_out: list[tuple[bool, UnmodelledKind, str, str]] = [
         (
             buffers and waits,
             "backlogs",
-            "events that a failure held up, which come in a burst and queue",
-            "as if they came one by one",
+            "events delayed by a failure, which then arrive in a burst and queue",
+            "as if they arrived one by one",
         ),
         (
             buffers and retry_s > RETRY_SHARE * tightest_s,
             "retries",
-            f"neighbours that are tried again every {retry_s:g} s",
-            "as if events went on as soon as the neighbour is back",
+            f"retries to a failed neighbour every {retry_s:g} s",
+            "as if events continued as soon as the neighbour is back",
         ),
         (
             buffers and acks_early,
             "acknowledgements",
-            "brokers that acknowledge before they know where an event has to go",
-            "as if they acknowledged when they know",
+            "brokers that acknowledge an event before they know where it has to go",
+            "as if they acknowledged it afterwards",
         ),
         (
             buffers and is_volatile,
             "storage",
-            "brokers that lose what they stored when they fail",
-            "as if they kept it",
+            "brokers that lose their stored events when they fail",
+            "as if they kept them",
         ),
         (
             bypasses and detection_s > 0.0,
             "detection",
-            f"failures that are noticed after {detection_s:g} s",
-            "as if they were noticed at once",
+            f"failures that are detected after {detection_s:g} s",
+            "as if they were detected at once",
         ),
         (
             bypasses and has_detours,
             "detours",
             "detours, which take longer than the usual path",
-            "as if detours were as quick",
+            "as if detours were as fast",
         ),
     ]
     return [
@@ -196,7 +197,7 @@ def _policies(network: Network) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="scheduling",
-                what=f'links that send by "{policies.scheduling.name}"',
+                what=f'links with the strategy "{policies.scheduling.name}"',
                 effect="as if links sent first in, first out",
                 remedy=SIMULATE,
                 links=links,
@@ -206,8 +207,8 @@ def _policies(network: Network) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="ordering",
-                what=f'receivers that put events in order by "{policies.ordering}"',
-                effect="as if events were delivered as they come",
+                what=f'receivers that order events by "{policies.ordering}"',
+                effect="as if events were delivered on arrival",
                 remedy=SIMULATE,
             )
         )
@@ -216,7 +217,7 @@ def _policies(network: Network) -> list[Unmodelled]:
             Unmodelled(
                 kind="relocation",
                 what=f'publishers that move by "{policies.relocation.name}"',
-                effect="as if publishers stayed where they begin",
+                effect="as if publishers stayed at their first brokers",
                 remedy=SIMULATE,
             )
         )
@@ -249,12 +250,12 @@ def _failures(network: Network) -> list[Unmodelled]:
 
 
 def failures_left_out(brokers: Sequence[str], links: Sequence[str], scheme: str) -> Unmodelled:
-    """These fail, and the prediction is one without a scheme."""
+    """The components that fail, for a prediction without a scheme."""
     return Unmodelled(
         kind="failures",
         what="brokers and links that fail" if brokers and links else f"{'brokers' if brokers else 'links'} that fail",
         effect="as if nothing ever failed",
-        remedy=f"`tidings predict --scheme {scheme}` counts them in",
+        remedy=f"`tidings predict --scheme {scheme}` models them",
         brokers=tuple(brokers),
         links=tuple(links),
     )
@@ -273,7 +274,7 @@ def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="bursts",
-                what=f"bursts that last from queue to queue (intervals with an scv of {BURSTY_SCV:g} and more)",
+                what=f"bursts that persist from queue to queue (intervals with an scv of {BURSTY_SCV:g} or more)",
                 effect="too high behind several queues",
                 remedy=SIMULATE,
                 publishers=tuple(bursty),
@@ -285,7 +286,7 @@ def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="regularity",
-                what="publishers with a constant interval, of which those of the same interval keep their phases"
+                what="publishers with a constant interval, some of them with equal intervals and fixed phases"
                 if is_in_step
                 else "publishers with a constant interval",
                 effect=f"for the mean over all phases, and {too_low}" if is_in_step else too_low,
@@ -297,7 +298,7 @@ def _publishers(intervals: Mapping[str, DelayDistribution]) -> list[Unmodelled]:
 
 
 def _changing(network: Network) -> list[Unmodelled]:
-    """Publishers whose events are not alike, or not alike at all times."""
+    """Publishers with events that differ in kind, or over time."""
     by_content = [p.name for p in network.publishers if p.lifetime_by is not None or p.size_by is not None]
     by_day = [p.name for p in network.publishers if p.day is not None]
     found = []
@@ -305,8 +306,8 @@ def _changing(network: Network) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="content",
-                what="lifetimes and sizes that depend on what an event says",
-                effect="as if every event drew them from the mixture of all",
+                what="lifetimes and sizes that depend on the content of an event",
+                effect="as if every event drew them from the mixture of all values",
                 remedy=SIMULATE,
                 publishers=tuple(by_content),
             )
@@ -315,47 +316,48 @@ def _changing(network: Network) -> list[Unmodelled]:
         found.append(
             Unmodelled(
                 kind="day",
-                what="a rate that follows the day",
+                what="a rate that changes over the day",
                 effect="for the mean rate",
                 remedy=SIMULATE,
                 publishers=tuple(by_day),
             )
         )
-    if any(publisher.access is not None for publisher in network.publishers):
+    access = [each.access for each in network.publishers] + [each.access for each in network.subscribers]
+    if any(each is not None for each in access):
         found.append(
             Unmodelled(
                 kind="access",
-                what="publishers with access links of their own",
-                effect="as if events were at their brokers at once",
+                what="clients with access links of their own",
+                effect="as if events crossed them at once",
                 remedy=SIMULATE,
             )
         )
     if any(subscriber.churn is not None for subscriber in network.subscribers):
-        what, effect = "subscribers that come and go", "as if all of them were always there"
+        what, effect = "subscribers that come and go", "as if all of them were always present"
         found.append(Unmodelled(kind="churn", what=what, effect=effect, remedy=SIMULATE))
     return found
 
 
 def unmodelled_policies(network: Network) -> Unmodelled:
-    """What profiles do not tell, and was taken to be as this network has it."""
+    """The policies that profiles do not record, assumed to be those of this network."""
     strategy, scheme = network.policies.scheduling.name, network.policies.faults.scheme
-    supposed = f'links sent by "{strategy}"'
+    supposed = f'links used "{strategy}"'
     if network.has_failures:
-        supposed += f' and brokers lived with failures by "{scheme}"'
-    return _untold(supposed, "give --strategy if another was in force, or predict the scenario, if there is one")
+        supposed += f' and brokers handled failures by "{scheme}"'
+    return _unstated(supposed, "give --strategy if another one was used, or predict the scenario if you have it")
 
 
-def _untold(supposed: str, remedy: str) -> Unmodelled:
+def _unstated(supposed: str, remedy: str) -> Unmodelled:
     return Unmodelled(
         kind="policies",
-        what="the strategy of links, the routes and the ordering at receivers, which profiles do not tell",
-        effect=f"as if {supposed}, along shortest paths, and events were delivered as they come",
+        what="the strategy of links, the routes and the ordering at receivers, which profiles do not record",
+        effect=f"as if {supposed}, along shortest paths, and events were delivered on arrival",
         remedy=remedy,
     )
 
 
 def _replayed(network: Network) -> list[Unmodelled]:
-    """Links and brokers that follow a recording: the model has its values, but not their order."""
+    """Links and brokers that replay a recording: the model has its values, but not their order."""
     topology = network.topology
     links = [
         f"{link.source} -> {link.target}"
@@ -372,8 +374,8 @@ def _replayed(network: Network) -> list[Unmodelled]:
     return [
         Unmodelled(
             kind="replay",
-            what="recorded values that are replayed in their order",
-            effect="as if they came in any order",
+            what="recorded values that are replayed in order",
+            effect="as if their order were random",
             remedy=SIMULATE,
             links=tuple(links),
             brokers=tuple(brokers),
@@ -387,9 +389,9 @@ def unmodelled_profiles(
     intervals: Mapping[str, DelayDistribution],
     components: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Unmodelled, ...]:
-    """What `predict` leaves out of what a trace says, or cannot say; `components` are the profiles' rows of what may
-    fail, `intervals` are by publisher."""
-    found = [_untold("links sent first in, first out", "predict the scenario, if there is one")]
+    """The effects in a trace that `predict` leaves out or that a trace does not record; `components` are the profiles
+    of components that may fail, `intervals` are by publisher."""
+    found = [_unstated("links sent first in, first out", "predict the scenario if you have it")]
     failed = [row for row in components if row["failures"]]
     if failed:
         found.append(

@@ -1,66 +1,65 @@
 """The protocol: brokers and clients as state machines without I/O.
 
-A machine takes frames, times and confirmations of durability, and gives effects: what to send, store, deliver, and when
-to wake it. A driver moves the bytes: `tidings.storm` does it in virtual time with faults, a live broker with sockets.
+A machine takes frames, times and confirmations of durability, and returns effects: what to send, store and deliver, and
+when to wake it. A driver moves the bytes: `tidings.storm` in virtual time with faults, `tidings.live` with sockets.
 docs/reference/protocol.md has the messages, the states, the bounds and the guarantees.
 
-The client loads on first use: a broker has none, and orders nothing.
+Names load on first use: a client loads no broker, and a broker neither a client nor the ordering.
 """
 
 from typing import TYPE_CHECKING
 
 from tidings.lazy import lazily
-from tidings.protocol import wire
-from tidings.protocol._addresses import is_address
-from tidings.protocol._budgets import Budget, Purse
-from tidings.protocol._effects import (
-    Acknowledged,
-    Close,
-    Confirmed,
-    Connect,
-    Deliver,
-    Disconnect,
-    Effect,
-    Erase,
-    EventId,
-    Failed,
-    HandedOver,
-    Heard,
-    Moved,
-    Note,
-    Send,
-    SetTimer,
-    Store,
-    Sync,
-)
-from tidings.protocol._errors import FormatError, PeerError, RequestError
-from tidings.protocol._filters import parsed, read_filter
-from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
-from tidings.protocol._machine import Bound, Machine
-from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
-from tidings.protocol._states import (
-    MOVE_STEPS,
-    PEER_STEPS,
-    TRANSFER_STEPS,
-    MoveState,
-    MoveStep,
-    PeerState,
-    PeerStep,
-    TransferState,
-    TransferStep,
-    diagram,
-)
-from tidings.protocol.broker._accounts import NOTHING, Account, Balance
-from tidings.protocol.broker._broker import Broker
-from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
-from tidings.protocol.broker._told_names import told_name
-from tidings.protocol.broker._view import View
-from tidings.protocol.links._peers import Peer
-from tidings.protocol.relocation._moves import MoveSeen, MovesView
-from tidings.protocol.wire import MAX_FRAME_BYTES, OLDEST_VERSION, VERSION
 
 if TYPE_CHECKING:
+    from tidings.protocol import wire
+    from tidings.protocol._budgets import Budget, Purse
+    from tidings.protocol._effects import (
+        Acknowledged,
+        Close,
+        Confirmed,
+        Connect,
+        Deliver,
+        Disconnect,
+        Effect,
+        Erase,
+        EventId,
+        Failed,
+        HandedOver,
+        Heard,
+        Moved,
+        Note,
+        Send,
+        SetTimer,
+        Store,
+        Sync,
+    )
+    from tidings.protocol._errors import FormatError, PeerError, RequestError
+    from tidings.protocol._filters import parsed, read_filter
+    from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
+    from tidings.protocol._machine import Bound, Machine
+    from tidings.protocol._names import is_address, qualified_name
+    from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
+    from tidings.protocol._states import (
+        MOVE_STEPS,
+        PEER_STEPS,
+        TRANSFER_STEPS,
+        MoveState,
+        MoveStep,
+        PeerState,
+        PeerStep,
+        TransferState,
+        TransferStep,
+        diagram,
+    )
+    from tidings.protocol.broker._account import NOTHING, Account, Balance
+    from tidings.protocol.broker._broker import Broker
+    from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
+    from tidings.protocol.broker._view import View
     from tidings.protocol.client._client import Client
+    from tidings.protocol.links._peers import Peer
+    from tidings.protocol.relocation._moves import MoveSeen, MovesView
+    from tidings.protocol.wire import MAX_FRAME_BYTES, OLDEST_VERSION, VERSION
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -119,11 +118,11 @@ __all__ = [
     "diagram",
     "is_address",
     "parsed",
+    "qualified_name",
     "quantile_ns",
     "read_filter",
     "sum_ns",
-    "told_name",
     "wire",
 ]
 
-__getattr__ = lazily(__name__, {"Client": "client._client"})[0]
+__getattr__, __dir__ = lazily(__name__)

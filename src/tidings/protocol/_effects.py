@@ -1,8 +1,8 @@
-"""What a machine wants done: the only way in which the protocol touches the world.
+"""What a machine wants done: its effects, the only output of the protocol.
 
 A driver carries out the effects of a step in their order. `Store` and `Erase` may stay in memory until the `Sync` that
-follows them; once everything before it is on disk, the driver calls `synced(token)`. Nothing that depends on
-durability is sent before that, and one sync serves many events (group commit). `SetTimer` replaces the timer before.
+follows them; once everything before it is on disk, the driver calls `synced(token)`. Nothing that depends on durability
+is sent before that, and one sync serves many events (group commit). `SetTimer` replaces the timer before.
 """
 
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 EventId = tuple[str, int, int]
-"""Publisher, the publisher's epoch (one per life of its client), sequence number."""
+"""Publisher, the publisher's epoch, sequence number."""
 
 NoteKind = Literal["accepted", "enqueued", "sent", "received", "expired", "hopeless", "full", "withdrawn", "local"]
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send a frame over a connection; if it is gone, the frame is gone too. Events wait while a socket is congested."""
+    """Send a frame over a connection; if it has ended, the frame is lost. Events wait while a socket is congested."""
 
     connection: str
     frame: bytes
@@ -56,29 +56,30 @@ class Close(msgspec.Struct, frozen=True, gc=False):
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False):
-    """Have a connection with the broker of this name, and have it again whenever it is lost, until `Disconnect`."""
+    """Keep a connection with the broker of this name, and dial again whenever it is lost, until `Disconnect`."""
 
     broker: str
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False):
-    """Close the connection with this broker, if there is one, and try no more; the machine knows it for closed."""
+    """Close the connection with this broker, if there is one, and do not dial again; the machine treats it as
+    closed."""
 
     broker: str
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
-    """Keep a value under a key in the durable store; it counts as kept from the next completed sync on."""
+    """Keep a value under a key in the durable store; it is durable from the next completed sync on."""
 
     key: str
     value: bytes
 
 
 class Erase(msgspec.Struct, frozen=True, gc=False):
-    """Forget a key of the durable store.
+    """Erase a key of the durable store.
 
-    One that may go `ahead` depends on nothing that was stored before: it may become durable although other keys,
-    stored earlier, do not. That is how a full store gets room again. Of one key, the last word always counts.
+    With `ahead` it depends on nothing that was stored before: it may become durable although other keys, stored
+    earlier, do not. That makes room in a full store. The last write to a key always counts.
     """
 
     key: str
@@ -98,7 +99,7 @@ class SetTimer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
-    """A neighbour is heard from now on, or is not any more, and why; routes have changed with it."""
+    """A neighbour is heard from now on, or no longer, and why; routes have changed with it."""
 
     neighbour: str
     is_up: bool
@@ -106,16 +107,19 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something for the operator's log: what was refused, dropped or given up, why, and what helps."""
+    """An entry for the operator's log: what was refused, dropped or given up, why, and the remedy."""
 
     event: str
     facts: Mapping[str, Any]
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """An event for the application. `late`: its deadline for this subscription has passed; `held_ns`: how long it was
-    held to restore order; `error_ns`: by how much its age may be wrong, in either direction (None: not known);
-    `out_of_order`: a later event of its publisher was delivered before, although the subscription wants order."""
+    """An event for the application.
+
+    `late`: its deadline for this subscription has passed; `held_ns`: how long it was held to restore order; `error_ns`:
+    the possible error of its age, in either direction (None: unknown); `out_of_order`: a later event of its publisher
+    was delivered before, although the subscription wants order.
+    """
 
     subscription: str
     event: EventId
@@ -129,14 +133,14 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
-    """The home broker has made what was asked for durable: `kind` and what it was given as its name."""
+    """The home broker has made a request or an event durable: its `kind` and its name."""
 
     kind: Literal["advertise", "unadvertise", "subscribe", "unsubscribe", "publish"]
     name: str
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
-    """What was asked for will not be done; the message says why."""
+    """A request or an event has failed; the message states why."""
 
     kind: str
     name: str
@@ -145,9 +149,9 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False):
-    """The client has another home broker, and the one before has forgotten it, durably.
+    """The client has another home broker, and the former one has forgotten it, durably.
 
-    For `paused_ns` no new event was sent on: they waited in the client.
+    For `paused_ns` no new event was sent: they waited in the client.
     """
 
     source: str
@@ -156,10 +160,10 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """Something for a trace: what happened to an event here, `peer` being the other end of the link if there is one.
+    """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
-    Of what waits or was sent, what for, and of what was sent the number that the acknowledgement will name; of what was
-    accepted, the event as its publisher sent it, and its departure by this machine's clock.
+    For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
+    accepted ones, the event as its publisher sent it, and its departure by this machine's clock.
     """
 
     kind: NoteKind
@@ -172,7 +176,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """For a trace: a peer has acknowledged events by their numbers, in ranges; it held the last of them for so long."""
+    """For a trace: a peer has acknowledged events by their numbers, in ranges; it held the last of them for
+    `held_ns`."""
 
     peer: str
     numbers: tuple[tuple[int, int], ...]

@@ -1,7 +1,7 @@
 """Durations counted by size, in buckets that are an eighth of an octave wide: a quantile is right within 6 %.
 
 A histogram is a plain mapping from bucket to count, so that histograms can be added, sent in part and compared. Times
-below 16 units of 1.024 us each have a bucket per unit. Every power of two is the lower edge of a bucket, so coarser
+below 16 units of 1.024 us have a bucket per unit. Every power of two is the lower edge of a bucket, so coarser
 histograms (Prometheus) follow from these exactly.
 """
 
@@ -19,11 +19,11 @@ _UNIT_BITS: Final = 10
 _STEP_BITS: Final = 3
 _STEPS: Final = 1 << _STEP_BITS
 MAX_BUCKET: Final = 8 * 64
-"""No duration that fits into 64 bits has a higher one."""
+"""No duration of 64 bits has a higher bucket."""
 
 
 def bucket_of(duration_ns: int) -> int:
-    """The bucket that a duration counts in; one below 0 counts as 0."""
+    """The bucket of a duration; one below 0 counts as 0."""
     units = duration_ns >> _UNIT_BITS
     if units < 2 * _STEPS:
         return units if units > 0 else 0
@@ -32,7 +32,7 @@ def bucket_of(duration_ns: int) -> int:
 
 
 def lower_edge_ns(bucket: int) -> int:
-    """The shortest duration of a bucket; that of the next one is where it ends."""
+    """The shortest duration of a bucket; that of the next one is its end."""
     if bucket < 2 * _STEPS:
         return bucket << _UNIT_BITS
     shift = (bucket >> _STEP_BITS) - 1
@@ -40,7 +40,8 @@ def lower_edge_ns(bucket: int) -> int:
 
 
 def quantile_ns(histogram: Histogram, share: float) -> float | None:
-    """The duration that this share of all stays below, as if a bucket's were spread evenly over it; None of none."""
+    """The duration that this share of all is below, with the durations of a bucket spread evenly over it; None if there
+    are none."""
     total = sum(histogram.values())
     if not total:
         return None
@@ -55,14 +56,14 @@ def quantile_ns(histogram: Histogram, share: float) -> float | None:
 
 
 def at_most(histogram: Histogram, edges_ns: Iterable[int]) -> list[int]:
-    """How many durations lie below each of these edges, which are lower edges of buckets."""
+    """How many durations are below each of these edges, which are lower edges of buckets."""
     buckets = sorted(histogram)
     sums = [0, *accumulate(histogram[bucket] for bucket in buckets)]
     return [sums[bisect_left(buckets, bucket_of(edge))] for edge in edges_ns]
 
 
 def sum_ns(histogram: Histogram) -> float:
-    """All durations together, as if each were in the middle of its bucket: right within 6 %."""
+    """The sum of all durations, with each in the middle of its bucket: right within 6 %."""
     return sum(many * (lower_edge_ns(each) + lower_edge_ns(each + 1)) for each, many in histogram.items()) / 2
 
 

@@ -1,13 +1,21 @@
 """What every machine is: time and frames in, effects out, nothing else.
 
-- All calls take the time of the machine's own clock, which never runs backwards and goes on over a restart.
-- A call returns the effects of that step. It never blocks, never raises for what a peer did, never looks at a clock.
+- All calls take the time of the machine's own clock, which never runs backwards and continues over a restart.
+- A call returns the effects of that step. It never blocks, never raises an error for what a peer did, never reads a
+  clock.
 - The same calls with the same arguments give the same effects, byte for byte.
+- An *incarnation* is one run of a machine, from its start to its stop. It is numbered by its *epoch*, which never
+  falls.
+- Whether an event is traced depends on its identity alone, so every broker decides alike (`sampler`). A publisher's
+  name and epoch are hashed once; the sequence number is mixed in by two multiplications and a shift (the first half of
+  the finalizer of MurmurHash3), which is as good as random here and costs a fraction of a microsecond.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from tidings.protocol._agenda import Agenda
@@ -15,20 +23,22 @@ from tidings.protocol._budgets import Budget
 from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Remark, Send, SetTimer
 from tidings.protocol._errors import REMEDIES, PeerError
 from tidings.protocol._rights import Rights
-from tidings.protocol._sampling import sampler
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welcome, encode
 
-__all__ = ["Bound", "Machine"]
+__all__ = ["Bound", "Machine", "clock_offset_ns", "next_epoch", "sampler"]
 
 REMARK_NS: Final = 60 * 10**9
-"""The operator is told of one and the same thing so rarely at least."""
+"""The same remark is logged at most once in this time."""
 MAX_REMARKS: Final = 1_000
-"""So many things are known to have been told; beyond that the oldest may be told again."""
+"""So many remarks are remembered; beyond that the oldest may be logged again early."""
 MAX_WHY: Final = 500
-"""So many characters of a reason are told."""
+"""The most characters of a reason in a remark."""
+_EPOCHS_APART_NS: Final = 1_000_000
+_BITS: Final = (1 << 32) - 1
+_INCARNATIONS: Final = 65_536
 Bound = tuple[int, int]
-"""How many there are now, and how many there may be."""
+"""The present size, and the bound."""
 
 
 class Machine(ABC):
@@ -40,12 +50,12 @@ class Machine(ABC):
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.events_in = 0
-        """How many events have come, in whatever frames."""
+        """How many events have arrived, in all frames."""
         self.read_us = 0.0
-        """How long it took to read filters, by estimate (`_budgets`)."""
+        """The estimated time spent on reading filters (`_budgets`)."""
         self.brokers: set[str] = set()
-        """The brokers of the network, as a client is told when it is admitted."""
-        self._is_noted = sampler(sample)  # whether it is written down what happens to an event
+        """The brokers of the network, as reported to a client when it is admitted."""
+        self._is_noted = sampler(sample)  # whether an event is traced
         self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused
         self._agenda = Agenda()
@@ -60,16 +70,16 @@ class Machine(ABC):
         self._budgets: dict[str, Budget] = {}  # by connection of a client
         self._keys: dict[str, bytes] = {}  # by connection of a client that proves its name by its key
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
-        self._congested: set[str] = set()  # connections that take no more for now
-        self._remarks: dict[tuple[str, str], tuple[int, int]] = {}  # when to say it again, and how often it was since
+        self._congested: set[str] = set()  # connections that accept no more for now
+        self._remarks: dict[tuple[str, str], tuple[int, int]] = {}  # when to log again, and the number of times since
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
-        """These records of its store are lost; called before it comes to life, and before they are erased."""
+        """These records of its store are lost; called before it starts, and before they are erased."""
         return []
 
     @abstractmethod
     def start(self, now_ns: int) -> list[Effect]:
-        """The machine comes to life."""
+        """Start the machine."""
 
     def connected(
         self,
@@ -82,11 +92,11 @@ class Machine(ABC):
         version: int = VERSION,
         key: bytes | None = None,
     ) -> list[Effect]:
-        """There is a connection, in a name that the driver chose; the two ends have not spoken yet.
+        """A connection is open, under a name that the driver chose; the two ends have not greeted each other yet.
 
-        Whoever comes over it is held to `identity`, the kind and name that it was admitted as, to `rights`, and to
-        `budget`. They speak this version of the protocol. `key` is the one that a client has proved to have (empty:
-        none); None if it has proved its name in another way.
+        The peer is held to `identity`, the kind and name that it was admitted as, to `rights`, and to `budget`. Both
+        speak this version of the protocol. `key` is the one that a client has proved to have (empty: none); None if it
+        has proved its name otherwise.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -118,7 +128,7 @@ class Machine(ABC):
         return self._finish()
 
     def congested(self, connection: str, is_congested: bool, now_ns: int) -> list[Effect]:
-        """The socket takes no more for now, or takes more again: events wait meanwhile."""
+        """The socket accepts no more for now, or accepts more again: events wait meanwhile."""
         self._now_ns = now_ns
         if is_congested:
             self._congested.add(connection)
@@ -132,13 +142,13 @@ class Machine(ABC):
         return self._finish()
 
     def drain(self, now_ns: int) -> list[Effect]:
-        """Take no more events from now on: nobody has acknowledged them, so whoever sends them keeps them."""
+        """Take on no more events: they are not acknowledged, so their senders keep them."""
         self._now_ns = now_ns
         self._is_draining = True
         return self._finish()
 
     def receive(self, connection: str, frame: bytes, now_ns: int) -> list[Effect]:
-        """A frame has come in; what cannot be read or is not allowed is refused and changes nothing but a counter."""
+        """A frame has arrived; an invalid or forbidden one is refused and changes nothing but a counter."""
         self._now_ns = now_ns
         if connection in self._by_connection:
             try:
@@ -148,9 +158,9 @@ class Machine(ABC):
         return self._finish()
 
     def receive_many(self, came: Iterable[tuple[str, Sequence[bytes]]], now_ns: int) -> list[Effect]:
-        """Frames that came in together, by connection and in order; what they cause leaves together.
+        """Frames that arrived together, by connection and in order; their effects leave together.
 
-        No frames: a part of a long one has come. Whoever sends it is there, however long the rest takes.
+        No frames: part of a long one has arrived. Its sender is alive, however long the rest takes.
         """
         self._now_ns = now_ns
         known, on_frame = self._by_connection, self._on_frame
@@ -181,27 +191,27 @@ class Machine(ABC):
         self._on_synced(token)
         return self._finish()
 
-    def last_life(self, client: str, key: bytes | None = None) -> int:  # noqa: ARG002
-        """The latest life of a client that is known of, with this key if it has one; -1: of none."""
+    def last_epoch(self, client: str, key: bytes | None = None) -> int:  # noqa: ARG002
+        """The latest known epoch of a client, with this key if it has one; -1 if there is none."""
         return -1
 
     def keys_of(self, client: str) -> Collection[bytes] | None:  # noqa: ARG002
-        """The keys that the name of a client is bound to, anywhere; None: that cannot be told yet."""
+        """The keys that a client's name is bound to, anywhere; None if that is not known yet."""
         return ()
 
     def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:  # noqa: ARG002
-        """Clients may do this from now on: what they have asked for, and may not any more, is over."""
+        """Apply new rights: requests of clients that are no longer allowed end."""
         self._now_ns = now_ns
         return self._finish()
 
-    def told(self, brokers: Iterable[str], last_life: int) -> None:  # noqa: ARG002
-        """A broker has admitted this client: there are these brokers, and its last life there was this one."""
+    def note_admission(self, brokers: Iterable[str], last_epoch: int) -> None:  # noqa: ARG002
+        """A broker has admitted this client: the brokers of the network, and the client's last epoch there."""
         self.brokers.clear()
         self.brokers.update(brokers)
 
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
-        """Everything that could grow: how large it is, and how large it may become."""
+        """Everything that could grow, with its bound."""
 
     def is_within_bounds(self) -> bool:
         """Whether nothing has outgrown its bound."""
@@ -227,7 +237,7 @@ class Machine(ABC):
 
     @abstractmethod
     def _answers_errors(self, connection: str) -> bool:
-        """Whether the peer is told what it did wrong: two machines that told each other would never stop."""
+        """Whether the peer is sent errors: two machines that both did so would never stop."""
 
     def _finish(self) -> list[Effect]:
         due_ns = self._agenda.next_ns
@@ -249,7 +259,7 @@ class Machine(ABC):
             self._effects.append(Send(peer.connection, encode(message), is_event=type(message) is Publish))
 
     def _send_all(self, peers: Iterable[Peer], message: Message) -> None:
-        """The same frame for all of them."""
+        """Send the same frame to all of them."""
         kind, frame = type(message).__name__, encode(message)
         for peer in peers:
             if peer.connection is not None:
@@ -265,11 +275,13 @@ class Machine(ABC):
         self.sent[type(message).__name__] += 1
         self._effects.append(Send(connection, encode(message)))
 
-    def _require_version(self, connection: str, said: Hello | Welcome) -> None:
-        """PeerError unless a greeting is in the version that both ends have agreed on."""
+    def _require_version(self, connection: str, greeting: Hello | Welcome) -> None:
+        """PeerError unless a greeting has the version that was agreed on."""
         version = self._versions[connection]
-        if said.version != version:
-            raise PeerError("version", f"{said.name!r} greets in version {said.version}, and {version} was agreed on")
+        if greeting.version != version:
+            raise PeerError(
+                "version", f"{greeting.name!r} greets in version {greeting.version}, and {version} was agreed on"
+            )
 
     def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
         if self._noted[0] is not event:
@@ -278,7 +290,7 @@ class Machine(ABC):
             self._effects.append(Note(kind, event, *more))
 
     def _remark(self, event: str, key: str = "", **facts: Any) -> None:
-        """Tell the operator, once in REMARK_NS for each event and key; then also how often it was since."""
+        """Log a remark, once in REMARK_NS for each event and key; then also the number of times since."""
         again_ns, times = self._remarks.pop((event, key), (0, 0))
         if len(self._remarks) >= MAX_REMARKS:
             del self._remarks[next(iter(self._remarks))]
@@ -304,3 +316,32 @@ class Machine(ABC):
             peer = self._by_connection.pop(connection, None)
             if peer is not None and peer.connection == connection:
                 self._on_disconnected(peer)
+
+
+def clock_offset_ns(*, wall_ns: int, steady_ns: int, noted_ns: int) -> int:
+    """What to add to the steady clock in this incarnation: it begins with the wall clock, but not before `noted_ns`."""
+    return max(wall_ns, noted_ns) - steady_ns
+
+
+def next_epoch(stored: int | None, now_ns: int) -> int:
+    """The epoch of a new incarnation: one more than the stored one; by the clock if none is stored."""
+    return max(now_ns // _EPOCHS_APART_NS, 1) if stored is None else stored + 1
+
+
+@lru_cache(maxsize=_INCARNATIONS)
+def _origin(publisher: str, epoch: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{epoch}/{publisher}".encode(), digest_size=4).digest(), "big")
+
+
+def sampler(share: float) -> Callable[[EventId], bool]:
+    """A function that decides whether an event is in this share of all events."""
+    below = round(share * (_BITS + 1))
+    if not 0 < below <= _BITS:
+        return lambda _: below > 0
+
+    def is_sampled(event: EventId) -> bool:
+        publisher, epoch, sequence = event
+        mixed = (_origin(publisher, epoch) + sequence * 0x9E3779B1) & _BITS
+        return ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
+
+    return is_sampled

@@ -1,9 +1,9 @@
-"""The duplicate suppression at the last hop: what was delivered is known until no copy of it can be alive any more.
+"""Duplicate suppression at the last hop: delivered events are remembered until no duplicate can exist any more.
 
-Sequence numbers of one publisher come close together, so they are remembered in blocks of BLOCK: one bit for each, and
-for the whole block the time when the last of its events can have no copy any more. A block is what is forgotten, and
-what a broker stores; at `max_seen` events the block that expires first is forgotten, and of the last block the lowest
-number.
+Sequence numbers of one publisher are close together, so they are remembered in blocks of BLOCK: one bit for each, and
+for the whole block the time when no duplicate of the last of its events can exist. A block is the unit of forgetting,
+and of a broker's store; at `max_seen` events the block that expires first is forgotten, and of the last block the
+lowest number.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -15,19 +15,19 @@ __all__ = ["BLOCK", "Batch", "Block", "Seen"]
 BLOCK: Final = 64
 Group = TypeVar("Group", bound=tuple[Hashable, ...])
 Block = tuple[Any, int]
-"""Whose numbers they are, and which block of them."""
+"""The owner of the numbers, and the number of the block."""
 Batch = dict[Block, list[int]]
 """Numbers to be remembered together: of each block the bits, when the first of them expires, and when the last does."""
 
 
 class Seen(Generic[Group]):
-    """The numbers that were delivered, by group; groups of one table can be put in order."""
+    """The delivered numbers, by group; groups of one table can be ordered."""
 
     def __init__(self, max_seen: int) -> None:
         self._max = max_seen
         self._count = 0
         self._blocks: dict[Block, list[int]] = {}  # the bits, and when the block expires
-        self._heap: list[tuple[int, Block]] = []  # a block is here once, at the time it was to expire when it came here
+        self._heap: list[tuple[int, Block]] = []  # each block once, with its expiry when it was entered
 
     def __len__(self) -> int:
         return self._count
@@ -38,7 +38,7 @@ class Seen(Generic[Group]):
         return block is not None and block[0] >> number % BLOCK & 1 == 1
 
     def add(self, group: Group, number: int, expires_ns: int) -> tuple[Block, ...]:
-        """Remember a number; the blocks that had to be forgotten for it."""
+        """Remember a number; the blocks that were forgotten for it."""
         key = (group, number // BLOCK)
         bit = 1 << number % BLOCK
         block = self._blocks.get(key)
@@ -60,7 +60,7 @@ class Seen(Generic[Group]):
         return any(key in blocks and blocks[key][0] & bits for key, (bits, _, _) in batch.items())
 
     def has_room(self, more: int) -> bool:
-        """Whether so many more numbers can be remembered without forgetting others."""
+        """Whether this many more numbers can be remembered without forgetting others."""
         return self._count + more <= self._max
 
     def add_all(self, batch: Batch) -> None:
@@ -77,23 +77,23 @@ class Seen(Generic[Group]):
                 block[1] = max(block[1], last_ns)
 
     def value(self, key: Block) -> tuple[int, int] | None:
-        """What a block holds: its bits, and when it expires; None if it is forgotten."""
+        """The bits of a block, and when it expires; None if it is forgotten."""
         block = self._blocks.get(key)
         return None if block is None else (block[0], block[1])
 
     def restore(self, key: Block, bits: int, expires_ns: int) -> None:
-        """A block that was stored."""
+        """Restore a stored block."""
         self._blocks[key] = [bits, expires_ns]
         heappush(self._heap, (expires_ns, key))
         self._count += bits.bit_count()
 
     @property
     def next_expiry_ns(self) -> int | None:
-        """When it may be that something can be forgotten."""
+        """When something may be forgotten."""
         return self._heap[0][0] if self._heap else None
 
     def forget_old(self, now_ns: int) -> Iterator[Block]:
-        """The blocks of which no copy can come any more."""
+        """Forget blocks that no duplicate can exist of any more."""
         while self._heap and self._heap[0][0] <= now_ns:
             yield from self._forget_if(now_ns)
 
@@ -106,7 +106,7 @@ class Seen(Generic[Group]):
             self._count -= 1
 
     def _forget_if(self, now_ns: int) -> Iterable[Block]:
-        """Forget the block on top of the heap if it expires by then; otherwise it comes again at its time."""
+        """Forget the block on top of the heap if it expires by then; otherwise move it to its time."""
         key = heappop(self._heap)[1]
         bits, expires_ns = self._blocks[key]
         if expires_ns > now_ns:

@@ -1,23 +1,23 @@
-"""How a broker or a client is set up: every bound of the protocol has its name here, and its default.
+"""The settings of a broker or a client: every bound of the protocol, with its name and its default.
 
 | bound | what happens at it |
 | --- | --- |
 | `max_frame_bytes` | a longer frame is refused |
 | `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
 | `max_stored`, `max_stored_bytes` | no event is taken on: not acknowledged, credit 0, the sender tries again |
-| `max_parked_bytes` | an event that would wait for a broker out of reach is refused, the client is told |
+| `max_parked_bytes` | an event that would wait for an unreachable broker is refused with the reason |
 | `max_queued`, `max_queued_bytes` | the waiting event with the least expected benefit is dropped, counted and traced |
 | `max_queued_client`, `budget` | the same for a client; `_budgets` says more |
 | `max_seen` | the entry that expires first is forgotten, counted |
-| `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused, the client is told |
-| `max_origins` | what one more broker wants is refused, counted |
-| `max_entries` | one more subscription in the whole network is refused, the client is told (`max_entries_elsewhere`) |
+| `max_clients`, `max_subscriptions`, `max_advertisements` | one more is refused with the reason |
+| `max_origins` | the subscriptions of one more broker are refused, counted |
+| `max_entries` | one more subscription in the whole network is refused with the reason (`max_entries_elsewhere`) |
 | `interest_bytes` | a longer table or change of subscriptions is split into several messages |
 | `window`, `max_under_way_bytes`, the peer's credit | more events wait in the queue, where the strategy decides |
-| `max_traces` | of the publishers that are traced the one heard of longest ago is forgotten |
+| `max_traces` | of the traced publishers the one that was silent for longest is forgotten |
 | `max_departures` | of the clients that have moved away the first is forgotten, counted |
 | `max_unacknowledged` (client) | publishing is refused: the application has to wait |
-| `max_leaving` (client) | a move is refused until a home before has confirmed that it forgot the client |
+| `max_leaving` (client) | a move is refused until a former home has confirmed that it forgot the client |
 | `max_refused` | the connection is closed |
 """
 
@@ -45,7 +45,7 @@ __all__ = ["MS", "PART_HEAD_BYTES", "SECOND", "BrokerSettings", "ClientSettings"
 MS = 10**6
 SECOND = 10**9
 PART_HEAD_BYTES = 4_096
-"""What a message about subscriptions holds besides them takes less: two names and some numbers."""
+"""More than the rest of a message about subscriptions takes: two names and some numbers."""
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +54,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
 
-    If tracing, it notes what happens to a share `trace_sample` of the events.
+    With `tracing` it notes what happens to a share `trace_sample` of the events.
 
     With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
 
-    With a relocation this broker finds its publishers' places and asks them to move (paper E; on-time placement is
-    ours): after `relocation_events` traced events, for GRAPE by `relocation_metric` with `relocation_weight`, for POP
-    tracing at most `relocation_per_window` events in `relocation_window_ns`. It waits `relocation_wait_ns` for what
-    others say. A move must gain more than `relocation_hysteresis`, and who has just come or been asked stays for
-    `relocation_stay_ns`.
+    With a relocation this broker looks for better homes for its publishers and asks them to move (paper E; on-time
+    placement is ours): after `relocation_events` traced events, for GRAPE by `relocation_metric` with
+    `relocation_weight`, for POP tracing at most `relocation_per_window` events in `relocation_window_ns`. It waits
+    `relocation_wait_ns` for answers. A move must gain more than `relocation_hysteresis`, and a client that has just
+    come or been asked stays for `relocation_stay_ns`.
     """
 
     name: str
@@ -116,9 +116,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_under_way_bytes: int = 16_000_000
     max_queued_client: int = 10_000
     budget: Budget = Budget()
-    """Of each client, unless it is given another when it is admitted."""
+    """Of each client, unless it gets another when it is admitted."""
     max_matching_us: float = 10_000.0
-    """What all clients' filters that cost more than most may cost together, for each event."""
+    """The most that all costly filters of clients may cost together, for each event."""
     max_seen: int = 1_000_000
     max_clients: int = 10_000
     max_subscriptions: int = 10_000
@@ -142,13 +142,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.forget_ns < self.timeout_ns:
             raise ConfigurationError(
                 f"broker {self.name!r}: forget_ns is {self.forget_ns}, but must be timeout_ns ({self.timeout_ns}) at "
-                "least: what a broker's clients want is kept for longer than its last sign of life"
+                "least: subscriptions are kept for longer than the broker's last sign of life"
             )
         if self.window > MAX_CREDIT:
             raise ConfigurationError(f"broker {self.name!r}: window is {self.window}, at most {MAX_CREDIT} is possible")
         if self.copies not in (1, 2) or (self.copies == 2 and not self.buffers):
             raise ConfigurationError(
-                f"broker {self.name!r}: {self.copies} copies with {self.scheme!r}; there may be 1, or with buffers 2"
+                f"broker {self.name!r}: {self.copies} copies with {self.scheme!r}; 1 is allowed, or 2 with buffers"
             )
         if self.relocation != "off" and not (self.buffers and 0 < self.relocation_events <= MAX_TRACED):
             raise ConfigurationError(
@@ -169,18 +169,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def max_entries_elsewhere(self) -> int:
         """How many subscriptions at other brokers a broker knows; more are refused, counted.
 
-        Somewhat more than `max_entries`: brokers that take one each at the same time have not heard of each other's.
+        Somewhat more than `max_entries`: brokers that accept one each at the same time have not heard of each other's.
         """
         return self.max_entries + self.max_entries // 16
 
     @property
     def max_entry_bytes(self) -> int:
-        """How long a subscription may be, so that neighbours can be told of it."""
+        """The longest subscription that can be announced to neighbours."""
         return self.max_frame_bytes - PART_HEAD_BYTES
 
     @property
     def part_bytes(self) -> int:
-        """How much of a table of subscriptions goes in one message, unless one alone is longer."""
+        """How much of a table of subscriptions fits into one message, unless one alone is longer."""
         return min(self.interest_bytes, self.max_entry_bytes)
 
     @property
@@ -202,12 +202,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One client.
 
-    A move that has not come to the new home within `move_ns` is called off; events that the old home has not
+    A move that has not reached the new home within `move_ns` is called off; events that the old home has not
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
-    When its home has not been heard for `failover_ns`, the client goes on at another broker; 0: it waits for its home.
+    When its home has not been heard for `failover_ns`, the client moves to another broker; 0: it waits for its home.
     Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge. For `settle_ns` from
-    its first greeting on, events of subscriptions that a life before has made stay with the broker: this life may be
-    about to ask for the same.
+    its first greeting on, events of subscriptions of an earlier incarnation stay with the broker: this incarnation may
+    be about to make the same subscriptions.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The states of a connection, a transfer and a move, as tables; the diagrams in the documentation follow them.
+"""The states of a connection, a transfer and a move, as tables; the diagrams in the documentation are drawn from them.
 
-A step that a table does not have is a bug of ours, not of the peer: what peers may send in which state is checked
-before (`ALLOWED`), and refused, never stepped.
+A step that a table lacks is a bug of ours, not of the peer: what peers may send in which state is checked before
+(`ALLOWED`), and refused.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Named(Enum):
-    """States and steps are keys of tables: told apart by identity, which costs nothing to hash."""
+    """States and steps are keys of tables: compared by identity, which costs nothing to hash."""
 
     __hash__ = object.__hash__
 
@@ -63,7 +63,7 @@ PEER_STEPS: Final[Mapping[tuple[PeerState, PeerStep], PeerState]] = {
 
 
 class TransferState(_Named):
-    """Where an event is on its way to one neighbour or client."""
+    """The state of an event for one neighbour or client."""
 
     WAITING = "waiting"
     UNDER_WAY = "under way"
@@ -93,7 +93,7 @@ TRANSFER_STEPS: Final[Mapping[tuple[TransferState, TransferStep], TransferState]
 
 
 class MoveState(Enum):
-    """Where a client is on its way to another home broker."""
+    """The state of a client's move to another home broker."""
 
     AT_HOME = "at home"
     JOINING = "joining"
@@ -101,7 +101,7 @@ class MoveState(Enum):
 
 
 class MoveStep(Enum):
-    """What can happen on it."""
+    """What can happen in a move."""
 
     ASKED = "asked"
     JOINED = "joined"
@@ -150,11 +150,11 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[type]]] = {
     },
     ("client", "broker"): _ALWAYS | {wire.Ping, wire.Transfer, wire.Done, wire.Move, wire.MigrationComplete},
 }
-"""By the kind of the receiver and of the sender: what may be sent, once the two have greeted each other."""
+"""By the kind of the receiver and of the sender: what may be sent, once both have greeted."""
 
 
 def diagram(steps: Mapping[tuple[Enum, Enum], Enum]) -> str:
-    """The table as a Mermaid state diagram: the same picture from the same table, every time."""
+    """The table as a Mermaid state diagram; equal tables give equal diagrams."""
     lines = ["stateDiagram-v2"]
     for (before, step), after in steps.items():
         lines.append(f"    {_word(before)} --> {_word(after)}: {step.value}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidings.errors import TidingsError
-from tidings.live.broker._serving import serve_child
+from tidings.live.broker import serve_child
 
 __all__ = ["BrokerProcesses", "free_ports", "network_text"]
 
@@ -35,7 +35,7 @@ def network_text(
     doors: Mapping[str, int],
     links: Mapping[str, frozenset[str]],
 ) -> str:
-    """A network file: where brokers listen, where they are reached (`doors`, for one of them), who has links."""
+    """A network file: where brokers listen, where they are reached (`doors`, for one of them), and their links."""
     import msgspec
 
     def written(value: Any) -> str:
@@ -84,8 +84,10 @@ class BrokerProcesses:
         for name, process in self._running.items():
             if process.exitcode is not None:
                 lines = self._log.read_text("utf-8").splitlines() if self._log.exists() else []
-                said = [line for line in lines if '"level":"error"' in line and f'"who":"{name}"' in line]
-                raise TidingsError(f"broker {name!r} has stopped (exit code {process.exitcode}): {(said or ['?'])[-1]}")
+                errors = [line for line in lines if '"level":"error"' in line and f'"who":"{name}"' in line]
+                raise TidingsError(
+                    f"broker {name!r} has stopped (exit code {process.exitcode}): {(errors or ['?'])[-1]}"
+                )
 
     def end(self) -> None:
         """Let all of them finish their traces and leave."""

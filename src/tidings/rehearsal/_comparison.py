@@ -1,20 +1,20 @@
-"""The same scenario four ways, and whether they agree.
+"""The same scenario by four methods, and whether they agree.
 
-| way | what it is |
+| method | what it is |
 | --- | --- |
 | simulator | the compiled model of queues, links, failures and schemes |
 | protocol | the real brokers and clients in virtual time (`tidings storm --scenario`) |
 | rehearsal | real broker processes on this machine, in scaled time |
-| predictor | laws, or a short sample under a seed of its own where they leave something out |
+| predictor | formulas, or a short sample with a seed of its own if they leave something out |
 
-The first three go through the same publications and outages, so they are compared event by event: noise is what is left
-of the difference over batches of time (`statistics.batch_share`). The predictor says what holds in the long run; it is
-compared with the simulator's mean over independent seeds.
+The first three process the same publications and outages, so they are compared event by event: the noise is that of the
+difference over batches of time (`statistics.batch_share`). The predictor gives long-run values; it is compared with the
+simulator's mean over independent seeds.
 
-Two ways disagree about a subscription if their shares differ by more than a tolerance, that noise, and what the machine
-may have made late. The level of the noise is such that all comparisons together raise a false alarm once in a hundred
-times. A way that cannot be judged says why: the machine is too slow for the scale, or the predictor leaves something
-out that the scenario has.
+Two methods disagree about a subscription if their shares differ by more than a tolerance, that noise, and what the
+machine may have made late. The level of the noise is such that all comparisons together raise a false alarm once in a
+hundred times. A method that cannot be judged is shown with the reason: the machine is too slow for the scale, or the
+predictor leaves something out that the scenario has.
 """
 
 import math
@@ -35,7 +35,7 @@ from tidings.rehearsal._noise import BATCHES, LEVEL, Batches, BoolArray, Estimat
 from tidings.rehearsal._run import RehearsalResult, rehearse_script, require_rehearsable
 from tidings.simulation import Result, Script, simulate, simulate_script
 from tidings.statistics import BATCHES_LEAST, batch_share, student_quantile
-from tidings.storm._play import PlayResult, play_script, require_playable
+from tidings.storm import PlayResult, play_script, require_playable
 
 __all__ = ["WAYS", "Comparison", "Disagreement", "SubscriberComparison", "Way", "compare"]
 
@@ -53,7 +53,7 @@ Progress = Callable[[Way, float], None]
 
 
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Two ways whose shares of a subscription differ by more than is allowed."""
+    """Two methods whose shares of a subscription differ by more than is allowed."""
 
     subscription: str
     one: Way
@@ -63,15 +63,15 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubscriberComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription: its on-time share each way (None: it matched nothing, or the way was not gone)."""
+    """One subscription: its on-time share by each method (None: it matched nothing, or the method was skipped)."""
 
     matched: int
     shares: dict[Way, Estimate | None]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario four ways. `total` is over all subscriptions; `unjudged` says of ways that were gone why they cannot
-    be held to their figures, `skipped` of the others why they were not gone."""
+    """A scenario by four methods. `total` is over all subscriptions; `unjudged` has the reasons why a method cannot be
+    judged, `skipped` the reason why it was not run."""
 
     title: str
     seed: int
@@ -93,7 +93,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether all ways that can be judged agree."""
+        """Whether all methods that can be judged agree."""
         return not self.disagreements
 
 
@@ -107,24 +107,25 @@ def compare(
     out: Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run a scenario's network each of these ways and compare the on-time shares; `out` keeps the rehearsal's files."""
+    """Run a scenario's network by each of these methods and compare the on-time shares; the rehearsal's files go to
+    `out`."""
     _check(network, ways, scale, seeds)
-    return _Comparing(network, ways, scale, seeds, tolerance, out, progress).run()
+    return _ComparisonRun(network, ways, scale, seeds, tolerance, out, progress).run()
 
 
 def _check(network: Scene, ways: Sequence[Way], scale: float, seeds: int) -> None:
-    for way in ways:
-        if way not in WAYS:
-            raise ConfigurationError(f"there is no way {way!r}: there are {', '.join(WAYS)}")
+    for method in ways:
+        if method not in WAYS:
+            raise ConfigurationError(f"there is no method {method!r}: there are {', '.join(WAYS)}")
     if seeds < BATCHES_LEAST:
-        raise ConfigurationError(f"{seeds} seeds are too few to say how far runs differ: give {BATCHES_LEAST} or more")
+        raise ConfigurationError(f"{seeds} seeds are too few to estimate the noise: give {BATCHES_LEAST} or more")
     if "rehearsal" in ways:
         require_rehearsable(network, scale)
     elif "protocol" in ways:
         require_playable(network)
 
 
-class _Comparing:
+class _ComparisonRun:
     """A comparison while it is made."""
 
     def __init__(
@@ -142,7 +143,9 @@ class _Comparing:
         self._progress = progress or (lambda _, __: None)
         self._wall_s: dict[Way, float] = {}
         self._unjudged: dict[Way, tuple[str, ...]] = {}
-        self._skipped: dict[Way, str] = {way: "not asked for" for way in WAYS if way not in (*ways, "simulator")}
+        self._skipped: dict[Way, str] = {
+            method: "not asked for" for method in WAYS if method not in (*ways, "simulator")
+        }
         self._on_time: dict[Way, BoolArray] = {}
         self._rehearsed: RehearsalResult | None = None
         self._predicted: npt.NDArray[np.float64] | None = None
@@ -166,12 +169,12 @@ class _Comparing:
         self._count()
         return self._compared()
 
-    def _timed(self, way: Way, do: Callable[[], T]) -> T:
-        self._progress(way, 0.0)
+    def _timed(self, method: Way, do: Callable[[], T]) -> T:
+        self._progress(method, 0.0)
         began_s = time.monotonic()
         found = do()
-        self._wall_s[way] = time.monotonic() - began_s
-        self._progress(way, 1.0)
+        self._wall_s[method] = time.monotonic() - began_s
+        self._progress(method, 1.0)
         return found
 
     def _play(self, script: Script, result: Result) -> PlayResult:
@@ -197,7 +200,7 @@ class _Comparing:
         """Matched and on time by subscription and batch of time."""
         batches = Batches(self._script)
         self._matched = batches.matched
-        self._hits = {way: batches.counts(on_time) for way, on_time in self._on_time.items()}
+        self._hits = {method: batches.counts(on_time) for method, on_time in self._on_time.items()}
         if self._rehearsed is not None:
             self._forgiven = batches.counts(self._rehearsed.forgiven_pairs)
 
@@ -209,7 +212,7 @@ class _Comparing:
         subscriptions = {
             ids[number]: SubscriberComparison(
                 matched=int(self._matched[number].sum()),
-                shares={way: self._estimate(way, slice(number, number + 1)) for way in WAYS},
+                shares={method: self._estimate(method, slice(number, number + 1)) for method in WAYS},
             )
             for number in numbers
         }
@@ -225,7 +228,7 @@ class _Comparing:
             predictor_tolerance=PREDICTOR_TOLERANCE,
             published=len(self._script.publications),
             matched=int(self._matched.sum()),
-            total={way: self._estimate(way, slice(None)) for way in WAYS},
+            total={method: self._estimate(method, slice(None)) for method in WAYS},
             subscriptions=subscriptions,
             disagreements=tuple(disagreements),
             unjudged=self._unjudged,
@@ -235,21 +238,21 @@ class _Comparing:
             scale=None if rehearsed is None else rehearsed.scale,
         )
 
-    def _estimate(self, way: Way, which: slice) -> Estimate | None:
+    def _estimate(self, method: Way, which: slice) -> Estimate | None:
         matched = self._matched[which].sum(axis=0)
         if not matched.sum():
             return None
-        if way == "predictor":
+        if method == "predictor":
             if self._predicted is None:
                 return None
             weights = self._matched[which].sum(axis=1)
             share = float(np.dot(self._predicted[which][weights > 0], weights[weights > 0]) / weights.sum())
             return Estimate(share=share, low=share, high=share)
-        return estimate(self._hits[way][which].sum(axis=0), matched) if way in self._hits else None
+        return estimate(self._hits[method][which].sum(axis=0), matched) if method in self._hits else None
 
     def _disagreements(self, number: int, id: str) -> list[Disagreement]:
-        runs: list[Way] = [way for way in ("simulator", "protocol", "rehearsal") if way in self._hits]
-        judged = [way for way in runs if way not in self._unjudged]
+        runs: list[Way] = [method for method in ("simulator", "protocol", "rehearsal") if method in self._hits]
+        judged = [method for method in runs if method not in self._unjudged]
         found = [self._difference(number, id, one, other) for one, other in combinations(judged, 2)]
         if self._predicted is not None and "predictor" not in self._unjudged:
             found.append(self._from_prediction(number, id))

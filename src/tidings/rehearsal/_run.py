@@ -29,12 +29,12 @@ from tidings.errors import ConfigurationError, InputError
 from tidings.live import Delivery
 from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.model.scenario import Network as Scene
-from tidings.protocol.node._dials import STEADY_NS
+from tidings.protocol.node import STEADY_NS
 from tidings.rehearsal._noise import Batches, BoolArray, Estimate, estimate
-from tidings.rehearsal._shaping import Shape, shape_of
+from tidings.rehearsal._shaped_link import Shape, shape_of
 from tidings.rehearsal._stage import Stage, scaled_shapes
 from tidings.simulation import Script, simulate_script
-from tidings.storm._play import payload_of, require_playable
+from tidings.storm import payload_of, require_playable
 
 __all__ = ["Machine", "RehearsalResult", "RehearsedSubscription", "rehearse", "rehearse_script", "require_rehearsable"]
 
@@ -87,7 +87,7 @@ class RehearsedSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 class RehearsalResult(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario on real processes. Times of `machine` are those of the machine, `machine_share_s` is its share in the
-    scenario's time. `on_time_pairs` and `forgiven_pairs` say what became of each pair of `Script.counted`."""
+    scenario's time. `on_time_pairs` and `forgiven_pairs` have the outcome of each pair of `Script.counted`."""
 
     seed: int
     scale: float
@@ -179,8 +179,8 @@ async def _calibrate(script: Script, scale: float, place: Path) -> Machine:
 
     def take(subscription: str, delivery: Delivery) -> None:
         number = int.from_bytes(delivery.payload[:_NUMBER_BYTES])
-        way = hops[roots[delivery.publisher]][homes[subscription]] * CALIBRATION_DELAY_S
-        added_s.append(time.monotonic() - offered_s[number] - way)
+        path_s = hops[roots[delivery.publisher]][homes[subscription]] * CALIBRATION_DELAY_S
+        added_s.append(time.monotonic() - offered_s[number] - path_s)
 
     brokers = {broker.name for broker in scene.topology.brokers}
 
@@ -261,7 +261,7 @@ class _Run:
         return self._stage
 
     async def play(self, progress: Progress | None) -> None:
-        """Let everything happen at its time, and wait for what is still under way."""
+        """Let everything happen at its time, and wait for what is still in transit."""
         script, scale = self._script, self._scale
         end_ns = round(self._scene.duration_s * 1e9)
         happenings = [(each.at_ns, _PUBLISH, number) for number, each in enumerate(script.publications)]
@@ -408,27 +408,27 @@ class _Run:
         )
 
     def _warnings(self, machine: Machine) -> list[str]:
-        """What makes figures of this rehearsal doubtful, and the remedy."""
-        said = []
+        """What makes the figures of this rehearsal doubtful, with the remedy."""
+        found = []
         allowed_ns = [self._script.allowed_ns(*pair) for pair in self._script.counted()]
         tightest_s = min(allowed_ns, default=0) * 1e-9
         share_s = machine.share_s * self._scale
         if share_s > NOTICEABLE * tightest_s:
-            said.append(
+            found.append(
                 f"the machine adds up to {share_s:.3g} s of the scenario's time to a delay, and the tightest deadline "
                 f"is {tightest_s:.3g} s: give a --scale of {NOTICEABLE * tightest_s / machine.share_s:.2g} or less"
             )
         late_s = machine.brokers_late_s_most * self._scale
         if late_s > NOTICEABLE * tightest_s:
-            said.append(
+            found.append(
                 f"a broker came back {late_s:.3g} s of the scenario's time later than it should have: outages are "
                 "shorter than a process takes to start; give a smaller --scale"
             )
         ups = [f.up.mean() for f in (*self._scene.broker_failures, *self._scene.link_failures) if f is not None]
         if min(ups, default=np.inf) / self._scale < STEADY_NS * 1e-9:
-            said.append(
+            found.append(
                 f"something fails every {min(ups) / self._scale:.2g} s of the machine's time, and brokers dial again "
                 f"ever more rarely when connections last less than {STEADY_NS * 1e-9:g} s: give a --scale of "
                 f"{min(ups) / (STEADY_NS * 1e-9):.2g} or less"
             )
-        return said
+        return found

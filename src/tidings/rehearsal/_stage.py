@@ -16,11 +16,11 @@ import numpy as np
 
 from tidings.errors import TidingsError
 from tidings.live import Delivery, Tidings, connect, read_network
-from tidings.live.operations._asking import ask_network
+from tidings.live.operations import ask_network
 from tidings.model.scenario import Network as Scene
 from tidings.rehearsal._brokers import BrokerProcesses, free_ports, network_text
-from tidings.rehearsal._shaping import FREE, Door, Shape
-from tidings.storm._play import drawing
+from tidings.rehearsal._shaped_link import FREE, Door, Shape
+from tidings.storm import drawing
 
 __all__ = ["Shapes", "Stage", "scaled_shapes"]
 
@@ -38,7 +38,7 @@ Shapes = Callable[[str, str], Shape]
 
 
 def scaled_shapes(scene: Scene, scale: float) -> Shapes:
-    """Links as the scenario describes them; a broker's processing time is spent on the way into it."""
+    """Links as the scenario describes them; a broker's processing time is added to the link into it."""
     links = {(link.source, link.target): link for link in scene.topology.links}
     brokers = {broker.name: broker for broker in scene.topology.brokers}
     generator = np.random.default_rng([scene.seed, 8])
@@ -82,7 +82,7 @@ class Stage:
             broker.name: frozenset(scene.topology.neighbours(broker.name)) for broker in scene.topology.brokers
         }
         self.doors: dict[tuple[str, str], Door] = {}
-        """By who dials and who is dialled: links, and the access of clients."""
+        """By caller and target: links, and the access of clients."""
         self.clients: dict[str, Tidings] = {}
         self.processes: BrokerProcesses
         self._stack = contextlib.AsyncExitStack()

@@ -7,7 +7,7 @@ docs/reference/routing.md shows them at work.
 
 from tidings.routing._balance import BalancedRoutes, Demand, balance_routes, link_utilisations
 from tidings.routing._figures import PathFigures, RootFigures, root_figures, shortest_path_figures, tree_figures
-from tidings.routing._forwarding import (
+from tidings.routing._forwarding_sets import (
     Forwarded,
     ForwardingTables,
     child_slot_towards,

@@ -10,8 +10,9 @@ Theory of operation:
 - Routes minimise the sum of utilisation cubed: waiting grows steeply with utilisation, so the busiest links count most.
   Local search from the shortest-path trees: take publishers and brokers in turn, hang a broker (with all below it)
   under the parent that lowers the sum most, until a whole sweep lowers it by less than the share `tolerance` (then the
-  routes are `settled`) or `max_sweeps` is reached. No draw is made anywhere: equal input gives equal routes, and the
-  sum never rises.
+  routes are `settled`) or `max_sweeps` is reached. The sum never rises.
+- Equal input gives equal routes, on every machine: no draw is made anywhere, and rounding decides neither between two
+  parents that are equally good nor whether a link is as busy as `keep_below_utilisation`.
 - `max_stretch` bounds every path's mean slowness to that many times the shortest; `keep_below_utilisation` leaves the
   shortest paths alone while no link is that busy, since then detours cost more than they save.
 """
@@ -31,7 +32,7 @@ from tidings.routing._trees import Tree, require_reached, shortest_path_tree, tr
 
 DEFAULT_MAX_SWEEPS = 50
 DEFAULT_TOLERANCE = 1e-4
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  # sums of figures that differ by this share may be equal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,7 +105,7 @@ def link_utilisations(overlay: Overlay, trees: Sequence[Tree], demands: Sequence
     for tree, demand in zip(trees, demands, strict=True):
         missed = 1.0 - demand.interest  # becomes: chance that no broker of the subtree has a match
         for broker in reversed(tree.order[1:].tolist()):
-            used = float(demand.weight @ (1.0 - missed[:, broker]))
+            used = float((demand.weight * (1.0 - missed[:, broker])).sum())  # `@` adds in an order of the machine's own
             link = tree.parent_link[broker]
             utilisation[link] += demand.rate_per_s * demand.size_kb * overlay.slowness_mean_s_per_kb[link] * used
             missed[:, tree.parent[broker]] *= missed[:, broker]
@@ -126,7 +127,7 @@ def balance_routes(
     shortest = tuple(_shortest_tree(overlay, demand) for demand in demands)
     before = link_utilisations(overlay, shortest, demands)
     trees, moves, sweeps, settled = shortest, 0, 0, True
-    if before.max(initial=0.0) >= keep_below_utilisation:
+    if before.max(initial=0.0) >= keep_below_utilisation * (1 - _ROUNDING):
         stretch = np.inf if max_stretch is None else max_stretch
         trees, moves, sweeps, settled = _descend(overlay, demands, shortest, before, stretch, max_sweeps, tolerance)
     after = link_utilisations(overlay, trees, demands)

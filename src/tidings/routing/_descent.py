@@ -14,7 +14,9 @@ from tidings.routing._arrays import FloatArray, IntArray
 
 CERTAIN = 64.0  # 1 - exp(-64) is 1 in doubles
 _NEGLIGIBLE_MASS = 1e-12  # what rounding leaves of a mass taken away
-_LEAST_GAIN = 1e-9  # a move must lower the objective by this share, so that rounding cannot make the search circle
+# A move must lower the objective by this share more than no move and than the best so far: rounding can then neither
+# make the search circle nor choose between equals.
+_LEAST_GAIN = 1e-9
 
 
 class Search(NamedTuple):
@@ -129,7 +131,7 @@ def _measure(search: Search) -> Measures:
 def _price(search: Search, measures: Measures, left: FloatArray, broker: int, link: int) -> float:
     """The change of the objective when `broker` is hung on `link`; infinite where that would cut it off.
 
-    Both ways up are climbed, the deeper end first, until they meet: nothing changes above. `left` holds the share of
+    Both paths up are climbed, the deeper end first, until they meet: nothing changes above. `left` holds the share of
     each of the broker's ancestors once it is gone.
     """
     depth, parent, parent_link = measures.depth, search.parent, search.parent_link
@@ -185,7 +187,8 @@ def improve_tree(search: Search) -> int:
         while above != root:
             left[above] = _share(measures.held[above], measures.held[broker], -1.0, search.weight)
             above = search.parent[above]
-        best_change = -_LEAST_GAIN * objective
+        least_gain = _LEAST_GAIN * objective
+        best_change = 0.0
         best_link = -1
         for slot in range(search.in_offsets[broker], search.in_offsets[broker + 1]):
             link = search.in_links[slot]
@@ -196,7 +199,7 @@ def improve_tree(search: Search) -> int:
             if slower > measures.slack[broker]:
                 continue
             change = _price(search, measures, left, broker, link)
-            if change < best_change:
+            if change < best_change - least_gain:
                 best_change = change
                 best_link = link
         if best_link >= 0:

@@ -18,7 +18,7 @@ from tidings.routing._trees import Tree, shortest_parents, whole_weights
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathFigures:
-    """For [broker, destination]: the way on, the brokers still to be entered, and the path's slowness."""
+    """For [broker, destination]: the next link, the brokers still to be entered, and the path's slowness."""
 
     next_hop: IntArray
     next_link: IntArray

@@ -1,7 +1,7 @@
 """The broker overlay as arrays: what every routing algorithm works on.
 
 Brokers are the dense integers 0..n-1 and links the dense integers 0..m-1, in the order given; links are directed, and
-a connection that carries events both ways is two links. At most one link leads from one broker to another.
+a connection that carries events in both directions is two links. At most one link leads from one broker to another.
 
 `Overlay.of(topology)` takes names and distributions from a `Topology`; a link without a slowness has slowness 0.
 """
@@ -27,7 +27,7 @@ NO_BROKER = -1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Overlay:
-    """Brokers and directed links, with adjacency both ways.
+    """Brokers and directed links, with adjacency in both directions.
 
     `out_links[out_offsets[b]:out_offsets[b + 1]]` are the links that leave broker b, by ascending target;
     `in_links` likewise the links that enter it, by ascending source.
@@ -102,13 +102,17 @@ class Overlay:
     @classmethod
     def of(cls, topology: "Topology") -> "Overlay":
         """The overlay of a topology: same order of brokers and links, laws reduced to their moments."""
-        laws = [link.slowness for link in topology.links]
+        distributions = [link.slowness for link in topology.links]
         return cls(
             brokers=tuple(broker.name for broker in topology.brokers),
             source=np.array([topology.index[link.source] for link in topology.links], np.int32),
             target=np.array([topology.index[link.target] for link in topology.links], np.int32),
-            slowness_mean_s_per_kb=np.array([0.0 if law is None else law.mean() for law in laws]),
-            slowness_variance_s2_per_kb2=np.array([0.0 if law is None else law.variance() for law in laws]),
+            slowness_mean_s_per_kb=np.array(
+                [0.0 if distribution is None else distribution.mean() for distribution in distributions]
+            ),
+            slowness_variance_s2_per_kb2=np.array(
+                [0.0 if distribution is None else distribution.variance() for distribution in distributions]
+            ),
             propagation_mean_s=np.array([link.propagation.mean() for link in topology.links]),
         )
 

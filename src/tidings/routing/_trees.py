@@ -2,7 +2,7 @@
 
 Theory of operation:
 
-- The path to each broker minimises the sum of link weights (mean slowness unless told otherwise); among equals the one
+- The path to each broker minimises the sum of link weights (mean slowness by default); among equals the one
   with fewer hops; among those, going back from the broker, the one whose previous broker has the lowest number. So the
   tree depends on nothing but the overlay, and renumbering brokers renumbers the tree wherever no two paths are equal.
 - Weights are compared as whole numbers of 10^-12 of the decade of the largest weight. Sums of floats depend on the
@@ -197,7 +197,8 @@ def correct_labels(
     """Improve labels until none is improved, brokers in the order in which they were; then find parents.
 
     The queue is a ring that has each broker once at most, and the root at first. A heap would look at fewer brokers
-    twice, but takes the compiler more than twice as long.
+    twice, but takes the compiler more than twice as long. `scipy.sparse.csgraph` minimises one weight: it knows neither
+    the second one, hops, nor which of several equal parents it takes, and has no links of weight 0.
     """
     n = len(cost)
     taken, waiting = 0, 1

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
-    from tidings.scheduling._choosing import TIE
     from tidings.scheduling._deferred import MOST_DEFERRED, Arrival, Columns, DeferredQueue
+    from tidings.scheduling._entry import Deleted, OutputQueue, Reason, Waiting
     from tidings.scheduling._kernels import (
         HOPELESS_QUANTILE,
         NORMAL_TABLE,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tabulated_normal_cdf,
     )
     from tidings.scheduling._lane import TURNS
+    from tidings.scheduling._layout import Board, Pairs, Paths, Slots, empty_board
     from tidings.scheduling._measures import (
         allowed_delay_s,
         ebpc,
@@ -37,33 +38,52 @@ if TYPE_CHECKING:
         success_probability,
     )
     from tidings.scheduling._queues import DEFAULT_MAX_QUEUED, LinkQueue, prepare, queue_for
-    from tidings.scheduling._strategies import BOLD_EPSILON, PAPER_EPSILON, STRATEGIES, Strategy, strategy
-    from tidings.scheduling._waiting import Deleted, OutputQueue, Reason, Waiting
+    from tidings.scheduling._scan import choose
+    from tidings.scheduling._strategies import (
+        BOLD_EPSILON,
+        FIFO,
+        PAPER_EPSILON,
+        RL,
+        STRATEGIES,
+        TRIAGE,
+        Strategy,
+        strategy,
+    )
+    from tidings.scheduling._tournament import TIE
 
 __all__ = [
     "BOLD_EPSILON",
     "DEFAULT_MAX_QUEUED",
+    "FIFO",
     "HOPELESS_QUANTILE",
     "MOST_DEFERRED",
     "NORMAL_TABLE",
     "NORMAL_TABLE_ERROR",
     "PAPER_EPSILON",
+    "RL",
     "STRATEGIES",
     "TIE",
+    "TRIAGE",
     "TURNS",
     "Arrival",
+    "Board",
     "Columns",
     "DeferredQueue",
     "Deleted",
     "LinkQueue",
     "OutputQueue",
+    "Pairs",
+    "Paths",
     "Reason",
+    "Slots",
     "Strategy",
     "Waiting",
     "allowed_delay_s",
     "benefit",
+    "choose",
     "deletion_time",
     "ebpc",
+    "empty_board",
     "expected_benefit",
     "expiry_time",
     "normal_cdf",
@@ -78,43 +98,4 @@ __all__ = [
     "tabulated_normal_cdf",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "BOLD_EPSILON": "_strategies",
-        "DEFAULT_MAX_QUEUED": "_queues",
-        "HOPELESS_QUANTILE": "_kernels",
-        "LinkQueue": "_queues",
-        "MOST_DEFERRED": "_deferred",
-        "NORMAL_TABLE": "_kernels",
-        "NORMAL_TABLE_ERROR": "_kernels",
-        "PAPER_EPSILON": "_strategies",
-        "STRATEGIES": "_strategies",
-        "TIE": "_choosing",
-        "TURNS": "_lane",
-        "Arrival": "_deferred",
-        "Columns": "_deferred",
-        "DeferredQueue": "_deferred",
-        "Deleted": "_waiting",
-        "OutputQueue": "_waiting",
-        "Reason": "_waiting",
-        "Strategy": "_strategies",
-        "Waiting": "_waiting",
-        "allowed_delay_s": "_measures",
-        "benefit": "_kernels",
-        "deletion_time": "_kernels",
-        "ebpc": "_measures",
-        "expected_benefit": "_measures",
-        "expiry_time": "_kernels",
-        "normal_cdf": "_kernels",
-        "postponed_benefit": "_measures",
-        "postponing_cost": "_measures",
-        "prepare": "_queues",
-        "queue_for": "_queues",
-        "remaining_lifetime": "_kernels",
-        "strategy": "_strategies",
-        "success_probability": "_measures",
-        "tabulated_benefit": "_kernels",
-        "tabulated_normal_cdf": "_kernels",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from tidings.compiled import compiled_inline
+from tidings.compiled import borrowing
 
 __all__ = [
     "HOPELESS_QUANTILE",
@@ -73,13 +73,13 @@ def _normal_table() -> FloatArray:
 NORMAL_TABLE = _normal_table()
 
 
-@compiled_inline
+@borrowing
 def normal_cdf(z: float) -> float:
     """The standard normal distribution function."""
     return 0.5 * math.erfc(-z * _ROOT_HALF)
 
 
-@compiled_inline
+@borrowing
 def tabulated_normal_cdf(z: float, table: FloatArray) -> float:
     """As `normal_cdf`, from NORMAL_TABLE; within NORMAL_TABLE_ERROR of it, 0 and 1 beyond the table's ends."""
     chance = 0.0
@@ -93,7 +93,7 @@ def tabulated_normal_cdf(z: float, table: FloatArray) -> float:
     return chance
 
 
-@compiled_inline
+@borrowing
 def benefit(
     now_s: float,
     published_s: float,
@@ -123,7 +123,7 @@ def benefit(
     return total
 
 
-@compiled_inline
+@borrowing
 def tabulated_benefit(
     now_s: float,
     published_s: float,
@@ -161,7 +161,7 @@ def tabulated_benefit(
     return total
 
 
-@compiled_inline
+@borrowing
 def remaining_lifetime(now_s: float, published_s: float, start: int, stop: int, allowed_s: FloatArray) -> float:
     """The mean lifetime left over the subscriptions that have not expired and have a deadline (the RL strategy).
 
@@ -181,7 +181,7 @@ def remaining_lifetime(now_s: float, published_s: float, start: int, stop: int, 
     return mean_s
 
 
-@compiled_inline
+@borrowing
 def expiry_time(published_s: float, start: int, stop: int, allowed_s: FloatArray) -> float:
     """When the last deadline passes; an event is expired from then on. Without subscriptions: always was."""
     last_s = -math.inf
@@ -191,7 +191,7 @@ def expiry_time(published_s: float, start: int, stop: int, allowed_s: FloatArray
     return published_s + last_s
 
 
-@compiled_inline
+@borrowing
 def deletion_time(
     published_s: float,
     size_kb: float,

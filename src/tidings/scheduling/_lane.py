@@ -10,7 +10,7 @@ Layout:
   below it. Entering a value, finding the greatest, and finding the leftmost or rightmost that is at least so great all
   take log2(width) steps. A position without an event is -inf.
 
-The tournaments: DUE of negative deletion times; VALID of negative times until which a bound holds (see `_choosing`);
+The tournaments: DUE of negative deletion times; VALID of negative times until which a bound holds (see `_tournament`);
 and from WORTHS on, upper bounds of worths, one tournament or for plans one for each turn.
 """
 

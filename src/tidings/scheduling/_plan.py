@@ -16,7 +16,7 @@ Exact, without trying all plans:
   best per turn serve every j (an exchange argument: of the best of a turn, the others use up at most two).
 - W(j) is the same for all events but the (at most three) that the best plan of turns 1..3 uses; for those it is
   solved again without them.
-- v falls with time in every column, so a figure from an earlier decision bounds it, as for EB: `_choosing` finds the
+- v falls with time in every column, so a figure from an earlier decision bounds it, as for EB: `_tournament` finds the
   four best of each turn by a tournament of its own, `_scan` by looking at all that wait.
 """
 

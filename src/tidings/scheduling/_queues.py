@@ -1,8 +1,8 @@
 """The output queue of the live broker: one per link, one compiled call for each push and each decision.
 
-Events are rows of flat arrays (`_lane`), decisions ask tournaments over them (`_choosing`), so the cost of a push and a
-pop hardly grows with what waits. Every choice is the one of the plain scan that computes everything (its twins are in
-the tests). A queue holds at most `max_queued` events (`OutputQueue` says what goes beyond it).
+Events are rows of flat arrays (`_lane`), decisions ask tournaments over them (`_tournament`), so the cost of a push
+and a pop hardly grows with what waits. Every choice is the one of the plain scan that computes everything (its twins
+are in the tests). A queue holds at most `max_queued` events (`OutputQueue` says what goes beyond it).
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.scheduling._chains import Chains
-from tidings.scheduling._choosing import LATER, RULE, choose, forget, push_all, take, take_all
-from tidings.scheduling._dropping import SHARE, Dropping, Entry, assess
+from tidings.scheduling._entry import Deleted, OutputQueue, Waiting, reason_of
+from tidings.scheduling._eviction import SHARE, Dropping, Entry, assess
 from tidings.scheduling._kernels import NORMAL_TABLE
 from tidings.scheduling._lane import DELETE, NUMBER, TURNS, WORTHS, Lane, compact, empty_lane
 from tidings.scheduling._strategies import PLAN, TRIAGE, Strategy
+from tidings.scheduling._tournament import LATER, RULE, choose, forget, push_all, take, take_all
 from tidings.scheduling._urgency import Urgency, empty_urgency, grown
 from tidings.scheduling._urgency import retime as retime_urgency
-from tidings.scheduling._waiting import Deleted, OutputQueue, Waiting, reason_of
 
 __all__ = ["DEFAULT_MAX_QUEUED", "LinkQueue", "prepare", "queue_for"]
 

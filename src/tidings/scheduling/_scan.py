@@ -1,6 +1,6 @@
 """Which waiting event a link sends next, by scanning the queue: for the simulator, whose loop keeps flat arrays.
 
-Live brokers decide by tournament (`_choosing`), which pays where thousands wait; tests hold both to the same choices.
+Live brokers decide by tournament (`_tournament`), which pays where thousands wait; tests hold both to the same choices.
 
 Rules:
 
@@ -18,12 +18,12 @@ Rules:
 import math
 
 from tidings.compiled import borrowing, borrowing_inner, borrowing_step
-from tidings.scheduling._choosing import TIE
 from tidings.scheduling._kernels import IntArray, remaining_lifetime, tabulated_benefit
 from tidings.scheduling._lane import TURNS
 from tidings.scheduling._layout import Board, Room
 from tidings.scheduling._plan import NOBODY, best_plan
 from tidings.scheduling._strategies import EBPC, FIFO, PLAN, RL, TRIAGE
+from tidings.scheduling._tournament import TIE
 
 __all__ = ["choose", "decide"]
 

@@ -8,7 +8,7 @@ that order, and a step of time or an event more changes every comparison behind 
 - A block knows its *room*: the least of (deletion time - k steps) over its events, k counted within the block. With k
   counted over all blocks before, that is the moment up to which there is time for all of the block: one comparison
   each.
-- Sums in another order round in another way. If the moment found is as near to now as rounding may matter, the
+- Sums in another order round differently. If the moment found is as near to now as rounding may matter, the
   comparison is made event by event, as it is defined.
 """
 
@@ -156,7 +156,7 @@ def leave(time_s: float, number: int, step_s: float, urgency: Urgency) -> None:
     if counts[block] == 0:
         _take_out(at, urgency)
         return
-    # Merge with the next, else with the one before; either way `at` and the one after it.
+    # Merge with the next, else with the one before; in both cases `at` and the one after it.
     if at + 1 == marks[0] or counts[block] + counts[order[at + 1]] > BLOCK // 2:
         at -= 1
     if at >= 0 and at + 1 < marks[0] and counts[order[at]] + counts[order[at + 1]] <= BLOCK // 2:

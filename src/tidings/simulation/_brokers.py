@@ -2,8 +2,8 @@
 
 from tidings.compiled import borrowing_inner
 from tidings.simulation._copies import copy_for, span
+from tidings.simulation._draws import draw, whole_ns
 from tidings.simulation._heap import push
-from tidings.simulation._laws import draw, whole_ns
 from tidings.simulation._layout import (
     DELIVERED,
     DELIVERIES_OUT,

@@ -6,8 +6,8 @@ two, with a list of free blocks for each size.
 """
 
 from tidings.compiled import borrowing_inner, borrowing_step
-from tidings.scheduling._kernels import expiry_time
-from tidings.simulation._laws import whole_ns
+from tidings.scheduling import expiry_time
+from tidings.simulation._draws import whole_ns
 from tidings.simulation._layout import (
     ALIVE,
     BROKERS,

@@ -8,7 +8,7 @@ cache lines, and what every event needs comes first in it; the rest is for netwo
   access links, one each.
 - BROKER: the queue of copies that wait to be processed, the one being processed, and the list of events held for
   subscriptions still unknown; where its links and table rows stand in the lists; whether its map has changed since it
-  found its ways.
+  found its paths.
 - EVENT: a published event while any copy of it is alive, with its entries.
 - COPY: one copy of an event on its way over one link, from the queue until the link's target has processed it. Where
   things fail it is meant for one broker of its tree (`node`), over the tree's link or a detour, and a *stored* copy
@@ -19,7 +19,7 @@ cache lines, and what every event needs comes first in it; the rest is for netwo
 - An event's words, where things fail: a flag for each broker, then its groups (home, first and last entry, the longest
   that anybody there allows).
 - COMPONENT: what fails, brokers first, then what fails as one among links: up or down, how often it changed (`epoch`,
-  so that a crash in between is noticed later), and its laws.
+  so that a crash in between is noticed later), and its distributions.
 - ROW: one node of the paths that subscriptions take from their home to the publishers: the entry that the broker there
   has in its table for that home. Paths that begin alike share nodes, and one message refreshes them together.
 - PLACE: a broker in a tree: its place in preorder, its depth, its first row as a home, its first BRANCH to a child.
@@ -131,7 +131,7 @@ also messages by kind, copies stored now and at most, and the number of the last
     IS_VOLATILE,
     SETTINGS,
 ) = range(20)
-"""Places in the array of what a run is told. COPIES_STEP, HEAP_STEP and ENTRIES_STEP (in widest events) are how much
+"""Places in the array of the settings of a run. COPIES_STEP, HEAP_STEP and ENTRIES_STEP (in widest events) are how much
 room one step may need."""
 
 MESSAGES: Final = {
@@ -272,7 +272,9 @@ SUBSCRIPTION = _record(
     lost=_int,
     in_flight=_int,
 )
-COMPONENT = _record(up=_int, epoch=_int, changed=_int, up_law=_int, down_law=_int, first_link=_int, last_link=_int)
+COMPONENT = _record(
+    up=_int, epoch=_int, changed=_int, up_distribution=_int, down_distribution=_int, first_link=_int, last_link=_int
+)
 ROW = _record(until=_int, broker=_int, link=_int, first_child=_int, last_child=_int)
 VIEW = _record(up=_int, seq=_int)
 WAY = _record(back=_int, hops=_int, ns=_int)

@@ -1,4 +1,4 @@
-"""A link: its queue, what it sends next, and the way of a copy to the other end (paper C, section 5).
+"""A link: its queue, what it sends next, and the transit of a copy to the other end (paper C, section 5).
 
 Rules:
 
@@ -17,14 +17,11 @@ Rules:
 from math import inf, sqrt
 
 from tidings.compiled import borrowing, borrowing_inner
-from tidings.scheduling._kernels import HOPELESS_QUANTILE, deletion_time, expiry_time
-from tidings.scheduling._lane import TURNS
-from tidings.scheduling._scan import choose
-from tidings.scheduling._strategies import FIFO, RL, TRIAGE
+from tidings.scheduling import FIFO, HOPELESS_QUANTILE, RL, TRIAGE, TURNS, choose, deletion_time, expiry_time
 from tidings.simulation._brokers import enter
 from tidings.simulation._copies import discard
+from tidings.simulation._draws import draw, uniform, whole_ns
 from tidings.simulation._heap import push
-from tidings.simulation._laws import draw, uniform, whole_ns
 from tidings.simulation._layout import (
     ARRIVED,
     DATA,
@@ -62,7 +59,7 @@ _SECOND = 1.0 / NANOSECONDS
 def set_figures(w: World, copy: int) -> None:
     """What is left of the path for each entry, from the copy's link on.
 
-    On a tree it is counted from the parent of the broker that the copy is for, also on a detour: the ways around are
+    On a tree it is counted from the parent of the broker that the copy is for, also on a detour: the detours are
     not known beforehand.
     """
     link, event = w.copies[copy].link, w.copies[copy].event

@@ -1,16 +1,17 @@
 """Who is up, as each broker knows it, and the detours that follow from it (paper D, section 2.4.3).
 
 - The sending end of each link notices, `detection` late, whether the other end answers: both directions and the broker
-  there must be up. It numbers the change and tells all its neighbours, who tell theirs (a report that is no news is not
-  passed on). Two brokers that find each other again exchange all they know. Maps are soft state: a crash empties them.
-- A connection is on a broker's map if both ends report the other. Ways are those of fewest hops, by the broker's own
+  there must be up. It numbers the change and reports it to all its neighbours, who report it
+  to theirs (a report that is no news is not passed on). Two brokers that find each other again
+  exchange all they know. Maps are soft state: a crash empties them.
+- A connection is on a broker's map if both ends report the other. Paths are those of fewest hops, by the broker's own
   map; on a detour every broker goes by its own, for at most as many hops as there are brokers.
 - Control messages are small: they wait for nobody and take the link's mean propagation. One that is sent over a link
   that is down, or arrives at a broker that is, is lost.
 """
 
 from tidings.compiled import borrowing_inner, borrowing_step
-from tidings.faults._bypass import topmost_reachable
+from tidings.faults import topmost_reachable
 from tidings.simulation._copies import copy_for, span
 from tidings.simulation._heap import push
 from tidings.simulation._layout import (
@@ -42,7 +43,7 @@ def row_of(w: World, tree: int, home: int, broker: int) -> int:
 
 @borrowing_inner
 def find_ways(w: World, broker: int) -> None:
-    """Ways of fewest hops from a broker to all that its map leads to."""
+    """Paths of fewest hops from a broker to all that its map leads to."""
     w.brokers[broker].is_dirty = 0
     for other in range(w.settings[BROKERS]):
         w.first_link[broker, other] = NOBODY
@@ -70,7 +71,7 @@ def find_ways(w: World, broker: int) -> None:
 
 @borrowing_inner
 def way(w: World, broker: int, target: int) -> int:
-    """The first link of a broker's way to another, -1 if its map has none."""
+    """The first link of a broker's path to another, -1 if its map has none."""
     if w.brokers[broker].is_dirty != 0:
         find_ways(w, broker)
     return int(w.first_link[broker, target])
@@ -78,7 +79,7 @@ def way(w: World, broker: int, target: int) -> int:
 
 @borrowing_inner
 def detour(w: World, event: int, broker: int, child: int, now: int) -> None:
-    """Send an event around a child that does not answer, to the first that can be reached on the way to each home."""
+    """Send an event around a child that does not answer, to the first that can be reached on the path to each home."""
     if w.brokers[broker].is_dirty != 0:
         find_ways(w, broker)
     words, tree = w.events[event].words, w.events[event].tree
@@ -134,7 +135,7 @@ def tell(w: World, link: int, reported: int, now: int) -> None:
 
 @borrowing_inner
 def tell_others(w: World, broker: int, reported: int, but: int, now: int) -> None:
-    """Tell all neighbours that answer, but one, of a change."""
+    """Report a change to all neighbours that answer but one."""
     for place in range(w.brokers[broker].first_out, w.brokers[broker].last_out):
         link = w.lists[place]
         if w.views[broker, link].up != 0 and w.links[link].target != but:

@@ -21,7 +21,7 @@ from tidings.simulation._plan import Plan
 from tidings.simulation._publications import Chunk
 from tidings.simulation._result import Batches, OrderingFigures, Result, SubscriberResult
 from tidings.simulation._streams import Received
-from tidings.simulation._tracing import TraceOutput, TraceWriter
+from tidings.simulation._trace import TraceOutput, TraceWriter
 from tidings.statistics import BATCHES, LogHistogram
 
 __all__ = ["OrderedOutput", "ordering_policy"]

@@ -6,8 +6,8 @@ that a step needs a bounded amount of room.
 
 from tidings.compiled import borrowing_inner
 from tidings.simulation._copies import discard, end_copy, report
+from tidings.simulation._draws import draw, whole_ns
 from tidings.simulation._heap import push
-from tidings.simulation._laws import draw, whole_ns
 from tidings.simulation._layout import (
     ACCEPTED,
     BLOCKED,
@@ -159,8 +159,8 @@ def transition(w: World, component: int, now: int) -> None:
     w.components[component].up = is_up
     w.components[component].epoch += 1
     w.components[component].changed = now
-    law = w.components[component].up_law if is_up != 0 else w.components[component].down_law
-    lasts = max(1, whole_ns(draw(w.laws, law)))
+    distribution = w.components[component].up_distribution if is_up != 0 else w.components[component].down_distribution
+    lasts = max(1, whole_ns(draw(w.laws, distribution)))
     push(w.heap, w.control, now + lasts, component << KIND_BITS | TRANSITION)
     if len(w.transitions) > 0:
         row = w.control[TRANSITIONS_OUT]
@@ -193,7 +193,7 @@ def expire(w: World, copy: int, now: int) -> None:
 
 @borrowing_inner
 def happen(w: World, kind: int, number: int, now: int) -> None:
-    """Everything that is not part of an event's usual way."""
+    """Everything that is not part of an event's usual course."""
     if kind == TRANSITION:
         transition(w, number, now)
     elif kind == RETRY:

@@ -1,4 +1,4 @@
-"""From a network to the arrays of a run: links, brokers, subscriptions, laws, and the routes through them.
+"""From a network to the arrays of a run: links, brokers, subscriptions, distributions, and the routes through them.
 
 Dense numbers follow the order of the network; names play no part, so renaming changes nothing. Seconds become whole
 nanoseconds here, once. Where something fails, `_components` adds what is up and down, and `_rows` the tables.
@@ -13,11 +13,10 @@ from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
 from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING
 from tidings.model.scenario import Network
-from tidings.scheduling import Strategy, strategy
-from tidings.scheduling._strategies import FIFO
+from tidings.scheduling import FIFO, Strategy, strategy
 from tidings.simulation import _layout as at
 from tidings.simulation._components import Components, plan_components
-from tidings.simulation._laws import Laws, encode_all
+from tidings.simulation._draws import Distributions, encode_all
 from tidings.simulation._layout import (
     BRANCH,
     BROKER,
@@ -47,16 +46,18 @@ _DRAIN_MIN_S = 1.0
 class Plan:
     """A run before it begins. The arrays of records hold its beginning; whoever runs it takes copies (`make_world`).
 
-    `heap` holds what happens first, as a heap. `components` are those of a network in which something fails.
+    `heap` holds what happens first, as a heap. `components` are those of a network in which something fails. `network`
+    has the subscribers' access links as links (`Network.with_access_brokers`), `written` does not.
     """
 
     network: Network
+    written: Network
     settings: Array
     links: Array
     brokers: Array
     subscriptions: Array
     publishers: Array
-    laws: Laws
+    laws: Distributions
     routes: Routes
     places: Array
     branches: Array
@@ -87,15 +88,21 @@ class Plan:
 
 def plan(network: Network, options: Options) -> Plan:
     """Everything that a run needs to know; a ConfigurationError says what cannot be."""
+    written, network = network, network.with_access_brokers
+    if network is not written and options.trees is not None:
+        raise ConfigurationError(
+            "trees are given, but subscribers have access links, which they do not lead over: leave out Options.trees, "
+            "or `access`"
+        )
     _check(network)
     topology = network.topology
     homes = np.array([topology.index[network.homes[s.subscriber]] for s in network.subscriptions], np.int64)
     access = _access(network, options)
     routes = plan_routes(network, options, access, homes)
-    laws = _laws(network, access)
+    distributions = _distributions(network, access)
     links = _links(network, options, access)
-    components = plan_components(network, links, laws)
-    brokers = _brokers(network, routes, first_law=_LINK_LAWS * len(links))
+    components = plan_components(network, links, distributions)
+    brokers = _brokers(network, routes, first_distribution=_LINK_LAWS * len(links))
     places, branches, parent = _trees(routes, len(brokers))
     lists = Lists()
     _list_links(links[: len(topology.links)], components.records, brokers, routes, lists)
@@ -114,6 +121,7 @@ def plan(network: Network, options: Options) -> Plan:
     end_ns = _ns(network.duration_s)
     return Plan(
         network=network,
+        written=written,
         settings=_settings(network, links, brokers, rows),
         links=links,
         brokers=brokers,
@@ -128,7 +136,12 @@ def plan(network: Network, options: Options) -> Plan:
         rows=rows,
         heap=_heap([*components.starts, *components.first_refreshes(brokers)]),
         components=components,
-        access_s=np.array([0.0 if law is None else law.mean() for law in _access_propagation(network, len(access))]),
+        access_s=np.array(
+            [
+                0.0 if distribution is None else distribution.mean()
+                for distribution in _access_propagation(network, len(access))
+            ]
+        ),
         warmup_ns=_ns(network.warmup_s),
         end_ns=end_ns,
         drained_ns=end_ns + _ns(_drain_s(network, options)),
@@ -163,7 +176,7 @@ def _links(network: Network, options: Options, access: list[DelayDistribution | 
     links["reverse"][:count] = [numbers.get((target, source), NOBODY) for source, target in ends]
     links["control_ns"][:count] = [_capped_ns(link.propagation.mean()) for link in topology.links]
     slowness = [link.slowness for link in topology.links] + list(access)
-    links["is_free"] = [law is None or law.mean() == 0.0 for law in slowness]
+    links["is_free"] = [distribution is None or distribution.mean() == 0.0 for distribution in slowness]
     _schedule(links, network, slowness)
     if options.access_scheduling == "fifo":
         links["strategy"][count:] = FIFO
@@ -184,10 +197,12 @@ def _schedule(links: Array, network: Network, slowness: list[DelayDistribution |
     links["strategy"] = np.where(links["is_free"] != 0, FIFO, chosen.code)
     links["weight"] = chosen.r
     links["quantile"] = chosen.quantile
-    links["postponed_s"] = [0.0 if law is None else chosen.postponed_s(size_kb * law.mean()) for law in slowness]
+    links["postponed_s"] = [
+        0.0 if distribution is None else chosen.postponed_s(size_kb * distribution.mean()) for distribution in slowness
+    ]
 
 
-def _brokers(network: Network, routes: Routes, *, first_law: int) -> Array:
+def _brokers(network: Network, routes: Routes, *, first_distribution: int) -> Array:
     written, count = network.topology.brokers, len(network.topology.brokers)
     brokers = np.zeros(count, BROKER)
     for name in ("head", "tail", "serving", "held_head", "held_tail", "root"):
@@ -195,8 +210,8 @@ def _brokers(network: Network, routes: Routes, *, first_law: int) -> Array:
     brokers["has_service"] = [broker.service is not None for broker in written]
     brokers["has_processing"] = [broker.processing is not None for broker in written]
     brokers["table"] = np.where([broker.service_per == "subscription" for broker in written], routes.table, 1.0)
-    brokers["service"] = first_law + np.arange(count)
-    brokers["processing"] = first_law + count + np.arange(count)
+    brokers["service"] = first_distribution + np.arange(count)
+    brokers["processing"] = first_distribution + count + np.arange(count)
     brokers["is_dirty"] = 1
     return brokers
 
@@ -286,7 +301,7 @@ def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Ar
         at.IS_FAILING: is_failing,
         at.HAS_OWN_ENTRIES: is_failing and is_valued,
         # A step makes a copy for each link that leaves a broker, or for each broker that a detour leads to. Where
-        # things fail it may note something of every link (noticed at both ends, told to all) and every row.
+        # things fail it may note something of every link (noticed at both ends, reported to all) and every row.
         at.COPIES_STEP: len(brokers) + 3 if is_failing else fan_out + 1,
         at.HEAP_STEP: 16 + 4 * count + (count + 1) * fan_out + len(rows) if is_failing else fan_out + 2,
         at.ENTRIES_STEP: 2 * (fan_out + 1) if is_multi else 8 if is_failing else 2,
@@ -320,14 +335,14 @@ def _access(network: Network, options: Options) -> list[DelayDistribution | None
         return [None if each.access is None else each.access.slowness for each in network.publishers]
     if len(options.access_slowness) != len(network.publishers):
         raise ConfigurationError(
-            f"access_slowness has {len(options.access_slowness)} laws for {len(network.publishers)} publishers: "
-            "give one for each, in their order"
+            f"access_slowness has {len(options.access_slowness)} distributions for {len(network.publishers)} "
+            "publishers: give one for each, in their order"
         )
     return list(options.access_slowness)
 
 
-def _laws(network: Network, access: list[DelayDistribution | None]) -> Laws:
-    """All laws one after the other, in the order in which links and brokers number them; each has its own stream."""
+def _distributions(network: Network, access: list[DelayDistribution | None]) -> Distributions:
+    """All distributions in the order in which links and brokers number them; each has its own stream."""
     links, brokers = network.topology.links, network.topology.brokers
     propagation = _access_propagation(network, len(access))
     unit = Uniform(low=0.0, high=1.0)

@@ -221,11 +221,11 @@ class _Source:
 
 
 def _by_content(
-    law: DelayDistribution, by: ByContent | None, attributes: Mapping[str, Array], generator: Any, count: int
+    distribution: DelayDistribution, by: ByContent | None, attributes: Mapping[str, Array], generator: Any, count: int
 ) -> Array:
-    """A draw for each event: of its law, or of that of its content."""
+    """A draw for each event: of its distribution, or of that of its content."""
     if by is None:
-        return law.sample(generator, count)
+        return distribution.sample(generator, count)
     return by.sample(generator, attributes[by.attribute].tolist())
 
 
@@ -379,8 +379,8 @@ def _kind_of(content: Content) -> AttributeKind | None:
 def _drawn(content: Content, stream: np.random.Generator, count: int) -> Array:
     """Values of an attribute as an array; the draws are those of `content.sample`."""
     match content:
-        case Numeric(law=law):
-            return content.settled(law.sample(stream, count))
+        case Numeric(distribution=distribution):
+            return content.settled(distribution.sample(stream, count))
         case Constant(value=value):
             return np.full(count, value, _types_of(content))
         case _:

@@ -74,14 +74,19 @@ class Relocation:
 
 
 class _Figures:
-    """What decisions know of the network: its links as they are in the long run, and the trees of all homes."""
+    """What decisions know of the network: its links as they are in the long run, and the trees of all homes.
+
+    They know it as it is written: access links of subscribers are no business of theirs.
+    """
 
     def __init__(self, plan: Plan) -> None:
+        written = plan.written
         self.policy = plan.network.policies.relocation
         self.stay_ns = round(self.policy.stay_s * 1e9)
-        self.home_of, self.allowed_ns = plan.subscriptions["home"], plan.subscriptions["allowed"]
-        self.price = plan.subscriptions["price"]
-        self.overlay = Overlay.of(plan.network.topology)
+        homes = (written.homes[subscription.subscriber] for subscription in written.subscriptions)
+        self.home_of = np.array([written.topology.index[home] for home in homes], np.int64)
+        self.allowed_ns, self.price = plan.subscriptions["allowed"], plan.subscriptions["price"]
+        self.overlay = Overlay.of(written.topology)
         self.brokers = self.overlay.broker_count
         self.tree_at: Callable[[int], Tree] = cache(
             lambda root: shortest_path_tree(self.overlay, root, destinations=())

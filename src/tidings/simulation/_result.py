@@ -1,11 +1,18 @@
-"""What a run found out."""
+"""The figures of a run."""
+
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from tidings.model.frames import Column, arrow_table, html_page, html_table, pandas_frame
 from tidings.simulation._layout import Array
 from tidings.simulation._plan import Plan
 from tidings.statistics import BATCHES, ReliabilityInterval, reliability_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["Batches", "FaultFigures", "OrderingFigures", "Result", "SubscriberResult", "make_result"]
 
@@ -106,9 +113,54 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ordering: OrderingFigures | None = None
     relocation: RelocationFigures | None = None
 
+    def to_arrow(self) -> "pa.Table":
+        """One row per subscription: its counts, its on-time share and the interval of that share."""
+        return arrow_table(self._columns())
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The same as a pandas frame."""
+        return pandas_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        """The totals, and the subscriptions, the lowest on-time share first."""
+        facts = {
+            "simulated time": f"{self.duration_s:,.0f} s, seed {self.seed}",
+            "events": f"{self.published:,}",
+            "on-time share": _percent(self.delivery_rate),
+            "on time, late, lost": f"{self.on_time:,}, {self.late:,}, {self.lost:,} of {self.matched:,}",
+            "earnings": f"{self.earnings:,.0f}",
+        }
+        ordered = sorted(self.subscribers.items(), key=lambda each: _share(each[1].on_time_reliability))
+        rows = [
+            (name, _percent(row.on_time_reliability), *(f"{each:,}" for each in (row.matched, row.late, row.lost)))
+            for name, row in ordered
+        ]
+        heads = ("subscription", "on-time share", "matched", "late", "lost")
+        return html_page(self.title or "Simulation", html_table(("", ""), facts.items()), html_table(heads, rows))
+
+    def _columns(self) -> dict[str, Column]:
+        rows = list(self.subscribers.values())
+        counts = ("matched", "on_time", "late", "lost", "dropped", "in_flight")
+        return {
+            "subscription": Column("text", list(self.subscribers)),
+            "on_time_share": Column("number", [row.on_time_reliability for row in rows]),
+            "low": Column("number", [None if row.interval is None else row.interval.low for row in rows]),
+            "high": Column("number", [None if row.interval is None else row.interval.high for row in rows]),
+            **{name: Column("number", [getattr(row, name) for row in rows]) for name in counts},
+        }
+
+
+def _percent(share: float | None) -> str:
+    return "no matches" if share is None else f"{100.0 * share:.1f} %"
+
+
+def _share(share: float | None) -> float:
+    """Subscriptions without matches come last."""
+    return 2.0 if share is None else share
+
 
 class Batches:
-    """The counted part of a run, cut into batches of equal time, to tell how sure its figures are."""
+    """The counted part of a run, cut into batches of equal time, from which intervals are computed."""
 
     def __init__(self, plan: Plan) -> None:
         self._ends_ns = plan.batch_ends_ns
@@ -176,7 +228,7 @@ def make_result(
         subscribers=subscribers,
         brokers={
             broker.name: float(busy_ns / counted_ns)
-            for broker, busy_ns in zip(network.topology.brokers, brokers["busy_ns"], strict=True)
+            for broker, busy_ns in zip(plan.written.topology.brokers, brokers["busy_ns"], strict=False)
         },
         links={
             f"{link.source} -> {link.target}": float(busy_ns / counted_ns)

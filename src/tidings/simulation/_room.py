@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tidings.scheduling._layout import Board, Pairs, Paths, Slots, empty_board
+from tidings.scheduling import Board, Pairs, Paths, Slots, empty_board
 from tidings.simulation._layout import (
     ALIVE,
     BROKERS,

@@ -1,7 +1,7 @@
 """The paths that events take, as arrays: one tree per publisher or several to choose from, or every downstream path.
 
 Every pair of a link and a destination behind it has three figures for the scheduler: `fixed_s`, the expected
-propagation, processing and service on the way (waiting excluded), and the mean and variance of the path's slowness.
+propagation, processing and service on the path (waiting excluded), and the mean and variance of the path's slowness.
 
 - Single path: per tree, sums from the root; between a broker and one below it they are the differences. A tree has an
   edge before its root: the publisher's access link, with the root's own processing.
@@ -185,7 +185,7 @@ def _trees(
 
 def _access_moments(access: Sequence[DelayDistribution | None], brokers: int, name: str) -> Array:
     """A row per publisher after those of the trees: the same figure of its access link for every destination."""
-    figures = [0.0 if law is None else getattr(law, name)() for law in access]
+    figures = [0.0 if distribution is None else getattr(distribution, name)() for distribution in access]
     return np.repeat(np.array(figures).reshape(-1, 1), brokers, axis=1)
 
 
@@ -199,7 +199,7 @@ def _all_paths(
 ) -> Routes:
     try:
         known = reachability_table(overlay)
-    except ConfigurationError:  # the overlay runs both ways: take the direction away from the publishers
+    except ConfigurationError:  # the overlay has links in both directions: take the direction away from the publishers
         known = reachability_table(overlay, downstream_links(overlay, roots))
     n, m = overlay.broker_count, overlay.link_count
     below = np.eye(n, dtype=np.bool_)
@@ -216,7 +216,7 @@ def _all_paths(
     mean[:m], variance[:m] = known.mean_s_per_kb, known.variance_s2_per_kb2
     entering_s = _entering_s(network, table)
     fixed_s[:m] = _fixed_s(overlay, known, entering_s)
-    for number, (root, law) in enumerate(zip(roots, access, strict=True)):
+    for number, (root, distribution) in enumerate(zip(roots, access, strict=True)):
         row = m + number
         reaches[row] = below[root]
         links = known.out_links[known.out_offsets[root] : known.out_offsets[root + 1]]
@@ -226,9 +226,9 @@ def _all_paths(
                 mean[row, home], variance[row, home] = mean[best, home], variance[best, home]
                 fixed_s[row, home] = fixed_s[best, home]
         fixed_s[row] += entering_s[root]
-        if law is not None:
-            mean[row] += law.mean()
-            variance[row] += law.variance()
+        if distribution is not None:
+            mean[row] += distribution.mean()
+            variance[row] += distribution.variance()
     empty = np.zeros((0, 0), np.int64)
     return Routes(
         is_multi=True,

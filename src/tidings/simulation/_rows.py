@@ -1,7 +1,7 @@
 """The paths of subscriptions, from their home brokers against the trees to the publishers.
 
 A home broker issues the subscriptions of its clients together. They travel to the root of every tree, each broker on
-the way notes them in its table and sends them on. Paths that begin alike are walked once: the paths of one home are a
+the path notes them in its table and sends them on. Paths that begin alike are walked once: the paths of one home are a
 tree of *rows* (broker, link that leads there from the row before), and one message refreshes a row for all trees
 whose paths go through it.
 

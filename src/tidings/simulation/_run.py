@@ -50,7 +50,7 @@ from tidings.simulation._publications import Chunk, chunks
 from tidings.simulation._relocation import Relocation
 from tidings.simulation._result import Batches, FaultFigures, RelocationFigures, Result, make_result
 from tidings.simulation._room import give_room, make_world
-from tidings.simulation._tracing import TraceOutput, TraceWriter, unfinished_hops
+from tidings.simulation._trace import TraceOutput, TraceWriter, unfinished_hops
 
 __all__ = ["Run", "simulate"]
 

@@ -168,7 +168,7 @@ def _offer(w: World, row: int, broker: int, now: int) -> None:
 def _around(w: World, row: int, broker: int, now: int) -> None:
     """Send a refresh around a broker that does not answer: to the first rows behind it that can be reached."""
     way(w, broker, broker)
-    bottom = w.settings[BROKERS]  # what lies below is room for finding ways
+    bottom = w.settings[BROKERS]  # what lies below is room for finding paths
     w.walk[bottom] = row
     top = bottom + 1
     while top > bottom:

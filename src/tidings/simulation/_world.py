@@ -5,8 +5,8 @@ The world is lent to the loop (`tidings.compiled.lend`), so a call passes one po
 
 from typing import Literal, NamedTuple
 
-from tidings.scheduling._layout import Board
-from tidings.simulation._laws import Laws
+from tidings.scheduling import Board
+from tidings.simulation._draws import Distributions
 from tidings.simulation._layout import Array
 
 __all__ = ["Failing", "World"]
@@ -26,7 +26,7 @@ class World(NamedTuple):
       `branches`, `parent`), figures of paths (`routes`), and what each link leads to where there are several paths
       (`reaches`).
     - Where things fail: `components`, tables (`rows`), maps (`views`, `first_link`, `ways`); `walk` is room to work in.
-      `first_link` is the first link of the way from each broker to each other by the first one's map, -1 if none.
+      `first_link` is the first link of the path from each broker to each other by the first one's map, -1 if none.
     - `lists` holds all lists of numbers one after the other; who has one knows where it begins.
     - Output: `hops`, `deliveries`, `transitions`.
     """
@@ -43,7 +43,7 @@ class World(NamedTuple):
     links: Array
     brokers: Array
     subscriptions: Array
-    laws: Laws
+    laws: Distributions
     places: Array
     branches: Array
     parent: Array

@@ -1,6 +1,6 @@
 """Estimators: from counts, sums and quantiles to parameters, with intervals and distances (docs/reference/profiles.md).
 
-Pure functions over arrays, one entry per thing estimated. What cannot be estimated (no events, a single sample) is NaN.
+Pure functions over arrays, one entry per estimate. An impossible estimate (no events, a single sample) is NaN.
 """
 
 from tidings.statistics._arrays import ratio
@@ -38,6 +38,16 @@ from tidings.statistics._components import (
     exponentiality,
     periods,
 )
+from tidings.statistics._delays import (
+    MOST_PHASES,
+    PROBABILITIES,
+    Stages,
+    distance_from_quantiles,
+    stages_cdf,
+    stages_from_moments,
+    two_laplace_cdf,
+    two_laplace_scale,
+)
 from tidings.statistics._histogram import LogHistogram
 from tidings.statistics._intervals import (
     Interval,
@@ -48,10 +58,7 @@ from tidings.statistics._intervals import (
     wilson_interval,
 )
 from tidings.statistics._moments import Line, Moments, line_from_sums, moments
-from tidings.statistics._pooling import PooledShares, pooled_shares
-from tidings.statistics._quantiles import PROBABILITIES, distance_from_quantiles
-from tidings.statistics._stages import MOST_PHASES, Stages, stages_cdf, stages_from_moments
-from tidings.statistics._two_laplace import two_laplace_cdf, two_laplace_scale
+from tidings.statistics._pool import PooledShares, pooled_shares
 
 __all__ = [
     "BATCHES",

@@ -1,4 +1,4 @@
-"""Division that answers NaN where there is nothing to divide by, and the types of the room."""
+"""Division with NaN for empty denominators, and the array types of this package."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,24 +1,24 @@
 """Intervals for a share of events that are not independent: those of a queue are late together.
 
 The run is cut into batches, long enough to be all but independent of each other. The share is that of all events, and
-how much the batches differ from it says how many independent events these count for (`effective`):
+the spread of the batches gives the number of independent events that they count for (`effective`):
 
     Var[R] = K / (K - 1) sum over batches of (on_time - R matched)^2 / matched_total^2,   effective = R (1 - R) / Var[R]
 
 and never more than there are. The interval is Wilson's with that many trials, and Student's quantile of K - 1 degrees
 in place of the normal one: K batches know their own spread only so well. Batches in which nothing matched do not count.
 
-Who adds batches up by the thousand need not keep them: with h on time and l not, h - R n = (1 - R) h - R l, so K and
-the sums of h, l, h^2, h l and l^2 are enough (`shares_of_sums`), and none is large where the result is small.
+Callers that add up thousands of batches need not keep them: with h on time and l not, h - R n = (1 - R) h - R l, so K
+and the sums of h, l, h^2, h l and l^2 are enough (`shares_of_sums`), and none is large where the result is small.
 
-Batches without a single late event know nothing of how lateness comes, and a single row of them would pass for
-independent. So the rows of one network share what they know: no row counts as less clustered than the median of those
-that have seen at least one event of each kind for every batch. Where there are fewer than FEW effective events the
-spread itself is a guess; `is_rough` says so. With Poisson arrivals at loads of .3 to .9 intervals of 95 % that are not
-rough cover 93 to 97 % of the time (tests/statistics/test_batches.py).
+Batches without a late event carry no information about clustering, and a single row of them would pass for
+independent. So the rows of one network share their information: no row counts as less clustered than the median of
+those that have seen at least one event of each kind for every batch. Where there are fewer than FEW effective events
+the spread itself is a guess; `is_rough` marks it. With Poisson arrivals at loads of .3 to .9 intervals of 95 % that are
+not rough cover 93 to 97 % of the time (tests/statistics/test_batches.py).
 
 The difference of two shares over the same trials has no Wilson's interval: `batch_share` gives the standard error of
-the ratio estimator itself, with hits the difference of the hits; what the two have in common cancels.
+the ratio estimator itself, with hits the difference of the hits; common effects cancel.
 """
 
 import math
@@ -117,7 +117,7 @@ def shares_of_batches(successes: Numbers, trials: Numbers, *, level: float) -> S
 
 
 class BatchSums(NamedTuple):
-    """By row, over its batches that have trials: how many there are, and the sums of what they have."""
+    """By row, over its batches with trials: their number, and their sums."""
 
     batches: FloatArray
     hits: FloatArray
@@ -137,7 +137,7 @@ def shares_of_sums(sums: BatchSums, *, level: float, usual: Numbers | None = Non
     rest = np.where(total > 0.0, ratio(misses, total), 0.0)
     squares = rest**2 * sums.hit_squares - 2.0 * known * rest * sums.products + known**2 * sums.miss_squares
     spread = np.maximum(0.0, squares) * np.nan_to_num(ratio(count, count - 1.0))
-    clustering = np.fmax(ratio(spread, known * rest * total), 1.0)  # beside what independent events would have
+    clustering = np.fmax(ratio(spread, known * rest * total), 1.0)  # relative to independent events
     knows = (count >= BATCHES_LEAST) & (np.minimum(hits, misses) >= count)
     if usual is None:
         usual = float(np.median(clustering[knows])) if knows.any() else 1.0
@@ -193,5 +193,5 @@ def student_quantiles(level: float, degrees: Numbers) -> FloatArray:
     """The same for each of many degrees."""
     from scipy.special import stdtrit
 
-    standard_normal_quantile(level)  # says what a level is
+    standard_normal_quantile(level)  # refuses a bad level
     return floats(stdtrit(floats(degrees), 0.5 + level / 2.0))

@@ -1,4 +1,4 @@
-"""Laws of up and down times that were found by checking now and then: which law is most likely, with what parameters.
+"""Distributions of up and down times that were found by periodic checks: the most likely kind and its parameters.
 
 A component that is looked at every c seconds is seen down from the first check that fails to the first that succeeds. A
 time x in a state is then seen as d = j c, j the number of checks that fell into it. With checks at a random phase, j c
@@ -11,8 +11,8 @@ The likelihood of the times seen is the product of their quotients: interval cen
 what was too short, in one. A period that goes on at the end of the watch counts with P[X > d]. One that had begun
 before the watch has an unknown age and does not count: leave it out. With c = 0 times are exact.
 
-Candidates are exponential, Weibull and log-normal laws, each at its maximum of likelihood; the best has the smallest
-criterion of Akaike, 2 (parameters - log-likelihood).
+Candidates are exponential, Weibull and log-normal distributions, each at its maximum of likelihood; the best has the
+smallest criterion of Akaike, 2 (parameters - log-likelihood).
 """
 
 import math
@@ -34,17 +34,17 @@ _LEAST: Final = 1e-300
 
 
 class DurationFit(NamedTuple):
-    """A law with its log-likelihood and Akaike's criterion."""
+    """A distribution with its log-likelihood and Akaike's criterion."""
 
-    law: "DelayDistribution"
+    distribution: "DelayDistribution"
     log_likelihood: float
     criterion: float
 
 
 def fit_durations(seen_s: Numbers, ended: Numbers, *, check_s: float = 0.0) -> tuple[DurationFit, ...]:
-    """Exponential, Weibull and log-normal laws for these times, the most credible first.
+    """Exponential, Weibull and log-normal distributions for these times, the most credible first.
 
-    `ended` says which times came to an end; `check_s` is how far checks lie apart, 0 if times are exact.
+    `ended` marks the times that ended; `check_s` is the interval of the checks, 0 if times are exact.
     """
     from tidings.model.distributions import Exponential, LogNormal, Weibull
 
@@ -52,7 +52,7 @@ def fit_durations(seen_s: Numbers, ended: Numbers, *, check_s: float = 0.0) -> t
     if seen.shape != is_over.shape or seen.ndim != 1:
         raise InputError(f"{seen.size} times need as many marks of having ended, not {is_over.size}")
     if not is_over.any():
-        raise InputError("no time came to an end, so no law can be fitted: watch for longer")
+        raise InputError("no period ended, so no distribution can be fitted: use a longer trace")
     if not (np.isfinite(seen).all() and (seen > 0.0).all()):
         raise InputError("times must be finite and above 0 seconds; drop those that were cut to nothing")
     if not 0.0 <= check_s < math.inf:
@@ -91,33 +91,33 @@ def _best(
     return DurationFit(make(best.x), -float(best.fun), 2.0 * (len(starts[0]) + float(best.fun)))
 
 
-def _log_likelihood(law: "DelayDistribution", seen: FloatArray, is_over: np.ndarray, check_s: float) -> float:
-    going = np.log(np.maximum(_survival(law, seen[~is_over]), _LEAST)).sum()
+def _log_likelihood(distribution: "DelayDistribution", seen: FloatArray, is_over: np.ndarray, check_s: float) -> float:
+    going = np.log(np.maximum(_survival(distribution, seen[~is_over]), _LEAST)).sum()
     over = seen[is_over]
     if check_s == 0.0:
-        return float(np.log(np.maximum(law.pdf(over), _LEAST)).sum() + going)
+        return float(np.log(np.maximum(distribution.pdf(over), _LEAST)).sum() + going)
     # Integrals of 1 - F, not of F: far out only the former is known to many digits.
-    near = (_integral(law, over - check_s, check_s) - _integral(law, over, check_s)) / check_s
-    found = float(_integral(law, np.zeros(1), check_s)[0]) / check_s
+    near = (_integral(distribution, over - check_s, check_s) - _integral(distribution, over, check_s)) / check_s
+    found = float(_integral(distribution, np.zeros(1), check_s)[0]) / check_s
     return float(np.log(np.maximum(near, _LEAST)).sum() + going - len(seen) * math.log(max(found, _LEAST)))
 
 
-def _integral(law: "DelayDistribution", low: FloatArray, width: float) -> FloatArray:
+def _integral(distribution: "DelayDistribution", low: FloatArray, width: float) -> FloatArray:
     """The integral of P[X > x] over low..low + width."""
     roots, weights = np.polynomial.legendre.leggauss(_NODES)
     start = np.maximum(low, 0.0)
     span = np.maximum(low + width, 0.0) - start
     points = start[:, None] + 0.5 * span[:, None] * (roots + 1.0)
-    return np.asarray(start - low + 0.5 * span * (_survival(law, points) @ weights))
+    return np.asarray(start - low + 0.5 * span * (_survival(distribution, points) @ weights))
 
 
-def _survival(law: "DelayDistribution", x: FloatArray) -> FloatArray:
+def _survival(distribution: "DelayDistribution", x: FloatArray) -> FloatArray:
     """P[X > x], to full precision far out as well."""
     from scipy.special import ndtr
 
     from tidings.model.distributions import Exponential, LogNormal, Weibull
 
-    match law:
+    match distribution:
         case Exponential(scale=scale):
             return np.exp(-x / scale)
         case Weibull(scale=scale, shape=shape):
@@ -125,4 +125,4 @@ def _survival(law: "DelayDistribution", x: FloatArray) -> FloatArray:
         case LogNormal(median=median, sigma=sigma):
             return np.asarray(ndtr(-np.log(np.maximum(x, _LEAST) / median) / sigma))
         case _:
-            return np.asarray(1.0 - law.cdf(x))
+            return np.asarray(1.0 - distribution.cdf(x))

@@ -1,13 +1,13 @@
 """Clocks of different machines, from the least delays between them.
 
-Theory of operation. A message from machine a to machine b seems to take its delay, plus what b's clock is ahead of a's.
+Theory of operation. A message from machine a to machine b seems to take its delay plus the lead of b's clock over a's.
 No delay is negative, so b is ahead of a by no more than the least that any message seemed to take: a bound that is
 sure. Traffic in the other direction bounds the same difference from below. Of two machines, half the difference
-of the two least delays is the middle of what is possible, half their sum is how far the truth may be from it.
+of the two least delays is the middle of the possible range, half their sum is the largest error.
 
 Of many machines each bound is an edge of a graph, b - a <= least, and the tightest bound that they make together is the
 length of the shortest path. So machines that never talk to each other are bounded through those that they both talk to,
-and what somebody declares about a clock is one more edge. Whole nanoseconds throughout: SciPy's shortest paths go by
+and a declared bound on a clock is one more edge. Whole nanoseconds throughout: SciPy's shortest paths go by
 floating point, and take an edge of length 0 for none.
 
 Clocks that run at different speeds bend this: `clock_rates` finds how fast they drift apart, by the line below all
@@ -38,7 +38,7 @@ class ClockEstimate(NamedTuple):
 
 
 def clock_bounds(clocks: int, source: Array, target: Array, most_ns: Array) -> Array:
-    """Entry [a, b]: what clock b can be ahead of clock a at most (UNBOUNDED_NS: nobody knows), from bounds on pairs.
+    """Entry [a, b]: the largest lead of clock b over clock a (UNBOUNDED_NS: unknown), from bounds on pairs.
 
     An entry on the diagonal is negative where bounds contradict each other: something arrived before it was sent,
     whatever the clocks.
@@ -49,13 +49,13 @@ def clock_bounds(clocks: int, source: Array, target: Array, most_ns: Array) -> A
     for through in range(clocks):
         first, second = most[:, through, None], most[None, through, :]
         is_path = (first < UNBOUNDED_NS) & (second < UNBOUNDED_NS)
-        # Contradictions grow without end where they go round: no further than a clock can be behind.
+        # Contradictions in a cycle grow without end: stop at the largest possible lag of a clock.
         most = np.where(is_path, np.maximum(np.minimum(most, first + second), -UNBOUNDED_NS), most)
     return most
 
 
 def clock_estimate(most_ns: Array, reference: int) -> ClockEstimate:
-    """The middle of what is possible for each clock: together they keep every bound, so no delay becomes negative."""
+    """The middle of the possible range of each clock: together they keep every bound, so no delay becomes negative."""
     high, low = most_ns[reference], -most_ns[:, reference]
     is_known = (high < UNBOUNDED_NS) & (low > -UNBOUNDED_NS)
     return ClockEstimate(np.where(is_known, (high + low) // 2, 0), low, high)
@@ -80,7 +80,7 @@ def clock_rates(clocks: int, source: Array, target: Array, at_ns: Array, least_n
     floor = np.full(len(pairs), np.iinfo(np.int64).max)
     np.minimum.at(floor, pair, least_ns)
     reach = RATE_MAX * span
-    above = (least_ns - floor[pair]) / reach  # in the unit of what a clock may gain in all
+    above = (least_ns - floor[pair]) / reach  # in units of the largest gain of a clock
     each = np.arange(rows)
     entries = np.concatenate((when, -when, np.ones(rows)))
     columns = np.concatenate((target, source, clocks + pair))

@@ -3,7 +3,7 @@
 A component is watched from a start to an end. Its transitions cut that into periods. The first period began before
 the start (left truncated), the last goes on after the end (right censored). Rules:
 
-- Transitions come in order of time; one to the state that the component is already in says nothing and is ignored.
+- Transitions come in order of time; one to the present state of the component is ignored.
 - Before its first transition a component is in the other state; without any it is up.
 - A rate is events / exposed time, the maximum likelihood estimate for exponential periods: all periods count as
   exposure (a cut one is as good as new, the distribution has no memory), only those that ended inside as events.
@@ -160,7 +160,7 @@ def _variability(owner: IntArray, x: FloatArray, components: int) -> tuple[Float
         curve = mean(power * logarithm**2, weight) - slope**2
         step = (1.0 / shape + middle - slope) / (1.0 / shape**2 + curve)
         shape = np.clip(np.clip(shape + np.nan_to_num(step), shape / 2.0, shape * 2.0), _SHAPE_LEAST, _SHAPE_MOST)
-    # Log-likelihoods of a period, without what both have in common.
+    # Log-likelihoods of a period, without common terms.
     weibull = np.log(shape) - np.log(ratio(weight, count)) + shape * middle - 1.0
     normal = -0.5 * np.log(2.0 * np.pi * np.maximum(np.nan_to_num(spread), 1e-300)) - 0.5
     corrected = np.nan_to_num(spread * ratio(count, count - 1.0))

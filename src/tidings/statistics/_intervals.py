@@ -1,14 +1,14 @@
 """Confidence intervals: for shares, rates and variability, each of a stated level.
 
 - A share (of a number of independent trials): Wilson's, which is good down to no successes at all. Events that wait in
-  one queue are not independent: late ones come together, and for R it covers far less than it says. That of
+  one queue are not independent: late ones come together, and for R it covers far less than its level. That of
   `_batches.py` is for those.
 - A rate of a Poisson process from the number of events in a time: exact (Garwood), through chi-square quantiles.
 - A rate of a renewal process from the number of intervals and their scv c2: rate exp(-+ z sqrt(c2 / n)), since the mean
   of n intervals has relative variance c2 / n. Of no width for a constant interval, of the Poisson one's for c2 = 1.
 - An scv: c2 exp(-+ z sqrt(2 (1 + c2) / n)). The delta method gives n Var[c2_hat] = c2**2 (kurtosis - 1 - 4 skewness c +
-  4 c2), which for a gamma law of any shape is 2 c2**2 (1 + c2): 4 for the exponential. It is too wide for a uniform
-  law (by 12 % in the interval) and too narrow for tails heavier than a gamma's.
+  4 c2), which for a gamma distribution of any shape is 2 c2**2 (1 + c2): 4 for the exponential. It is too wide for a
+  uniform distribution (by 12 % in the interval) and too narrow for tails heavier than a gamma's.
 """
 
 from statistics import NormalDist
@@ -62,7 +62,7 @@ def poisson_interval(events: Numbers, exposure: Numbers, *, level: float) -> Int
     """The exact interval for the rate of a Poisson process that had so many events, whole or not, in this much time."""
     from scipy.special import chdtri
 
-    standard_normal_quantile(level)  # says what a level is
+    standard_normal_quantile(level)  # refuses a bad level
     tail = (1.0 - level) / 2.0
     count = floats(events)
     # chdtri(v, p) is the point above which a chi-square variable of v degrees lies with probability p.
@@ -78,7 +78,8 @@ def events_interval(rate: Numbers, intervals: Numbers, scv: Numbers, *, level: f
 
 
 def scv_interval(scv: Numbers, count: Numbers, *, level: float) -> Interval:
-    """For an scv that was estimated from so many independent samples of a law with a gamma's tail, or a lighter one."""
+    """For an scv that was estimated from so many independent samples of a distribution with a gamma's tail, or a
+    lighter one."""
     value = floats(scv)
     width = standard_normal_quantile(level) * np.sqrt(ratio(2.0 * (1.0 + value), count))
     return Interval(value * np.exp(-width), value * np.exp(width))

@@ -1,6 +1,6 @@
 """Means, variances and straight lines from sums of whole numbers.
 
-Sums of whole numbers are exact, so they come out the same in whatever order they were added. The differences that
+Sums of whole numbers are exact, so they do not depend on the order of adding. The differences that
 variances are made of (n Sum x**2 - (Sum x)**2) cancel, so they are taken in whole numbers too, before anything is
 rounded: Python's integers have no largest.
 """

@@ -1,8 +1,7 @@
-"""The storm: the real protocol in virtual time, under every fault that a seed can think of, judged by its promises.
+"""The storm: the real protocol in virtual time, under random faults, with its guarantees checked.
 
 `run_storm(StormSettings(), seed)` runs one; the same seed gives the same storm, byte for byte. docs/reference/storm.md
-says what the faults and the promises are. `Network` is the virtual network by itself, for experiments on the real
-protocol.
+lists the faults and the guarantees. `Network` is the virtual network alone, for experiments with the real protocol.
 """
 
 from tidings.storm._dice import Dice
@@ -11,7 +10,7 @@ from tidings.storm._invariants import CHECKS
 from tidings.storm._kinds import KINDS
 from tidings.storm._many import StormReport, as_document, run_storms
 from tidings.storm._network import Network, Process
-from tidings.storm._play import PlayedSubscription, PlayResult, play
+from tidings.storm._play import PlayedSubscription, PlayResult, drawing, payload_of, play, play_script, require_playable
 from tidings.storm._run import Storm, StormResult, run_storm
 from tidings.storm._settings import StormSettings
 from tidings.storm._trace import write_trace
@@ -30,7 +29,11 @@ __all__ = [
     "StormResult",
     "StormSettings",
     "as_document",
+    "drawing",
+    "payload_of",
     "play",
+    "play_script",
+    "require_playable",
     "run_storm",
     "run_storms",
     "write_trace",

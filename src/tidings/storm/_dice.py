@@ -1,4 +1,4 @@
-"""Random draws in blocks: a generator's numbers one at a time, at the price of an iterator."""
+"""Random draws in blocks: one number at a time from a generator, at the cost of an iterator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _BLOCK: Final = 4_096
 
 
 class Dice:
-    """Uniform draws from a generator, and what is made of them."""
+    """Uniform draws from a generator, and draws derived from them."""
 
     __slots__ = ("share",)
 
@@ -39,7 +39,7 @@ class Dice:
         return min(int(self.share() * below), below - 1)
 
     def one_of(self, choices: Sequence[T]) -> T:
-        """One of them, each as likely."""
+        """One of them, all equally likely."""
         return choices[self.whole(len(choices))]
 
     def exponential(self, mean: float) -> float:

@@ -1,11 +1,11 @@
 """A disk in virtual time: one commit at a time, durable as a whole or not at all.
 
-- A commit takes effect when its time is up. A crash before that loses it or keeps it; of erasures that may go ahead of
-  other writes it keeps a first part, for they may be several transactions.
+- A commit takes effect when its time is up. A crash before that loses it or keeps it; of erasures, which may be several
+  transactions ahead of other writes, it keeps a first part.
 - With a `limit_bytes`, a commit that does not fit is refused. Erasures always fit.
-- Torn, a crash leaves a first part of the commit under way, and of the record after it half, or zeroes in its place.
-- A bit of what is kept may flip (`flip`). Which records are damaged is known here, and nowhere else.
-- It keeps the bytes that a node commits, and hands them back.
+- A torn write leaves a first part of the commit in progress, and of the next record half, or zeroes.
+- A stored bit may flip (`flip`). Only the disk knows which records are damaged.
+- It keeps the bytes that a node commits, and returns them.
 """
 
 from collections.abc import Mapping
@@ -31,20 +31,20 @@ class Disk:
         self.kept: dict[str, bytes] = {}
         self.size_bytes = 0
         self.damaged: dict[str, bool] = {}
-        """The keys of damaged records, and whether what was there before was sound."""
+        """The keys of damaged records, and whether the record was sound before."""
         self.limit_bytes: int | None = None
         self.is_slow = self.fails = self.tears = False
         self.under_way: Commit | None = None
         self._dice = dice
 
     def begin(self, commit: Commit) -> float:
-        """Start a commit; how long it takes."""
+        """Start a commit; returns how long it takes."""
         assert self.under_way is None
         self.under_way = commit
         return self._dice.between(*(_SLOW_NS if self.is_slow else _COMMIT_NS))
 
     def finish(self) -> bool:
-        """The time of the commit is up; False if there is no room for it."""
+        """End the commit in progress; False if there is no room for it."""
         commit, self.under_way = self.under_way, None
         assert commit is not None
         if not commit.is_ahead and self.limit_bytes is not None and self._grown(commit.writes) > self.limit_bytes:
@@ -53,7 +53,7 @@ class Disk:
         return True
 
     def crash(self) -> None:
-        """Whoever wrote is gone."""
+        """The writing process is gone."""
         commit, self.under_way = self.under_way, None
         if commit is None:
             return
@@ -65,14 +65,14 @@ class Disk:
             self.write(commit.writes)
 
     def lose(self) -> None:
-        """Everything on it is gone."""
+        """Lose everything."""
         self.kept.clear()
         self.size_bytes = 0
         self.damaged.clear()
         self.under_way = None
 
     def _tear(self, commit: Commit) -> None:
-        """Some of the writes are there, one is half there, the others are not."""
+        """Keep some of the writes, half of one, and none of the others."""
         writes = list(commit.writes.items())
         whole = self._dice.whole(len(writes) + 1)
         self.write(dict(writes[:whole]))
@@ -81,12 +81,12 @@ class Disk:
             was_sound = key in self.kept and key not in self.damaged
             cut = 1 + self._dice.whole(len(record) - 1)
             torn = record[:cut] + (bytes(len(record) - cut) if self._dice.happens(0.5) else b"")
-            if torn != record:  # what ends with zeroes may be whole all the same
+            if torn != record:  # a record that ends with zeroes may still be intact
                 self.write({key: torn})
                 self.damaged[key] = was_sound
 
     def flip(self) -> str | None:
-        """One bit of what is kept is another one; which record has it, if there is one."""
+        """Flip one stored bit; returns its record, if there is any."""
         keys = [key for key in sorted(self.kept) if key not in self.damaged]
         if not keys:
             return None
@@ -110,7 +110,7 @@ class Disk:
                 kept[key] = value
 
     def _grown(self, writes: Mapping[str, bytes | None]) -> int:
-        """How much there would be with these writes."""
+        """How many bytes would be stored after these writes."""
         size_bytes, kept = self.size_bytes, self.kept
         for key, value in writes.items():
             before = kept.get(key)

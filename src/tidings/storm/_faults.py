@@ -1,6 +1,6 @@
-"""How the faults of a plan are done to the network, and undone.
+"""Applies the faults of a plan to the network, and ends them.
 
-Clients come and go between brokers meanwhile: a connection that is made while one of its ends is cut off is cut too.
+Clients move between brokers meanwhile: a connection that is opened while one of its ends is cut off is cut, too.
 """
 
 from collections import Counter
@@ -19,41 +19,41 @@ __all__ = ["FaultInjector", "Victims"]
 
 _JUMP_NS: Final = (-3600e9, 3600e9)
 _ROOM: Final = (0.6, 1.1)
-"""A store that becomes full has room for so much of what it holds: some of that has to go, or there is little left."""
+"""The size of a full store relative to its contents: either something must be erased, or little room is left."""
 _FLIPS: Final = 4
-"""So many records of a store have a bit flipped at most."""
+"""The most records of a store in which a bit flips."""
 _LOOK_NS: Final = 3_000_000
-"""So often it is looked whether a disk writes."""
+"""How often a disk is checked for a commit in progress."""
 _NOISE: Final = 0.1
-"""How often a piece that travels over a noisy path is damaged."""
+"""How often a piece is damaged on a noisy path."""
 _SLOWER: Final = 15.0
-"""By so much links around an overloaded broker are slower."""
+"""The factor by which links around an overloaded broker are slower."""
 
 
 class Victims(Protocol):
-    """What a storm can do for its faults."""
+    """What faults need of a storm."""
 
     def start_broker(self, name: str) -> None:
-        """A broker starts from what its disk has kept."""
+        """Start a broker from its disk."""
 
     def end_life(self, process: Process, *, power: bool) -> None:
-        """A process is gone; what it has counted is kept."""
+        """Note that a process is gone; its counts are kept."""
 
     def restart_client(self, name: str) -> None:
-        """A client starts in a new process, and asks for what it wants anew."""
+        """Start a client in a new process, with its subscriptions requested again."""
 
     def overload(self, publisher: str) -> str:
-        """A publisher sends far more than its links carry; its home."""
+        """Have a publisher send far more than its links can carry; returns its home broker."""
 
     def rewire(self, one: str, other: str) -> bool:
-        """The operator takes a link out of the plan, or puts it in; whether it is there now."""
+        """Remove a link from the network file or add it; returns whether it exists now."""
 
     def enlarge(self, fault: Fault) -> None:
-        """A client asks for very much, and takes it back in time unless it stays."""
+        """Have a client make very many subscriptions, and end them in time unless they are to stay."""
 
 
 class FaultInjector:
-    """Breaks and mends, as planned; what it does is in the history."""
+    """Starts and ends faults as planned, and records them in the history."""
 
     def __init__(self, plan: Plan, network: Network, history: History, dice: Dice, victims: Victims) -> None:
         self._plan = plan
@@ -64,10 +64,10 @@ class FaultInjector:
         self._slowed: dict[Fault, list[Path]] = {}
         self._slow_for: Counter[Path] = Counter()
         self._skipped: set[Fault] = set()
-        self._away: set[str] = set()  # brokers that nothing but the end of their outage starts again
+        self._away: set[str] = set()  # brokers that only the end of their outage restarts
 
     def schedule(self) -> None:
-        """Put all of it on the network's agenda."""
+        """Put all faults on the network's agenda."""
         for one, other in self._plan.added_links():
             self._note_pair(one, other, up=False)
         for fault in self._plan.faults:
@@ -75,7 +75,7 @@ class FaultInjector:
             self._network.at(fault.until_ns, self._mend, fault)
 
     def store_failed(self, process: Process) -> None:
-        """A broker whose store cannot be written ends; it is started again when the disk is whole."""
+        """A broker whose store cannot be written stops; it is restarted when the disk works again."""
         self._crash(process.name, power=False)
 
     def _break(self, fault: Fault) -> None:
@@ -115,7 +115,7 @@ class FaultInjector:
     def _start(self, broker: str) -> None:
         process = self._network.processes[broker]
         if process.node is not None or broker in self._away:
-            return  # another fault's end has started it, or will
+            return  # the end of another fault has restarted it, or will
         self._note("broker", broker, None, up=True)
         process.power_on()
         self._victims.start_broker(broker)
@@ -146,7 +146,7 @@ class FaultInjector:
         self._start(fault.place)
 
     def _upgrade(self, fault: Fault, process: Process) -> None:
-        """A broker is stopped, and started again with the other version."""
+        """Restart a broker with the other protocol version."""
         self._crash(fault.place, power=False)
         process.version = OLDEST_VERSION if process.version == VERSION else VERSION
 
@@ -154,7 +154,7 @@ class FaultInjector:
         machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
         if machine.is_moving or machine.home is None:
-            # What a process that is gone had not finished nobody could finish for it.
+            # Nobody can finish what a process that is gone had not finished.
             self._skipped.add(fault)
             self._history.faults[fault.kind] -= 1
             return
@@ -244,7 +244,7 @@ class FaultInjector:
         home = self._victims.overload(fault.place)
         self._slowed[fault] = [path for pair, path in self._network.paths.items() if home in pair]
         for path in self._slowed[fault]:
-            path.ns_per_byte *= 1.0 if self._slow_for[path] else _SLOWER  # once, however many overload it
+            path.ns_per_byte *= 1.0 if self._slow_for[path] else _SLOWER  # once, however many faults overload it
             self._slow_for[path] += 1
             path.is_slow = True
 

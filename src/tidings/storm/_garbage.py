@@ -1,8 +1,8 @@
-"""Fewer collections of cyclic garbage while a storm lasts.
+"""Fewer collections of cyclic garbage during a storm.
 
-A storm makes objects by the hundred thousand and hardly a cycle among them. Left alone, the collector looks through
-all of them, and through every imported module, again and again: a fifth of the whole time. So it looks seldom; what
-is cyclic after all is still found, and memory stays bounded.
+A storm makes hundreds of thousands of objects with hardly a cycle among them. By default the collector would examine
+all of them, and every imported module, again and again: a fifth of the whole time. So it runs rarely; cycles are still
+found, and memory stays bounded.
 """
 
 import gc
@@ -13,12 +13,12 @@ from typing import Final
 __all__ = ["seldom_collected"]
 
 _OBJECTS: Final = 500_000
-"""So many more objects than at the last collection, and there is another one."""
+"""How many more objects than after the last collection trigger the next one."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Collect seldom in this block."""
+    """Collect rarely in this block."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:

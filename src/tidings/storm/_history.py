@@ -1,4 +1,4 @@
-"""What happened in a storm, by the true time that no machine sees: what verdicts and traces are made of."""
+"""The history of a storm in true time, which no machine sees: the input of checks and traces."""
 
 import hashlib
 from collections import Counter
@@ -15,7 +15,7 @@ _OF_CLIENTS: Final = ("subscription/", "departed/", "left/")
 
 
 class Published:
-    """One event: when it left, when its home broker accepted it (each time), and when the publisher was told."""
+    """One event: when it was published, when its home broker accepted it (each time), and when the publisher knew."""
 
     __slots__ = (
         "accepted_ns",
@@ -40,12 +40,12 @@ class Published:
 
     @property
     def size_bytes(self) -> int:
-        """How long its payload is."""
+        """The length of its payload."""
         return len(self.payload)
 
 
 class Subscribed:
-    """One subscription: when the client was told that it stands, and when it gave it up."""
+    """One subscription: when it was confirmed to the client, and when the client ended it."""
 
     __slots__ = (
         "client",
@@ -80,7 +80,7 @@ class Subscribed:
 
 
 class Moving:
-    """A client was told to move: when, from where to where, and when it was there or stayed."""
+    """A move of a client: when it was requested, from where to where, and when it ended."""
 
     __slots__ = ("at_ns", "client", "done_ns", "failed", "paused_ns", "source", "target")
 
@@ -95,7 +95,7 @@ class Moving:
 
 
 class Residence(NamedTuple):
-    """Where a client thinks that it is at home, and the brokers that know it, at the end."""
+    """A client's home in its own view at the end, and the brokers that know it."""
 
     home: str | None
     is_moving: bool
@@ -104,10 +104,10 @@ class Residence(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A broker has lost its disk, or some records on it, or its clock has jumped: which events these were, and the
-    clients whose subscriptions; whether it may have forgotten what it gave to its clients.
+    """A broker has lost its disk or some of its records, or its clock has jumped: the events concerned, the clients
+    whose subscriptions are concerned, and whether it may have forgotten what it delivered.
 
-    With another clock events are older, or younger, than they should be, and nobody's subscriptions are lost.
+    After a clock jump events are older or younger than they should be, and no subscriptions are lost.
     """
 
     at_ns: int
@@ -119,7 +119,7 @@ class Loss(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a home shows of a subscription at the end, and which events somebody still holds for it."""
+    """A home broker's account of a subscription at the end, and the events that are still held for it."""
 
     client: str
     subscription: str
@@ -131,9 +131,9 @@ class Report(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """An application got an event, after its client had held it for a while to restore order.
+    """An application got an event, possibly after its client had held it to restore order.
 
-    A client that starts again has forgotten what it got in its `life` before.
+    A restarted client has forgotten what it got in its previous `life`.
     """
 
     at_ns: int
@@ -147,12 +147,12 @@ class Delivery(NamedTuple):
     held_ns: int
     life: int
     error_ns: int | None
-    """By how much the age may be wrong, as the delivery says."""
+    """The error of the age that the delivery states."""
 
 
 class Overtaking(NamedTuple):
     """A broker has sent an event to a peer while an earlier one of the same publisher waited for that peer; both were
-    for these: home brokers, or subscriptions of a client."""
+    for these home brokers, or subscriptions of a client."""
 
     at_ns: int
     broker: str
@@ -184,11 +184,11 @@ class History:
         self.hops: dict[tuple[EventId, str, str], Hop] = {}
         self.transitions: list[tuple[int, str, str, str | None, bool]] = []
         self.local: list[tuple[int, str, EventId]] = []
-        self.waiting: dict[tuple[str, str], dict[EventId, tuple[str, ...]]] = {}  # by broker and peer: what, for whom
+        self.waiting: dict[tuple[str, str], dict[EventId, tuple[str, ...]]] = {}  # by broker and peer
         self.overtakings: list[Overtaking] = []
-        self.crashes: list[tuple[int, str, int]] = []  # of which broker, and what it wrote before is on its disk
+        self.crashes: list[tuple[int, str, int]] = []  # by broker, with what it wrote before on its disk
         self.losses: list[Loss] = []
-        self.excused: Counter[str] = Counter()  # by what was lost: deliveries that would have been owed
+        self.excused: Counter[str] = Counter()  # by cause: deliveries that would have been owed
         self.reports: list[Report] = []
         self.held: set[tuple[EventId, str, str]] = set()  # at the end, to restore order: event, client, subscription
         self.movers: set[str] = set()
@@ -197,24 +197,24 @@ class History:
         self.damage_reported = 0
         self.damage_missed: list[str] = []
         self.unerased: list[str] = []
-        self.settled_ns: dict[int, int] = {}  # by the beginning of a calm: when everybody was connected again
+        self.settled_ns: dict[int, int] = {}  # by the start of a calm: when everybody was connected again
         self.unconnected: list[str] = []
         self.still_full: list[str] = []
         self.tables: dict[str, int] = {}
-        """By broker: how many subscriptions it tells the others of at the end."""
+        """By broker: how many subscriptions it announces to the others at the end."""
         self.dropped: set[tuple[EventId, str]] = set()  # because the queue to this peer was full
         self.drops: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.bounds_broken: list[str] = []
         self.moves: list[Moving] = []
-        self.left: set[tuple[str, str]] = set()  # clients, and brokers that they were at home at
-        self.relocated = 0  # moves that nobody but the brokers asked for
+        self.left: set[tuple[str, str]] = set()  # clients and their former home brokers
+        self.relocated = 0  # moves that brokers asked for
         self.residence: dict[str, Residence] = {}
         self.converged_ns: int | None = None
         self.differences: list[str] = []
 
     def deliver(self, at_ns: int, client: str, effect: Deliver, home: tuple[str, int], life: int) -> None:
-        """An application got an event, while its client was at home at this broker, in this epoch of it."""
+        """An application got an event while its client was at home at this broker, in this epoch of the broker."""
         what = (effect.subscription, effect.event, effect.late, effect.age_ns)
         known = self.published.get(effect.event)
         if known is None or (effect.payload, dict(effect.attributes)) != (known.payload, known.attributes):
@@ -222,7 +222,7 @@ class History:
         self.deliveries.append(Delivery(at_ns, client, *what, *home, effect.held_ns, life, effect.error_ns))
 
     def crash(self, at_ns: int, broker: str, written_ns: int) -> None:
-        """A broker has crashed: nothing waits there any more."""
+        """A broker has crashed: its queues are empty."""
         self.crashes.append((at_ns, broker, written_ns))
         for where in [where for where in self.waiting if where[0] == broker]:
             del self.waiting[where]
@@ -236,7 +236,7 @@ class History:
         self.losses.append(Loss(at_ns, broker, what, events, frozenset() if what == "clock" else clients, forgets))
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
-        """A client has another home, or stays."""
+        """A client has a new home, or stays."""
         self.movers.add(client)
         if isinstance(effect, Moved):
             self.left.add((client, effect.source))
@@ -251,7 +251,7 @@ class History:
         self.relocated += isinstance(effect, Moved)
 
     def note(self, at_ns: int, broker: str, note: Note) -> None:
-        """A broker says what happened to an event."""
+        """A broker reports what happened to an event."""
         if note.kind == "accepted":
             known = self.published.get(note.event)
             if known is not None:
@@ -301,7 +301,7 @@ class History:
                     self.overtakings.append(Overtaking(at_ns, broker, note.peer, note.event, earlier, common))
 
     def digest(self) -> str:
-        """One number for all of it: equal histories have equal digests."""
+        """One number for the whole history: equal histories have equal digests."""
         hops = [(key, hop.enqueued_ns, hop.sent_ns, hop.received_ns, hop.outcome) for key, hop in self.hops.items()]
         published = [(p.id, p.departed_ns, p.accepted_ns, p.confirmed_ns) for p in self.published.values()]
         moves = [(move.at_ns, move.client, move.target, move.done_ns, move.failed) for move in self.moves]

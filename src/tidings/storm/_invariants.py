@@ -1,16 +1,16 @@
-"""The promises, each a named check over what happened in a storm; a check gives a sentence for every breach.
+"""The guarantees: each is a named check over the history of a storm that gives a sentence for every violation.
 
 Whether an event was owed to a subscription is decided from outside, by the plan and the true time alone:
 
-- its publisher was told that it is accepted;
-- whenever its home broker accepted it, the subscription had been confirmed and had stood through a calm of `settle_s`
-  at some time before, so that everybody knew of it: whatever has been down since, and for however long;
+- its publisher was informed that it is accepted;
+- whenever its home broker accepted it, the subscription had been confirmed and had existed through a calm of `settle_s`
+  at some time before, so that all brokers knew of it, whatever has been down since and for however long;
 - a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
 
-Not owed is what a broker dropped because a queue to the subscriber, or to a broker on the way, was full (counted and
+Not owed is what a broker dropped because a queue to the subscriber, or to a broker on the path, was full (counted and
 traced); what a subscription under `drop` discarded because a later event had already been delivered; and what was on a
-disk that was lost, in a record that was damaged, or on a disk whose broker went on by a clock that had jumped (`Loss`):
-those events and no others, and what was on its way to clients whose subscriptions were lost or damaged.
+lost disk, in a damaged record, or on the disk of a broker whose clock had jumped (`Loss`): those events and no others,
+and what was under way to clients whose subscriptions were lost or damaged.
 """
 
 from bisect import bisect_right
@@ -30,22 +30,22 @@ from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 __all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
 
 SECOND: Final = 10**9
-_MOST_TOLD: Final = 5
+_REPORTED_MAX: Final = 5
 _LARGE_TABLE: Final = 1_000
 _ENTRY_BYTES: Final = 90
 """What a subscription of a large state takes in a frame between brokers."""
 _LINKS_IN_A_ROW: Final = 2
-"""Over how many links one after the other a large table may have to be told before somebody knows it."""
+"""Over how many consecutive links a large table may have to be sent."""
 _ESTIMATE_NS: Final = SECOND
-"""By so much an event's age may be overestimated along its way, before all links on it have been measured."""
+"""How much an event's age may be overestimated along its path before all links on it have been measured."""
 _ROUNDING_NS: Final = 1_000
-"""Clocks count whole nanoseconds, and each machine on the way rounds."""
+"""Clocks count whole nanoseconds, and each machine on the path rounds."""
 _REPORTED_NS: Final = 2 * SECOND
-"""What a client got it has reported after so long."""
+"""How long a client may take to report what it got."""
 
 
 class Evidence(NamedTuple):
-    """Everything that a verdict may rest on."""
+    """The input of the checks."""
 
     settings: StormSettings
     plan: Plan
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
 
 
 def at_most_once(evidence: Evidence) -> Iterator[str]:
-    """No subscription gets an event twice in one life of its client."""
+    """No subscription gets an event twice in one process of its client."""
     seen: set[tuple[str, int, str, EventId]] = set()
     for delivery in evidence.history.deliveries:
         key = (delivery.client, delivery.life, delivery.subscription, delivery.event)
@@ -66,7 +66,7 @@ def last_hop_once(evidence: Evidence) -> Iterator[str]:
     """No broker takes an event for its clients twice, unless it crashed before it had written that it did, or its disk
     was lost, or its clock jumped."""
     history = evidence.history
-    unwritten: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by broker: from when to when
+    unwritten: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by broker: intervals
     for at_ns, broker, written_ns in history.crashes:
         unwritten[broker].append((written_ns, at_ns))
     for loss in history.losses:
@@ -83,8 +83,8 @@ def last_hop_once(evidence: Evidence) -> Iterator[str]:
 
 
 def no_mismatch(evidence: Evidence) -> Iterator[str]:
-    """Nobody gets what does not match, or was not published so."""
-    yield from evidence.history.corrupted[:_MOST_TOLD]
+    """Nobody gets an event that does not match, or that differs from what was published."""
+    yield from evidence.history.corrupted[:_REPORTED_MAX]
     history = evidence.history
     for delivery in history.deliveries:
         text = history.subscribed[delivery.client, delivery.subscription].filter
@@ -93,7 +93,7 @@ def no_mismatch(evidence: Evidence) -> Iterator[str]:
 
 
 def in_order(evidence: Evidence) -> Iterator[str]:
-    """Under `drop`, the events of one life of a publisher never go backwards."""
+    """Under `drop`, the events of one epoch of a publisher never go backwards."""
     last: dict[tuple[str, str, int, str, int], int] = {}
     for delivery in evidence.history.deliveries:
         if evidence.history.subscribed[delivery.client, delivery.subscription].drops:
@@ -105,10 +105,10 @@ def in_order(evidence: Evidence) -> Iterator[str]:
 
 
 def sent_in_sequence(evidence: Evidence) -> Iterator[str]:
-    """No broker sends an event while an earlier one of its publisher waits for the same peer, if somebody there who
-    gets both wants order: of a client one of its subscriptions, behind a neighbour one that everybody knew of when both
-    were accepted. Faults are no excuse: they may change what comes first, not what leaves first."""
-    history, told = evidence.history, 0
+    """No broker sends an event while an earlier one of its publisher waits for the same peer, if a receiver of both
+    there wants order: one of the client's subscriptions, or, behind a neighbour, a subscription that all brokers knew
+    when both were accepted. Faults are no excuse: they may change what arrives first, not what is sent first."""
+    history, reported = evidence.history, 0
     calms = _Calms(_calms(evidence))
     ordered = [known for known in history.subscribed.values() if known.is_ordered]
     for overtaking in history.overtakings:
@@ -126,8 +126,8 @@ def sent_in_sequence(evidence: Evidence) -> Iterator[str]:
             )
         )
         known = next(wanting, None)
-        if known is not None and told < _MOST_TOLD:
-            told += 1
+        if known is not None and reported < _REPORTED_MAX:
+            reported += 1
             yield (
                 f"{overtaking.broker} sent {overtaking.event} to {overtaking.peer} at {_s(overtaking.at_ns)} before "
                 f"{overtaking.earlier}, which waited too: {known.client}/{known.name} wants order"
@@ -136,23 +136,23 @@ def sent_in_sequence(evidence: Evidence) -> Iterator[str]:
 
 def within_bounds(evidence: Evidence) -> Iterator[str]:
     """No queue, store or table outgrows its bound."""
-    yield from evidence.history.bounds_broken[:_MOST_TOLD]
+    yield from evidence.history.bounds_broken[:_REPORTED_MAX]
 
 
 def converges(evidence: Evidence) -> Iterator[str]:
-    """After faults stop, every broker comes to know what those of a fresh network would."""
+    """After faults stop, every broker learns what the brokers of a fresh network would know."""
     history, plan, settings = evidence.history, evidence.plan, evidence.settings
     if settings.scheme == "static":
-        return  # what was lost is not told again
+        return  # what was lost is not sent again
     if history.converged_ns is None:
-        yield "not at the end: " + "; ".join(history.differences[:_MOST_TOLD])
+        yield "not at the end: " + "; ".join(history.differences[:_REPORTED_MAX])
     elif history.converged_ns - _calms(evidence)[-1][0] > settings.converge_s * SECOND + _telling_ns(evidence):
         yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was mended"
 
 
 def _telling_ns(evidence: Evidence) -> float:
-    """How long the slowest link between brokers takes for all large tables: a client with many subscriptions may begin
-    to move when faults are over, and who missed a change asks for the table whole, over one link after the other."""
+    """How long the slowest link between brokers takes for all large tables: a client with many subscriptions may start
+    to move when faults are over, and a broker that missed a change requests the whole table, link after link."""
     plan, tables = evidence.plan, evidence.history.tables.values()
     entries = sum(size for size in tables if size >= _LARGE_TABLE)
     slowest = max(link.ns_per_byte for link in plan.links if link.other in plan.brokers and link.one in plan.brokers)
@@ -160,36 +160,36 @@ def _telling_ns(evidence: Evidence) -> float:
 
 
 def reconnects(evidence: Evidence) -> Iterator[str]:
-    """After the last fault is mended, neighbours, and clients with their homes, are connected again in time."""
+    """After the last fault, neighbours are connected again in time, and so are clients with their home brokers."""
     history, heal_ns = evidence.history, evidence.plan.heal_ns
     settled_ns = history.settled_ns.get(heal_ns)
     if history.unconnected:
-        yield f"not at the end: {', '.join(history.unconnected[:_MOST_TOLD])}"
+        yield f"not at the end: {', '.join(history.unconnected[:_REPORTED_MAX])}"
     elif settled_ns is None or settled_ns - heal_ns > evidence.settings.reconnect_s * SECOND:
         yield f"not within {evidence.settings.reconnect_s:g} s after the last fault was mended: {settled_ns}"
 
 
 def store_recovers(evidence: Evidence) -> Iterator[str]:
-    """A full store gets rid of what its broker has let go of, and serves again when there is room."""
-    yield from evidence.history.unerased[:_MOST_TOLD]
+    """A full store erases what its broker has released, and serves again when there is room."""
+    yield from evidence.history.unerased[:_REPORTED_MAX]
     for broker in evidence.history.still_full:
         yield f"{broker} counts as full at the end, and has room"
 
 
 def nobody_else(evidence: Evidence) -> Iterator[str]:
-    """Nobody is admitted under a name whose token it does not have."""
-    yield from evidence.history.intruders[:_MOST_TOLD]
+    """Nobody is admitted under a name without its token."""
+    yield from evidence.history.intruders[:_REPORTED_MAX]
 
 
 def damage_found(evidence: Evidence) -> Iterator[str]:
-    """Every damaged record is found when its broker starts, and nothing else is taken for one."""
-    yield from evidence.history.damage_missed[:_MOST_TOLD]
+    """Every damaged record is found when its broker starts, and no other record is taken for one."""
+    yield from evidence.history.damage_missed[:_REPORTED_MAX]
 
 
 def nothing_lost(evidence: Evidence) -> Iterator[str]:
     """With buffering, an accepted event reaches every subscription that it is owed to.
 
-    What would be owed but for a loss is counted (`History.excused`), by what was lost.
+    What would be owed but for a loss is counted (`History.excused`), by its cause.
     """
     if "buffer" not in evidence.settings.scheme:
         return
@@ -203,7 +203,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
     for text in alike:
         wanted.put(text, _filter(text))
     calms = _Calms(_calms(evidence))
-    told = 0
+    reported = 0
     for published in history.published.values():
         if published.confirmed_ns is None:
             continue
@@ -215,8 +215,8 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
                 if loss is not None:
                     history.excused[loss.what] += 1
                     continue
-                told += 1
-                if told <= _MOST_TOLD:
+                reported += 1
+                if reported <= _REPORTED_MAX:
                     accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
                     yield (
                         f"{published.id} from {published.broker}, accepted at {accepted}, lifetime "
@@ -225,14 +225,14 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
 
 
 def ages_are_true(evidence: Evidence) -> Iterator[str]:
-    """A delivery's age is right but for the error that it states, from the first event on, and it is late if the age
-    says so."""
+    """A delivery's age is right within the error that it states, from the first event on, and it is marked late exactly
+    if its age is beyond the deadline."""
     history = evidence.history
-    jumped_ns: dict[EventId, int] = {}  # since when an event may be older, or younger, than its broker holds it to be
+    jumped_ns: dict[EventId, int] = {}  # from when on an event may be older or younger than its broker believes
     for loss in history.losses:
         if loss.what == "clock":
             jumped_ns |= {event: min(loss.at_ns, jumped_ns.get(event, loss.at_ns)) for event in loss.events}
-    told = 0
+    reported = 0
     for delivery in history.deliveries:
         published = history.published[delivery.event]
         known = history.subscribed[delivery.client, delivery.subscription]
@@ -244,38 +244,38 @@ def ages_are_true(evidence: Evidence) -> Iterator[str]:
             continue
         stated_ns = delivery.error_ns
         if stated_ns is None or abs(delivery.age_ns - true_ns) > stated_ns + _ROUNDING_NS:
-            told += 1
-            if told <= _MOST_TOLD:
+            reported += 1
+            if reported <= _REPORTED_MAX:
                 yield (
-                    f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)}, {_s(true_ns)} old, and was said to "
+                    f"{delivery.event} came to {known.key} at {_s(delivery.at_ns)}, {_s(true_ns)} old, and claimed to "
                     f"be {_s(delivery.age_ns)}, give or take {'nobody knows' if stated_ns is None else _s(stated_ns)}"
                 )
 
 
 def accounts_balance(evidence: Evidence) -> Iterator[str]:
-    """What a home shows of a subscription is what became of its events: on time and late as the application got them,
-    and under way no more and no less than what somebody still holds for it."""
+    """A home's account of a subscription is true: on time and late as the application got the events, and under way
+    exactly what is still held for it."""
     history = evidence.history
     started_ns = {place: at_ns for at_ns, kind, place, _, up in history.transitions if kind == "broker" and up}
     got: dict[tuple[str, str, str, int], list[Delivery]] = defaultdict(list)
     for delivery in history.deliveries:
-        if delivery.at_ns - delivery.held_ns >= started_ns.get(delivery.home, 0):  # else it is of the life before
+        if delivery.at_ns - delivery.held_ns >= started_ns.get(delivery.home, 0):  # else of the process before
             got[delivery.client, delivery.subscription, delivery.home, delivery.home_epoch].append(delivery)
     left = history.left | {(move.client, move.source) for move in history.moves}
     damaged = {client for loss in history.losses for client in loss.clients}
     for report in history.reports:
         if (report.client, report.home) in left or report.client in damaged:
-            continue  # it has come back, or has asked again: its account began anew, in the middle of periods
+            continue  # it has returned or asked again: its account started anew, in the middle of periods
         if report.client in history.movers and history.subscribed[report.client, report.subscription].is_ordered:
-            continue  # what it holds may have come from its home before
+            continue  # what it holds may have come from its previous home
         mine = got[report.client, report.subscription, report.home, report.home_epoch]
         shown, name = report.shown, f"{report.client}/{report.subscription}"
         if not (mine or report.owed or shown.matched):
             continue  # as most of many
-        told = ((shown.on_time, "on time", False), (shown.late, "late", True))
-        # What a client held, and gave away before it died, it may not have reported: it counts as lost with the rest.
+        counts = ((shown.on_time, "on time", False), (shown.late, "late", True))
+        # A client may have handed over what it held without reporting it before it died: that counts as lost, too.
         last_life = max((each.life for each in mine), default=0)
-        for many, what, is_late in () if report.client in history.movers else told:
+        for many, what, is_late in () if report.client in history.movers else counts:
             such = [each for each in mine if each.late == is_late]
             surely = sum(
                 each.at_ns <= evidence.plan.end_ns - _REPORTED_NS and (each.life == last_life or not each.held_ns)
@@ -295,8 +295,8 @@ def accounts_balance(evidence: Evidence) -> Iterator[str]:
 
 
 def _doubtful(history: History, report: Report) -> set[EventId]:
-    """Events that may have been with a broker when it crashed. What it then does not know of them counts as under way
-    until their period is over; what it does know counts when they go on."""
+    """Events that a broker may have held when it crashed. What it no longer knows of them counts as under way until
+    their period is over; what it does know is counted when they move on."""
     wanted = _filter(history.subscribed[report.client, report.subscription].filter)
     crashed_ns = max((at_ns for at_ns, kind, _, _, up in history.transitions if kind == "broker" and not up), default=0)
     return {
@@ -307,7 +307,7 @@ def _doubtful(history: History, report: Report) -> set[EventId]:
 
 
 def _calms(evidence: Evidence) -> list[tuple[int, int]]:
-    """The calms as planned, each from when everybody was connected again, or should have been."""
+    """The planned calms, each from when everybody was connected again, or should have been."""
     latest_ns = round(evidence.settings.reconnect_s * SECOND)
     settled_ns = evidence.history.settled_ns
     found = []
@@ -319,7 +319,7 @@ def _calms(evidence: Evidence) -> list[tuple[int, int]]:
 
 
 class _Calms:
-    """The calms of a storm, asked by time."""
+    """The calms of a storm, by time."""
 
     def __init__(self, calms: Sequence[tuple[int, int]]) -> None:
         self._begins = [begin for begin, _ in calms]
@@ -331,7 +331,7 @@ class _Calms:
         return self._calms[place] if place >= 0 else None
 
     def longest_within(self, from_ns: int, until_ns: int) -> int:
-        """How long the longest undisturbed stretch in an interval is."""
+        """The longest undisturbed part of an interval."""
         return max((min(end, until_ns) - max(begin, from_ns) for begin, end in self._calms), default=0)
 
 
@@ -343,13 +343,13 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
     if known.until_ns is not None:
         until_ns = min(until_ns, known.until_ns)
         if known.is_ordered and published.departed_ns + allowed_ns > known.until_ns:
-            return False  # until its deadline it may be held to restore order, and nobody wanted it any more
+            return False  # it may be held until its deadline to restore order, and the subscription had ended by then
     needed_ns = evidence.settings.recover_s * SECOND
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
 
 
 def _is_known(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:
-    """Whether everybody knew of the subscription whenever the event was accepted."""
+    """Whether all brokers knew the subscription whenever the event was accepted."""
     if known.confirmed_ns is None or not published.accepted_ns:
         return False
     settle_ns = evidence.settings.settle_s * SECOND
@@ -361,7 +361,7 @@ def _is_known(evidence: Evidence, calms: _Calms, published: Published, known: Su
 
 
 def _grave(evidence: Evidence) -> list[Loss]:
-    """What was lost and is nowhere else: with two copies only what was lost at two brokers at about the same time."""
+    """Losses without another copy: with two copies only what was lost at two brokers at about the same time."""
     losses = evidence.history.losses
     if evidence.plan.copies == 1:
         return losses
@@ -378,7 +378,7 @@ def _grave(evidence: Evidence) -> list[Loss]:
 
 
 def _loss_of(evidence: Evidence, published: Published, known: Subscribed) -> Loss | None:
-    """With what the event was lost, or its age was wrong, or its subscriber was not known any more."""
+    """The loss that excuses an event: it was lost, its age was wrong, or its subscriber was no longer known."""
     return next(
         (
             loss
@@ -390,7 +390,7 @@ def _loss_of(evidence: Evidence, published: Published, known: Subscribed) -> Los
 
 
 def _forgotten_ns(evidence: Evidence, published: Published, known: Subscribed, at_ns: int) -> int:
-    """When the subscription was lost with a disk before this time, there or where the event was accepted; 0: never."""
+    """When the subscription was lost with a disk before this time, at home or where the event came in; 0: never."""
     lost = (loss for loss in _grave(evidence) if loss.at_ns <= at_ns)
     return max(
         (
@@ -408,7 +408,7 @@ def _filter(text: str) -> Filter:
 
 
 def _is_dropped(evidence: Evidence, published: Published, known: Subscribed) -> bool:
-    """Whether a queue to the subscriber, or to a broker on the way, had no room for the event."""
+    """Whether a queue to the subscriber, or to a broker on the path, had no room for the event."""
     dropped, id = evidence.history.dropped, published.id
     return (id, known.client) in dropped or any((id, broker) in dropped for broker in evidence.plan.brokers)
 
@@ -419,7 +419,7 @@ def _allowed_ns(published: Published, known: Subscribed) -> int:
 
 
 def view_of_fresh_network(graph: Mapping[str, frozenset[str]], subscribed: Sequence[Subscribed]) -> View:
-    """What every broker of a network that was never disturbed would know; routes are each broker's own."""
+    """What every broker of an undisturbed network would know; routes are each broker's own."""
     interests: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for known in subscribed:
         interests[known.home].add((f"{known.client}/{known.name}", known.filter))
@@ -430,7 +430,7 @@ def view_of_fresh_network(graph: Mapping[str, frozenset[str]], subscribed: Seque
 def differences(
     graph: Mapping[str, frozenset[str]], fresh: View, views: Iterable[tuple[str, View | None]]
 ) -> Iterator[str]:
-    """Where brokers know something else, or would send an event elsewhere, than those of a fresh network."""
+    """Where brokers know something else, or would send an event elsewhere, than the brokers of a fresh network."""
     overlay = tuple(graph.items())
     for broker, view in views:
         if view is not None:
@@ -447,19 +447,19 @@ def differences(
             routes = _fresh_routes(broker, overlay)
             wrong_ways = [ends for ends, hop in routes.items() if view.routes.get(ends) != hop]
             if wrong_ways:
-                yield f"{broker} has other routes for (root, target) {wrong_ways[:_MOST_TOLD]}"
+                yield f"{broker} has other routes for (root, target) {wrong_ways[:_REPORTED_MAX]}"
 
 
 @lru_cache(maxsize=256)
 def _fresh_routes(broker: str, overlay: tuple[tuple[str, frozenset[str]], ...]) -> Mapping[tuple[str, str], str]:
-    """The next hop for every root and target, at a broker that knows the whole overlay; asked for again and again."""
+    """The next hop for every root and target, at a broker that knows the whole overlay; cached."""
     return LinkStateMap(broker, graph=dict(overlay)).routes()
 
 
 def _of_clients_here(interests: Mapping[str, frozenset[tuple[str, str]]]) -> dict[str, frozenset[tuple[str, str]]]:
-    """Without what is still told of clients that have moved away, until everybody knows their new home."""
-    here = {home: frozenset(each for each in told if not is_address(each[0])) for home, told in interests.items()}
-    return {home: told for home, told in here.items() if told}
+    """The interests without those of clients that moved away, which are announced until all know their new home."""
+    here = {home: frozenset(each for each in known if not is_address(each[0])) for home, known in interests.items()}
+    return {home: known for home, known in here.items() if known}
 
 
 def _s(at_ns: int) -> str:
@@ -467,7 +467,7 @@ def _s(at_ns: int) -> str:
 
 
 def one_home(evidence: Evidence) -> Iterator[str]:
-    """In the end every client is registered at exactly one broker, the one it is connected to."""
+    """At the end every client is registered at exactly one broker, the one it is connected to."""
     for client, residence in evidence.history.residence.items():
         if residence.is_moving or {*residence.registered, *residence.connected} != {residence.home}:
             yield (
@@ -477,7 +477,7 @@ def one_home(evidence: Evidence) -> Iterator[str]:
 
 
 def moves_complete(evidence: Evidence) -> Iterator[str]:
-    """A move that is asked for in a calm, and that no fault disturbs, is done in time."""
+    """A move that is requested in a calm and disturbed by no fault completes in time."""
     needed_ns = round(evidence.settings.move_s * SECOND)
     settle_ns = round(evidence.settings.settle_s * SECOND)
     calms = _Calms(_calms(evidence))
@@ -490,7 +490,7 @@ def moves_complete(evidence: Evidence) -> Iterator[str]:
         if move.done_ns is None or move.done_ns > move.at_ns + needed_ns:
             how = move.failed or "never"
             how = how if move.done_ns is None else f"{(move.done_ns - move.at_ns) / SECOND:.1f} s later"
-            yield f"{move.client} was told at {_s(move.at_ns)} to go from {move.source} to {move.target}: {how}"
+            yield f"{move.client} was asked at {_s(move.at_ns)} to move from {move.source} to {move.target}: {how}"
 
 
 CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
@@ -511,4 +511,4 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "nobody-else": nobody_else,
     "damage-found": damage_found,
 }
-"""Every promise by name. That the same seed gives the same history is checked by running it twice (`digest`)."""
+"""Every guarantee by name. That equal seeds give equal histories is checked by running a seed twice (`digest`)."""

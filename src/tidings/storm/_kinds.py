@@ -1,4 +1,4 @@
-"""The kinds of faults, by name: what they are about, and how often they are drawn."""
+"""The kinds of faults, by name: what they affect, and how often they are drawn."""
 
 from typing import Final, Literal, get_args
 
@@ -63,7 +63,7 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "torn-write": "broker",
     "upgrade": "broker",
 }
-"""Where it happens: a link is one between two brokers; the power fails everywhere."""
+"""Where it happens: a link is between two brokers; the power fails everywhere."""
 
 WEIGHTS: Final[dict[FaultKind, int]] = dict.fromkeys(KINDS, 2) | {
     "crash": 5,
@@ -84,8 +84,8 @@ SHARES: Final[dict[FaultKind, float]] = {
     "rewire": 0.4,
     "upgrade": 0.3,
 }
-"""How many storms have these; all, where they are asked for by name. They last long, cost much, or are a phase that a
-network goes through as a whole."""
+"""The share of storms that have these; all storms, if they are requested by name. They last long, cost much, or affect
+the network as a whole."""
 
 HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor"))
-"""Calm is not broken by these: whoever keeps to the rules must not notice."""
+"""These do not interrupt a calm: peers that follow the rules must not notice them."""

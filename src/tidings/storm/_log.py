@@ -1,7 +1,7 @@
-"""The log of many storms: a line of JSON for each, written when it is over, so that a long run can go on later.
+"""The log of many storms: a line of JSON for each, written when it is over, so that a long run can be resumed.
 
-A line holds what the storm came to (`StormResult`), the processor time that it took, and a mark of its settings: storms
-of other settings do not belong into the same file. A line that was cut off when a run was killed is written anew.
+A line holds the result (`StormResult`), the CPU time, and a mark of the settings: storms with other settings do not
+belong in the same file. A line that was cut off when a run was killed is written again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _DECODER = msgspec.json.Decoder(LoggedStorm)
 
 
 class StormLog:
-    """A log that is open for more; `known` are the storms that it held before, by seed."""
+    """An open log; `known` are the storms that it already held, by seed."""
 
     def __init__(self, path: Path, settings: StormSettings) -> None:
         self._mark = hashlib.sha256(msgspec.msgpack.encode(settings)).hexdigest()[:16]
@@ -60,7 +60,7 @@ class StormLog:
         return known
 
     def append(self, result: StormResult, cpu_s: float) -> None:
-        """One more storm is over."""
+        """Append a storm."""
         line = LoggedStorm(**msgspec.structs.asdict(result), cpu_s=round(cpu_s, 3), settings=self._mark)
         self._file.write(msgspec.json.encode(line) + b"\n")
         self._file.flush()

@@ -1,4 +1,4 @@
-"""Many storms: each seed for itself, in as many processes as are wanted, their figures added up."""
+"""Many storms, in one or several processes, with their figures added up."""
 
 import signal
 import traceback
@@ -24,7 +24,7 @@ __all__ = ["StormReport", "as_document", "run_storms"]
 
 
 class StormReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What many storms came to; `violations` are (seed, check, what happened)."""
+    """The result of many storms; `violations` are (seed, check, what happened)."""
 
     seeds: int
     violations: tuple[tuple[int, str, str], ...]
@@ -43,7 +43,7 @@ class StormReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def frames_per_event(self) -> dict[str, float]:
-        """How many frames of each kind an accepted event costs."""
+        """The number of frames of each kind per accepted event."""
         kinds = {
             "Transfer": "data",
             "Publish": "data",
@@ -71,10 +71,10 @@ def run_storms(
     log: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> StormReport:
-    """Run the storms of these seeds; what they found does not depend on how many processes ran them.
+    """Run the storms of these seeds; the result does not depend on the number of processes.
 
-    `out` is where the trace of a single storm is written. `log` gets a line for every storm when it is over, and those
-    that it holds already are not run again. Whoever interrupts is given what there is: `seeds` says of how many.
+    `out` is where the trace of a single storm is written. `log` gets a line for every finished storm, and storms that
+    it already holds are not repeated. An interrupted run returns what it has; `seeds` is how many storms that is.
     """
     if out is not None and log is not None:
         raise ConfigurationError("a trace is of one storm, a log of many: leave out one of them")
@@ -125,11 +125,11 @@ def _each(settings: StormSettings, seeds: Sequence[int], processes: int) -> Iter
 
 
 def _timed(settings: StormSettings, seed: int) -> tuple[StormResult, float]:
-    """A storm, and the processor time that it took."""
+    """A storm and its CPU time."""
     began_s = process_time()
     try:
         result = run_storm(settings, seed)
-    except Exception as error:  # a machine must never raise: that is a breach like any other, and the others go on
+    except Exception as error:  # a machine must never raise: that is a violation like any other
         result = _broken_off(seed, error)
     return result, process_time() - began_s
 
@@ -156,7 +156,7 @@ def _broken_off(seed: int, error: Exception) -> StormResult:
 
 
 def _leave_interrupts() -> None:
-    """Whoever interrupts means the whole run: the storms under way are finished, and none is begun."""
+    """An interrupt ends the whole run: storms in progress are finished, and none is started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -177,7 +177,7 @@ def _total(counts: Iterator[dict[str, int]]) -> dict[str, int]:
 
 
 def as_document(report: StormReport) -> dict[str, Any]:
-    """The report as one JSON document; violations say how to see them again."""
+    """The report as one JSON document; violations include the command that replays them."""
     document: dict[str, Any] = msgspec.to_builtins(report)
     times = sorted(document.pop("converged_s"))
     document["violations"] = [{"seed": seed, "check": check, "what": what} for seed, check, what in report.violations]

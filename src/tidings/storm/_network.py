@@ -1,10 +1,10 @@
-"""The network in virtual time: processes, and the paths between them; `tidings.storm` breaks it, experiments use it.
+"""The network in virtual time: processes and the paths between them. Storms break it, experiments use it.
 
-One heap of things to happen, ordered by time and then by the order in which they were put there: a run depends on its
-plan and its seed, and on nothing else.
+Everything that is to happen is in one heap, ordered by time and then by insertion: a run depends on its plan and its
+seed, and on nothing else.
 
 An address is the name of a broker. Of two neighbours the one whose name sorts first dials, as live brokers do; a client
-dials the broker that it is told to, and learns from it where the others are.
+dials its home broker and learns the other addresses from it.
 """
 
 from collections import Counter
@@ -36,16 +36,16 @@ __all__ = ["BROKER_TOKEN", "CLIENT_TOKEN", "GUEST", "Network", "Process", "Socke
 BROKER_TOKEN: Final = "of all brokers together"
 CLIENT_TOKEN: Final = "of all clients together"
 GUEST: Final = "guest"
-"""A client that may come in, and that nobody relies on."""
+"""A client that is admitted, and on which no check relies."""
 _LATENCY_NS: Final = (0.2e6, 30e6)
 _NS_PER_BYTE: Final = (10, 200)
 _LOPSIDED: Final = 12.0
 
 
 class Network(World):
-    """Processes and paths, and what is to happen next; `on_effect` gets what is for applications and traces.
+    """Processes, paths, and the agenda; `on_effect` receives the effects for applications and traces.
 
-    Where no path was made (`join`), one is drawn when it is needed.
+    A path that was not made (`join`) is drawn when it is needed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Network(World):
         self.cut_off: Counter[str] = Counter()
         """How many faults cut a host off from everybody."""
         self.has_tokens = True
-        """Whether clients prove who they are by a token, or else by a secret of their own."""
+        """Whether clients prove their identity by a token; otherwise by a secret of their own."""
         self._nonces = count()
         self.limits = ConnectionLimits(max_frame_bytes=BrokerSettings(name="any").max_frame_bytes)
         self._node_type = node_type
@@ -74,29 +74,29 @@ class Network(World):
         return process
 
     def join(self, one: str, other: str, latency_ns: float, jitter_ns: float, ns_per_byte: float) -> None:
-        """Paths between two hosts, both ways."""
+        """Make the paths between two hosts, in both directions."""
         lean = 1.0 if self._lopsided is None else _LOPSIDED ** self._lopsided.between(-0.5, 0.5)
         for source, target, share in ((one, other, lean), (other, one, 1.0 / lean)):
             path = self.paths[source, target] = Path(source, target, share * latency_ns, jitter_ns, ns_per_byte)
             path.cuts = self.cut_off[source] + self.cut_off[target]
 
     def path(self, source: str, target: str) -> Path:
-        """How bytes get from one host to another."""
+        """The path from one host to another."""
         if (source, target) not in self.paths:
             latency_ns = self.dice.between(*_LATENCY_NS)
             self.join(source, target, latency_ns, latency_ns / 2, self.dice.between(*_NS_PER_BYTE))
         return self.paths[source, target]
 
     def make_lopsided(self, dice: Dice) -> None:
-        """From now on the latencies of the two directions between hosts differ, by a factor of up to _LOPSIDED."""
+        """Let the latencies of the two directions between hosts differ from now on, by a factor of up to _LOPSIDED."""
         self._lopsided = dice
 
     def make_busy(self, dice: Dice, usual_ns: float, busy_ns: float) -> None:
-        """From now on turns come so long after what they are about."""
+        """Use this delay from the arrival of bytes to the turn that reads them from now on."""
         self.busyness = Busyness(dice, usual_ns, busy_ns)
 
     def run(self, until_ns: int) -> None:
-        """Let everything happen that is to happen before this time."""
+        """Run the agenda up to this time."""
         heap = self.heap
         while heap and heap[0][0] < until_ns:
             self.now_ns, _, do, what = heappop(heap)
@@ -106,13 +106,13 @@ class Network(World):
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def read(self, process: Process) -> Opened:
-        """What a disk holds, as a node reads it."""
+        """The contents of a disk, as a node reads them."""
         return self._node_type.read(process.disk.kept)
 
     def start_broker(
         self, process: Process, broker: Broker, brokers: Iterable[str], found: Opened | None = None
     ) -> None:
-        """A broker comes to life, and dials the neighbours that sort after it."""
+        """Start a broker, which dials the neighbours that sort after it."""
         name, neighbours = broker.settings.name, broker.settings.neighbours
         admission = Admission(
             name=name,
@@ -134,7 +134,7 @@ class Network(World):
                 process.want(other)
 
     def rewire(self, process: Process, graph: Mapping[str, frozenset[str]]) -> None:
-        """A broker follows the changed overlay as a live one does: whom it admits, greets and dials."""
+        """Apply a changed overlay to a broker as a live one would: whom it admits, greets and dials."""
         name, node = process.name, process.node
         assert node is not None
         assert isinstance(node.machine, Broker)
@@ -149,7 +149,7 @@ class Network(World):
             process.want(other)
 
     def start_client(self, process: Process, client: Client, home: str) -> None:
-        """A client comes to life, and dials its home."""
+        """Start a client, which dials its home."""
         name = client.settings.name
         credentials = Credentials(token=CLIENT_TOKEN) if self.has_tokens else Credentials(secret=f"secret of {name}")
         preamble = Preamble("client", name)
@@ -162,11 +162,11 @@ class Network(World):
         return self._node_type(machine, preamble=preamble, limits=self.limits, chance=self.dice.share, **more)
 
     def _nonce(self) -> bytes:
-        """No two are the same; that somebody might foresee them is not tried here, but a run has to repeat itself."""
+        """Distinct numbers, not unpredictable ones: a run must be repeatable."""
         return next(self._nonces).to_bytes(NONCE_BYTES, "big")
 
     def host_is_back(self, name: str) -> None:
-        """Whoever still sends to a life that is over is told when its bytes are sent again."""
+        """A peer that still sends to a process that is gone learns of it when its bytes are sent again."""
         for path in self.paths.values():
             if path.target == name and not path.cuts:
                 for socket in list(path.senders):
@@ -179,14 +179,14 @@ class Network(World):
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def cut_off_host(self, name: str, change: int) -> None:
-        """One more fault, or one less, cuts a host off from everybody."""
+        """Count one more fault, or one less, that cuts a host off from all others."""
         self.cut_off[name] += change
         for pair, path in list(self.paths.items()):
             if name in pair:
                 path.cut(change)
 
     def reset(self, one: str, other: str) -> None:
-        """All connections between two hosts break, and both ends know."""
+        """Reset all connections between two hosts."""
         process = self.processes[one]
         for socket in list(process.sockets.values()):
             if socket.path.target == other:

@@ -1,19 +1,19 @@
-"""Everything that a seed decides before the storm begins: the overlay, the clients, the workload and the faults.
+"""Everything that a seed decides before the storm starts: the overlay, the clients, the workload and the faults.
 
-Faults come in two bursts with a calm in between, and end in time for the network to heal and to be judged:
+Faults come in two bursts with a calm in between, and end in time for the network to recover and to be checked:
 
-    0 ---- burst ---- calm ---- burst ---- calm, publishing goes on ---- publishing ends ---- end
+    0 ---- burst ---- calm ---- burst ---- calm, publishing continues ---- publishing ends ---- end
 
-A long outage lasts longer than every time-out of the protocol. It begins in the first burst, may take the calm after
-it, and is over when the second burst is.
+A long outage lasts longer than every time-out of the protocol. It starts in the first burst, may last through the calm
+after it, and ends with the second burst.
 
-A blackout takes the power from all brokers at the same moment: what was promised and not yet on a disk is gone
-everywhere. A calm is free of faults but not of nuisance: event loops are busy, bytes arrive in pieces, strangers come,
-and in some storms buffers are so small that congestion is normal. Clients are told to move to other brokers all the
-time, in calms and in bursts, one by one, several at once, and on or back again when they have hardly arrived.
+A blackout cuts the power of all brokers at the same moment: what was not yet on a disk is lost everywhere. A calm is
+free of faults but not of nuisances: event loops are busy, bytes arrive in pieces, strangers connect, and in some storms
+buffers are so small that congestion is normal. Clients are asked to move to other brokers all the time, in calms and in
+bursts, one by one, several at once, and on or back again right after they have arrived.
 
-How much is published is the seed's own too: each octave of rates is as likely, over a factor of BUSIEST, with the mean
-that the settings name. Faults and moves are as many in a quiet storm as in a busy one.
+How much is published also depends on the seed: all octaves of rates are equally likely, over a factor of BUSIEST, with
+the mean of the settings. A quiet storm has as many faults and moves as a busy one.
 """
 
 import math
@@ -45,47 +45,47 @@ FILTERS = (
     "NOT (topic = 'news') AND level < 15",
 )
 WORDY_STORMS = 0.3
-"""So many storms have long filters."""
+"""The share of storms with long filters."""
 WORDY = 0.15
-"""And then so many of the subscriptions."""
+"""The share of long filters in such a storm."""
 WORDS = (80, 400)
 POLICIES = (None, None, None, "ours-record", "ours-quantile", "P-0.05-10", "CST-50")
 LIFETIMES_S = (1.0, 3.0, 12.0, 20.0, 30.0, None)
 DELAYS_S = (None, None, None, 2.0, 10.0, 25.0)
 
 RELOCATIONS: tuple[Relocation, ...] = ("off", "off", "on-time", "grape", "pop")
-"""How brokers find places for publishers, in a share of the storms."""
+"""The relocation algorithm, in a share of the storms."""
 HURRIED = 0.5
 HURRIED_MS = (5.0, 150.0)
 HURRIED_LATE_NS = 10 * SECOND
-"""Where publishers move to be on time, many subscribers are in a hurry, so that it matters where a publisher is. They
-take late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
+"""Where publishers move to be on time, many subscribers have short deadlines, so that a publisher's place matters. They
+accept late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
 COPYING = 0.25
-"""So many storms have two copies of every event."""
+"""The share of storms with two copies of every event."""
 
 BURSTS = ((0.08, 0.30), (0.48, 0.62))
 """When faults happen, as shares of the storm."""
 PUBLISHING_ENDS = 0.80
 BUSIEST = 10.0
-"""So much more is published in the busiest storms than in the quietest."""
+"""How many times as much is published in the busiest storms as in the quietest."""
 MOVING = (0.05, 0.85)
 """When clients move, as shares of the storm."""
 
 LEAST_FULL_NS = 6e9
-"""A store stays full for so long at least: events have to expire meanwhile."""
+"""The least time that a store stays full: events must expire meanwhile."""
 LONG_S = (12.0, 25.0)
-"""How long an outage is that outlasts every time-out: `timeout_ns` of the storm's brokers is 8 s."""
+"""How long a long outage lasts: `timeout_ns` of the storm's brokers is 8 s."""
 RELOADING_NS = 1e9
-"""Within so much time all brokers have read the changed file."""
+"""How long all brokers may take to read a changed file."""
 LEAST_REWIRED_NS = 2.5e9
 LEAST_LARGE_NS = 4e9
 SMALLEST_LARGE = 0.01
-"""A large state that nobody has asked for by name has this share of `large_subscriptions` at least, log-uniform."""
+"""A large state that was not requested by name has at least this share of `large_subscriptions`, log-uniform."""
 SPLITTING = 0.03
 """How often what is sent arrives in two pieces, in storms with faults."""
 UNHEARD_S = (4.0, 6.0)
-"""How long a system waits for an acknowledgement: 15 s in life, but storms are short."""
+"""How long a system waits for an acknowledgement: 15 s on real brokers, but storms are short."""
 BUSY_MS = ((1.0, 5.0), (2.0, 30.0), (5.0, 80.0))
 """How long event loops take before they read: usually at most the first, sometimes up to the second."""
 COPY_BYTES = 1_600
@@ -100,7 +100,7 @@ BUFFERS = (
 
 
 class Fault(NamedTuple):
-    """Something breaks at `at_ns` and is mended at `until_ns`."""
+    """A fault from `at_ns` to `until_ns`."""
 
     at_ns: int
     until_ns: int
@@ -108,15 +108,15 @@ class Fault(NamedTuple):
     place: str
     other: str
     power: bool
-    """Whether the power fails, so that nobody is told."""
+    """Whether the power fails, so that no peer is informed."""
     stays: bool = False
-    """Whether what a rewire or a large state has changed stays when it is over."""
+    """Whether the change of a rewire or a large state stays."""
     subscriptions: int = 0
     """How many subscriptions a large state has."""
 
 
 class Move(NamedTuple):
-    """A client is told to go to another broker, over a connection of these figures."""
+    """A request to a client to move to another broker, with the path to it."""
 
     at_ns: int
     client: str
@@ -163,7 +163,7 @@ class Publication(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One storm, before it happens."""
+    """The plan of one storm."""
 
     brokers: tuple[str, ...]
     links: tuple[LinkPlan, ...]
@@ -180,7 +180,7 @@ class Plan(NamedTuple):
     busy_ms: tuple[float, float]
     is_tight: bool
     copies: int = 1
-    """On how many disks an event is before it is accepted."""
+    """The number of disks that hold an event before it is accepted."""
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class Plan(NamedTuple):
         return (*self.brokers, *(client.name for client in self.clients))
 
     def graph(self) -> dict[str, frozenset[str]]:
-        """The overlay as planned: the neighbours of every broker."""
+        """The planned overlay: the neighbours of every broker."""
         found: dict[str, set[str]] = {broker: set() for broker in self.brokers}
         for link in self.links:
             if link.one in found and link.other in found:
@@ -197,13 +197,13 @@ class Plan(NamedTuple):
         return {broker: frozenset(others) for broker, others in found.items()}
 
     def added_links(self) -> list[tuple[str, str]]:
-        """The links that are not there at first: rewires bring them."""
+        """The links that do not exist at first; rewires add them."""
         planned = self.graph()
         pairs = {(fault.place, fault.other) for fault in self.faults if fault.kind == "rewire"}
         return sorted(pair for pair in pairs if pair[1] not in planned[pair[0]])
 
     def calms(self) -> list[tuple[int, int]]:
-        """The intervals in which nothing is broken, from first to last."""
+        """The intervals without faults, from first to last."""
         edges: list[tuple[int, int]] = []
         free_ns = 0
         for fault in sorted(fault for fault in self.faults if fault.kind not in HARMLESS):
@@ -214,7 +214,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: StormSettings, seed: int) -> Plan:
-    """The storm that a seed stands for."""
+    """The plan of a seed."""
     dice = Dice(np.random.default_rng([seed, 1]))
     end_ns = round(settings.duration_s * SECOND)
     brokers = tuple(f"b{number}" for number in range(settings.brokers))
@@ -236,7 +236,7 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         broken = _apart(sorted(_faults(dice, settings, brokers, links, clients, end_ns) + outages + phases))
         changes = _rewires(by_itself, settings, brokers, links, end_ns)
         changes += _large_states(by_itself, settings, clients, end_ns)
-        faults = tuple(sorted(broken + changes))  # changes need not be apart from what breaks
+        faults = tuple(sorted(broken + changes))  # changes may overlap with other faults
     heal_ns = max((fault.until_ns for fault in faults if fault.kind not in HARMLESS), default=0)
     rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
     subscriptions = _subscriptions(dice, clients, heal_ns or end_ns // 2)
@@ -275,7 +275,7 @@ def _moves(
     dice: Dice, brokers: tuple[str, ...], clients: tuple[ClientPlan, ...], faults: tuple[Fault, ...], end_ns: int
 ) -> list[Move]:
     found = []
-    for fault in faults:  # a client that is away or slow has something waiting for it
+    for fault in faults:  # events wait for a client that is away or slow
         if fault.kind in ("client-away", "client-slow") and dice.happens(0.7):
             at_ns = round(dice.between(fault.at_ns, fault.until_ns + 0.5e9))
             found.append(Move(at_ns, fault.place, dice.one_of(brokers)))
@@ -291,7 +291,7 @@ def _moves(
 
 
 def _overlay(dice: Dice, brokers: tuple[str, ...]) -> list[LinkPlan]:
-    """A random tree with some more links, so that most failures can be bypassed and some cannot."""
+    """A random tree with some extra links, so that most failures can be bypassed and some cannot."""
     pairs = [(dice.one_of(brokers[:number]), brokers[number]) for number in range(1, len(brokers))]
     for _ in range(len(brokers) // 2):
         one, other = sorted((dice.one_of(brokers), dice.one_of(brokers)))
@@ -335,7 +335,7 @@ def _subscriptions(dice: Dice, clients: tuple[ClientPlan, ...], churn_ends_ns: i
 
 
 def _hurried(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
-    """The same, some of them with deadlines that not every broker can meet."""
+    """The same clients, some with deadlines that not every broker can meet."""
     return [
         each._replace(max_delay_ns=round(dice.between(*HURRIED_MS) * 1e6), late_ns=HURRIED_LATE_NS)
         if dice.happens(HURRIED)
@@ -345,7 +345,7 @@ def _hurried(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscrip
 
 
 def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
-    """The same, in some storms a few of them with filters so long that they are read in slices."""
+    """The same clients, in some storms a few with filters so long that they are parsed in slices."""
     if not dice.happens(WORDY_STORMS):
         return subscriptions
     return [
@@ -355,7 +355,7 @@ def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscripti
 
 
 def _no_levels(dice: Dice) -> str:
-    """Numbers that no event has, and hardly another list."""
+    """Numbers that no event has, and that hardly any other list has."""
     return ", ".join(str(10**6 + dice.whole(10**6)) for _ in range(round(dice.between(*WORDS))))
 
 
@@ -371,7 +371,7 @@ def _publications(dice: Dice, rate_per_s: float, clients: tuple[ClientPlan, ...]
     at_ns = 1.0 * SECOND
     mean_ns = SECOND / rate_per_s
     while True:
-        # Now and then a publisher sends several at once: order and queues are tried by bursts, not by averages.
+        # Now and then a publisher sends several at once: bursts test order and queues, averages do not.
         at_ns += dice.exponential(mean_ns)
         if at_ns >= end_ns * PUBLISHING_ENDS:
             return found
@@ -452,7 +452,7 @@ def _faults(
 
 
 def _has(dice: Dice, settings: StormSettings, kind: FaultKind) -> bool:
-    """Whether this storm has faults of a kind that is drawn by itself."""
+    """Whether this storm has faults of a kind that is drawn separately."""
     return dice.happens(SHARES[kind]) if not settings.kinds else kind in settings.kinds
 
 
@@ -464,7 +464,7 @@ def _outages(
     clients: tuple[ClientPlan, ...],
     end_ns: int,
 ) -> list[Fault]:
-    """Somebody, or a link, is away for longer than every time-out."""
+    """A process or a link is down for longer than every time-out."""
     if not _has(dice, settings, "long-outage"):
         return []
     between = [link for link in links if link.one in brokers and link.other in brokers]
@@ -486,7 +486,7 @@ def _outages(
 def _phases(
     dice: Dice, settings: StormSettings, brokers: tuple[str, ...], links: list[LinkPlan], end_ns: int
 ) -> list[Fault]:
-    """Links are noisy, and brokers are upgraded or set back, one after the other, through both bursts."""
+    """Links are noisy, and brokers are upgraded or downgraded, one after the other, through both bursts."""
     between = [link for link in links if link.one in brokers and link.other in brokers]
     found = []
     if _has(dice, settings, "noise"):
@@ -505,7 +505,7 @@ def _shortly(dice: Dice, kind: FaultKind, place: str, other: str, end_ns: int) -
 def _rewires(
     dice: Dice, settings: StormSettings, brokers: tuple[str, ...], links: list[LinkPlan], end_ns: int
 ) -> list[Fault]:
-    """In each burst the operator adds a link, or takes one away that the overlay can do without."""
+    """In each burst the operator adds a link, or removes one that the overlay can do without."""
     if not _has(dice, settings, "rewire"):
         return []
     pairs = {(link.one, link.other) for link in links if link.one in brokers and link.other in brokers}
@@ -536,7 +536,7 @@ def _is_connected(brokers: tuple[str, ...], pairs: set[tuple[str, str]]) -> bool
 
 
 def _large_states(dice: Dice, settings: StormSettings, clients: tuple[ClientPlan, ...], end_ns: int) -> list[Fault]:
-    """A client subscribes to very much, in one of the bursts."""
+    """A client makes very many subscriptions in one of the bursts."""
     if not _has(dice, settings, "large-state"):
         return []
     smaller = 1.0 if "large-state" in settings.kinds else math.exp(math.log(SMALLEST_LARGE) * dice.share())
@@ -571,7 +571,7 @@ def _place(
 
 
 def _apart(faults: list[Fault]) -> list[Fault]:
-    """What is broken already does not break again before it is mended."""
+    """Drop faults of something that is already faulty."""
     kept: list[Fault] = []
     for fault in faults:
         is_harmless = fault.kind in HARMLESS

@@ -1,20 +1,20 @@
 """A scenario on the real protocol: the same events, the same failures as in the simulator, turn by turn.
 
-The simulator (`tidings.simulation`) draws what is published and what fails; the same publications meet the same
-outages here, carried by the real brokers and clients in virtual time. So the two differ by what the protocol does, and
-by no noise of their own. What is counted is what the simulator counts: of the events published after the warm-up that a
-subscription matches, the share that arrives within the tighter of the two deadlines.
+The simulator (`tidings.simulation`) draws what is published and what fails; here the same publications meet the same
+outages, carried by the real brokers and clients in virtual time. So the two differ by what the protocol does, and not
+by noise. The counts are those of the simulator: of the events published after the warm-up that a subscription matches,
+the share that arrives within the tighter of the two deadlines.
 
-As in the model: clients sit at their home brokers, and what is published while the home broker is down is lost; a
-broker's processing time is spent on the path into it, once for each event that comes in; neighbours notice an outage,
-and its end, `detection_s` later: connections are reset then, and dialled again. An event is as long on a link as the
-scenario says, envelope included (`payload_of`). Scheme, strategy, refresh, time-out and retry are the scenario's. Pings
-only measure here: they are as rare as refreshes. What the protocol has no counterpart of is refused by name
+As in the model, clients stay at their home brokers, and what is published while the home broker is down is lost; a
+broker's processing time is spent on the path into it, once for each incoming event; neighbours notice an outage and its
+end `detection_s` later, when connections are reset and dialled again. An event has the length of the scenario on a
+link, envelope included (`payload_of`). Scheme, strategy, refresh, time-out and retry are the scenario's. Pings only
+measure here: they are as rare as refreshes. A feature without counterpart in the protocol is refused by name
 (`require_playable`).
 
 Where the protocol differs from the model of paper D, by design: subscriptions are durable at every broker, so neither a
 crash nor a missed refresh empties a table (`static` is as good as `periodic`), and a refresh is one flood for each home
-broker, whoever it concerns.
+broker.
 """
 
 from collections import Counter
@@ -41,15 +41,15 @@ __all__ = ["PlayResult", "PlayedSubscription", "drawing", "payload_of", "play", 
 
 SECOND: Final = 10**9
 _SETTLED_NS: Final = 60 * SECOND
-"""Before anything is published or fails, everybody gets to know everybody."""
+"""The time before the first publication or failure, in which brokers and clients connect."""
 _LONGEST_NS: Final = 365 * 86_400 * SECOND
 _PATIENCE: Final = 64
-"""An unanswered event is sent again after `retry_s` at the earliest, and on a link that takes longer than that after up
-to so many times as long: what is sent again too early takes the place of others."""
+"""An unanswered event is sent again after `retry_s` at the earliest, and on a slower link after up to this many times
+as long: an early repetition takes the place of other events."""
 _WINDOW: Final = 256
-"""As live brokers have it unless their file says otherwise."""
+"""The default of live brokers."""
 ENVELOPE_BYTES: Final = 130
-"""What an event needs on a link besides its attributes, its publisher's name and its payload: one target, one frame."""
+"""The bytes of an event on a link besides attributes, publisher's name and payload: one target, one frame."""
 _KINDS: Final = {
     "Transfer": "data",
     "Ack": "ack",
@@ -61,7 +61,7 @@ _KINDS: Final = {
 
 
 class PlayedSubscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the events that one subscription matched; None if there were none."""
+    """The outcome of the events that one subscription matched; None if there were none."""
 
     matched: int
     on_time: int
@@ -70,12 +70,12 @@ class PlayedSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario on the protocol and, of the same events and failures, in the simulator.
+    """The result of a scenario on the protocol and, with the same events and failures, in the simulator.
 
-    `messages` counts what brokers say to each other by kind: data and retransmissions (events, though they may share
-    frames), ack, refresh, link-state; `published` counts all events, `refused` those whose home broker was down, and
-    `matched` those after the warm-up. `homes` says where publishers are at the end. `delays_ns` says of pairs of a
-    publication and a subscription, by number, how long the event took; who is not in it got nothing.
+    `messages` counts messages between brokers by kind: data and retransmissions (events, though they may share frames),
+    ack, refresh, link-state; `published` counts all events, `refused` those whose home broker was down, and `matched`
+    those after the warm-up. `homes` gives the publishers' brokers at the end. `delays_ns` gives the delay of each pair
+    of a publication and a subscription, by number; pairs without a delivery are missing.
     """
 
     scheme: str
@@ -95,7 +95,7 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _CountingBroker(Broker):
-    """A broker that counts what it says to other brokers."""
+    """A broker that counts its messages to other brokers."""
 
     between: Counter[str]
 
@@ -106,8 +106,8 @@ class _CountingBroker(Broker):
 
     def _send_events(self, peer: Any, kind: str, frame: bytes) -> None:
         if peer.kind == "broker":
-            said = wire.decode(frame)
-            self.between[kind] += len(said.events) if isinstance(said, wire.Transfer) else 1
+            message = wire.decode(frame)
+            self.between[kind] += len(message.events) if isinstance(message, wire.Transfer) else 1
         super()._send_events(peer, kind, frame)
 
 
@@ -119,7 +119,7 @@ def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> 
 
 
 def play_script(script: Script, simulated: Result, *, progress: Callable[[float], None] | None = None) -> PlayResult:
-    """Run what the simulator has run on the protocol."""
+    """Run on the protocol what the simulator has run."""
     require_playable(script.network)
     with seldom_collected():
         return _Play(script, simulated).run(progress)
@@ -145,7 +145,7 @@ class _Play:
         self._set_up()
 
     def run(self, progress: Callable[[float], None] | None) -> PlayResult:
-        """Play it to its end, and until the last event has expired."""
+        """Run it to its end, and until the last event has expired."""
         end_ns = _SETTLED_NS + round(self._scene.duration_s * SECOND) + self._longest_ns()
         for share in range(1, 101):
             self._network.run(end_ns * share // 100)
@@ -183,7 +183,7 @@ class _Play:
         )
 
     def _judged(self) -> dict[str, PlayedSubscription]:
-        """What became of the events that were published after the warm-up, by subscription."""
+        """The outcomes of the events that were published after the warm-up, by subscription."""
         pairs = self._script.counted()
         matched, arrived, on_time = Counter[int](), Counter[int](), Counter[int]()
         for pair, is_on_time in zip(pairs, self._script.judged(self._delays_ns).tolist(), strict=True):
@@ -204,7 +204,7 @@ class _Play:
 
     def _set_up(self) -> None:
         scene, network = self._scene, self._network
-        network.figures = SocketFigures(unheard_ns=_LONGEST_NS)  # what the scenario does not say is noticed at once
+        network.figures = SocketFigures(unheard_ns=_LONGEST_NS)  # without a value in the scenario it is noticed at once
         for name in (*self._graph, *scene.homes):
             process = network.add(name)
             process.rate, process.offset_ns = 1.0, SECOND  # the model has one clock
@@ -232,7 +232,7 @@ class _Play:
             network.at(_SETTLED_NS + publication.at_ns, self._publish, number)
 
     def _longest_ns(self) -> int:
-        """The longest deadline of any event; half a day where there is none."""
+        """The longest deadline of any event; half a day if there is none."""
         lifetimes = [p.lifetime_ns for p in self._script.publications if p.lifetime_ns is not None]
         return max(lifetimes, default=SECOND * 43_200)
 
@@ -285,7 +285,7 @@ class _Play:
             retry_least_ns=retry_ns,
             retry_most_ns=_PATIENCE * retry_ns,
             max_lifetime_ns=self._longest_ns(),
-            failover_ns=0,  # a scenario says where its clients are
+            failover_ns=0,  # a scenario fixes where its clients are
             window=_WINDOW,
         )
 
@@ -341,7 +341,7 @@ class _Play:
             self._delays_ns.setdefault(pair, self._network.now_ns - departed_ns)
 
     def _change(self, component: int, is_up: bool) -> None:
-        """A broker, or a component of links, fails or comes back; the neighbours notice `detection_s` later."""
+        """A broker or a component of links fails or returns; the neighbours notice `detection_s` later."""
         brokers = self._scene.topology.brokers
         later_ns = self._network.now_ns + round(self._scene.policies.faults.detection_s * SECOND)
         if component < len(brokers):
@@ -353,7 +353,7 @@ class _Play:
                 self._start(name)
             else:
                 self._count(process)
-                process.kill(power=True)  # nobody is told: that is what `detection_s` is for
+                process.kill(power=True)  # no peer is informed: that is what `detection_s` is for
         else:
             pairs = []
             for number, link in enumerate(self._scene.topology.links):
@@ -367,7 +367,7 @@ class _Play:
         return [client for client, home in self._scene.homes.items() if home == broker]
 
     def _notice(self, one: str, other: str, is_up: bool) -> None:
-        """One end resets its connections with the other, and dials it no more; or dials it again, if it is to."""
+        """One end resets its connections with the other and stops dialling it; or dials it again."""
         process = self._network.processes[one]
         if process.node is None:
             return
@@ -384,7 +384,7 @@ class _Play:
 
 
 def payload_of(publication: ScriptedEvent, publisher: str) -> bytes:
-    """A payload with which the event is as long on a link as the scenario says, if its attributes leave room for it."""
+    """A payload that gives the event the scenario's length on a link, if its attributes leave room for it."""
     rest_bytes = ENVELOPE_BYTES + len(publisher) + len(wire.encode_plain(publication.attributes))
     return bytes(max(publication.size_bytes - rest_bytes, 0))
 
@@ -392,8 +392,8 @@ def payload_of(publication: ScriptedEvent, publisher: str) -> bytes:
 def drawing(
     link: SceneLink | None, into: DelayDistribution | None, generator: np.random.Generator, *, second: float = SECOND
 ) -> Callable[[int], tuple[float, float]]:
-    """How long so many bytes are sent, and how long they travel and are processed where they arrive; one second of the
-    scenario is `second`."""
+    """The sending time of this many bytes, and their travel and processing time; one second of the scenario is
+    `second`."""
 
     def draw(size_bytes: int) -> tuple[float, float]:
         sent_s = travels_s = 0.0
@@ -409,7 +409,7 @@ def drawing(
 
 
 def require_playable(scene: Scene) -> None:
-    """ConfigurationError, with what to write instead, if a scenario says what the protocol has no counterpart of."""
+    """ConfigurationError, with what to write instead, if the protocol has no counterpart of a scenario's feature."""
     for broker in scene.topology.brokers:
         if broker.service is not None:
             raise ConfigurationError(
@@ -439,10 +439,11 @@ def require_playable(scene: Scene) -> None:
             f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
             "simulate the scenario"
         )
-    distant = next((publisher for publisher in scene.publishers if publisher.access is not None), None)
-    if distant is not None:
+    distant = [each.name for each in scene.publishers if each.access is not None]
+    distant += [each.name for each in scene.subscribers if each.access is not None]
+    if distant:
         raise ConfigurationError(
-            f"publisher {distant.name!r} has an access link, but here clients are at their brokers; leave `access` "
+            f"{distant[0]!r} has an access link, but here clients are at their brokers; leave `access` "
             "out, or simulate the scenario"
         )
     changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)

@@ -1,11 +1,11 @@
 """A process in virtual time: the node that `tidings.live` runs, unchanged, with simulated sockets, disk and clock.
 
-- **Turns.** When bytes arrive, the process takes a turn after a moment, a longer one if its event loop is busy. The
-  turn reads whatever has arrived over all connections by then.
-- **Pauses.** A paused process takes no turns, and hears of no timer and no commit; its kernel goes on accepting
-  connections and bytes as far as there is room. What happened meanwhile it hears of when it goes on.
-- **Clocks.** A clock runs at its own rate, off by up to 100 ppm, from its own origin. In a new life it shows the wall
-  clock, which may have jumped; the rest is the node's (`clock_offset_ns`).
+- **Turns.** When bytes arrive, the process takes a turn after a moment, or later if its event loop is busy. The turn
+  reads everything that has arrived over all connections by then.
+- **Pauses.** A paused process takes no turns, and notices no timer and no commit; its kernel still accepts connections
+  and bytes as far as there is room. It learns what happened meanwhile when it continues.
+- **Clocks.** A clock runs at its own rate, off by up to 100 ppm, from its own origin. After a restart it shows the wall
+  clock, which may have jumped; the node handles the rest (`clock_offset_ns`).
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +44,7 @@ class Busyness:
 
 
 class World(Timeline, ABC):
-    """What processes live in: other processes, and paths between them."""
+    """The surroundings of a process: other processes, and paths between them."""
 
     def __init__(self, dice: Dice, on_effect: Callable[["Process", Any], None]) -> None:
         super().__init__(dice)
@@ -55,7 +55,7 @@ class World(Timeline, ABC):
 
     @abstractmethod
     def path(self, source: str, target: str) -> Path:
-        """How bytes get from one host to another."""
+        """The path from one host to another."""
 
     @abstractmethod
     def host_is_back(self, name: str) -> None:
@@ -63,11 +63,11 @@ class World(Timeline, ABC):
 
     @abstractmethod
     def store_failed(self, process: "Process") -> None:
-        """A store cannot be written: the process ends, as a live one does."""
+        """A store cannot be written: the process ends, as a live broker does."""
 
 
 class Process:
-    """A host with a disk, and the node that runs on it, if one does; `life` counts starts and ends."""
+    """A host with a disk, and its node, if one runs; `life` counts starts and ends."""
 
     def __init__(self, world: World, name: str) -> None:
         dice = world.dice
@@ -77,21 +77,21 @@ class Process:
         self.life = 0
         self.rate = 1.0 + dice.between(-_WORST_DRIFT, _WORST_DRIFT)
         self.offset_ns = self.wall_ns = round(dice.between(1e9, 1e15))
-        """What its clock showed at the beginning of time; and what the wall clock of its host did."""
+        """What its clock, and the wall clock of its host, showed at time 0."""
         self.is_powered = True
         self.is_paused = False
         self.version = VERSION
-        """The latest version of the protocol that its next life speaks."""
+        """The latest protocol version after its next start."""
         self.is_mute = False
-        """Whether connections are accepted, and nobody looks at them."""
+        """Whether connections are accepted by the kernel and never served."""
         self.written_ns = 0
-        """What the node wrote before is on its disk."""
+        """The last write of the node is on its disk."""
         self.sockets: dict[str, Socket] = {}
         self._world = world
         self._timer_ns: int | None = None
         self._turn_is_due = self._is_stepping = False
         self._readable: dict[Socket, None] = {}
-        self._unread: list[Socket] = []  # connections that wait to be looked at
+        self._unread: list[Socket] = []  # accepted connections that are not served yet
         self._missed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # while it was paused
         self._dialling: set[str] = set()
         self._accepted = 0
@@ -114,20 +114,20 @@ class Process:
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def start(self, node: Node) -> None:
-        """A node comes to life here."""
+        """Start a node here."""
         self.life += 1
         self.node = node
         self._timer_ns = None
         self.take(node.start(self.clock_ns()))
 
     def boot(self, noted_ns: int = 0) -> bool:
-        """The clock of a new life, whose store has noted this time; whether it goes on as the last one did."""
+        """Set the clock after a start whose store has noted this time; whether it continues the last one."""
         before_ns, steady_ns = self.offset_ns, int(self._world.now_ns * self.rate)
         self.offset_ns = clock_offset_ns(wall_ns=steady_ns + self.wall_ns, steady_ns=steady_ns, noted_ns=noted_ns)
         return self.offset_ns == before_ns
 
     def kill(self, *, power: bool) -> None:
-        """The node is gone, and its connections with it; what its disk keeps is drawn."""
+        """End the node and its connections; what its disk keeps is drawn."""
         if self.node is not None and self.node.commits.is_idle:
             self.written_ns = self._world.now_ns
         self.node = None
@@ -144,18 +144,18 @@ class Process:
         self._dialling.clear()
 
     def power_on(self) -> None:
-        """The host is there again: whoever still sends to connections of the life before is told."""
+        """The host is up again: peers that still send to its old connections learn that they are gone."""
         if not self.is_powered:
             self.is_powered = True
             self._world.host_is_back(self.name)
 
     def pause(self) -> None:
-        """The process stands still."""
+        """Pause the process."""
         self.is_paused = True
         self._world.covered["paused"] += 1
 
     def resume(self) -> None:
-        """It goes on, with what it has missed."""
+        """Continue, with what was missed."""
         self.is_paused = False
         missed, self._missed = self._missed, []
         for do, what in missed:
@@ -164,14 +164,14 @@ class Process:
             self._turn_later()
 
     def unmute(self) -> None:
-        """Connections that wait are looked at."""
+        """Serve the connections that wait."""
         self.is_mute = False
         unread, self._unread = self._unread, []
         for socket in unread:
             self._look_at(socket)
 
     def when_running(self, do: Callable[..., None], *what: Any) -> None:
-        """Do something now, or when the process goes on; not at all if it is gone."""
+        """Do something now, or when the process continues; not at all if it is gone."""
         if self.is_paused:
             self._missed.append((do, what))
         elif self.node is not None:
@@ -180,7 +180,7 @@ class Process:
     # -- the node --------------------------------------------------------------------------------------------------
 
     def call(self, do: Callable[..., Any], *what: Any, **more: Any) -> Any:
-        """Call the machine with its own time; what it returns besides effects."""
+        """Call the machine with its own time; its result besides effects."""
         assert self.node is not None
         rest, effects = self.node.call(do, self.clock_ns(), *what, **more)
         self.take(effects)
@@ -188,7 +188,7 @@ class Process:
 
     @contextmanager
     def one_turn(self) -> Iterator[None]:
-        """What is called meanwhile leaves together."""
+        """Calls in this block are sent together."""
         assert not self._is_stepping
         self._is_stepping = True
         yield
@@ -197,24 +197,27 @@ class Process:
             self.take([])
 
     def want(self, name: str) -> None:
-        """Have a connection with a broker from now on."""
+        """Keep a connection with a broker from now on."""
         assert self.node is not None
         self.take(self.node.want(name, name, name, self.clock_ns()))
 
     def unwant(self, name: str) -> None:
-        """Dial a broker no more."""
+        """Stop dialling a broker."""
         assert self.node is not None
         self.take(self.node.unwant(name, self.clock_ns()))
 
     def take(self, effects: list[Any]) -> None:
-        """The effects of an input; what it has caused to be sent leaves at once."""
-        now_ns = self.clock_ns()
+        """Carry out the effects of an input; what it sends leaves at once."""
+        self._take(effects, self.clock_ns())
+
+    def _take(self, effects: list[Any], now_ns: int) -> None:
         if self._is_stepping:
             self._carry_out(effects, now_ns)
             return
         self._is_stepping = True
         node = self.node
-        self._carry_out(effects, now_ns)
+        if effects:
+            self._carry_out(effects, now_ns)
         if node is not None and node is self.node and node.is_stirred:
             self._carry_out(node.turn(now_ns), now_ns)
             if node is self.node and node.is_stirred:
@@ -263,37 +266,33 @@ class Process:
         node = self.node
         if self.is_paused or node is None:
             return
-        frames = 0
+        frames, now_ns = 0, self.clock_ns()
         readable, self._readable = self._readable, {}
         for socket in readable:
-            if not socket.is_reading:
+            if not socket.is_reading or not socket.arrived:
                 continue
             frames += socket.arrived_frames
-            for piece in self._pieces(socket):
-                if node.received(socket.name, piece):
-                    self.take(node.turn(self.clock_ns()))
+            pieces = socket.take()
+            data = pieces[0]
+            if len(pieces) > 1:  # they are read as one
+                self._world.covered["glued_frames"] += 1
+                data = b"".join(pieces)
+            if node.received(socket.name, data):
+                self._take(node.turn(now_ns), now_ns)
         if frames > 1:
             self._world.covered["turns_with_several_frames"] += 1
-        self.take(node.turn(self.clock_ns()))
-
-    def _pieces(self, socket: Socket) -> list[bytes]:
-        """What is read: each piece as it arrived, or several as one."""
-        pieces = socket.take()
-        if len(pieces) > 1:
-            self._world.covered["glued_frames"] += 1
-            return [b"".join(pieces)]
-        return pieces
+        self._take(node.turn(now_ns), now_ns)
 
     # -- sockets ---------------------------------------------------------------------------------------------------
 
     def stir(self, socket: Socket) -> None:
         """There are bytes to read."""
         self._readable[socket] = None
-        if not self.is_paused and not self._turn_is_due and self.sockets.get(socket.name) is socket:
+        if not self._turn_is_due and not self.is_paused and self.sockets.get(socket.name) is socket:
             self._turn_later()
 
     def ended(self, socket: Socket, reason: str) -> None:
-        """A connection is gone; what came over it before has come."""
+        """A connection is gone; what arrived over it before is kept."""
         if self.is_paused:
             self._missed.append((self.ended, (socket, reason)))
         elif self.sockets.get(socket.name) is socket and self.node is not None:
@@ -306,14 +305,14 @@ class Process:
             self._unread.remove(socket)
 
     def congested(self, socket: Socket, is_congested: bool) -> None:
-        """A socket takes no more for now, or takes more again."""
+        """A socket is congested, or no longer is."""
         if self.is_paused:
             self._missed.append((self.congested, (socket, is_congested)))
         elif self.sockets.get(socket.name) is socket and self.node is not None:
             self.take(self.node.congested(socket.name, self.clock_ns(), is_congested=is_congested))
 
     def accept(self, socket: Socket) -> None:
-        """Somebody has opened a connection: the kernel has it, whoever looks at it."""
+        """A peer has opened a connection: the kernel accepts it, even if the process does not serve it."""
         if self.is_paused or self.is_mute:
             self._world.covered["dials_unanswered"] += 1
             self._unread.append(socket)
@@ -323,7 +322,7 @@ class Process:
             self._look_at(socket)
 
     def next_name(self) -> str:
-        """For a connection that comes in."""
+        """The name of an incoming connection."""
         self._accepted += 1
         return f"in-{self._accepted}"
 
@@ -340,7 +339,7 @@ class Process:
         self._dialling.add(effect.connection)
         if there.cuts or back.cuts or not world.processes[effect.address].is_powered:
             world.covered["dials_unanswered"] += 1
-            return  # the node itself sees to it that this ends
+            return  # the node itself bounds this
         when_ns = world.now_ns + round(there.latency_ns + back.latency_ns)
         world.at(when_ns, self._dialled, self.life, effect.connection, effect.address)
 
@@ -406,8 +405,8 @@ class Process:
             if self.is_paused:
                 self._missed.append((self._wake, (life, when_ns)))
             elif self.node is not None:
-                self._timer_ns = None
-                self.take(self.node.wake(self.clock_ns()))
+                self._timer_ns, now_ns = None, self.clock_ns()
+                self._take(self.node.wake(now_ns), now_ns)
 
     def _commit(self, effect: Commit) -> None:
         world = self._world
@@ -425,7 +424,7 @@ class Process:
         if life == self.life and self.disk.fails:
             self._world.store_failed(self)
         elif life == self.life:
-            self._commit(effect)  # the disk was mended at this very moment
+            self._commit(effect)  # the disk recovered at this very moment
 
     def _committed(self, life: int) -> None:
         if life != self.life:
@@ -438,7 +437,8 @@ class Process:
         if self.disk.finish():
             if commit is not None and not commit.is_ahead:
                 self.written_ns = self._commit_ns
-            self.take(self.node.committed(self.clock_ns()))
+            now_ns = self.clock_ns()
+            self._take(self.node.committed(now_ns), now_ns)
         else:
             self._world.covered["commits_refused"] += 1
             self.take(self.node.refused("no room", self.clock_ns()))

@@ -1,4 +1,4 @@
-"""One storm from its seed to its verdict: the plan is set up, happens, and is judged."""
+"""One storm from its seed to its result: the plan is set up, run and checked."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,8 +41,8 @@ __all__ = ["BrokerMaker", "ClientMaker", "Storm", "StormResult", "run_storm"]
 MS: Final = 10**6
 SECOND: Final = 10**9
 _ELSEWHERE: Final = 0.5
-"""How often a subscriber that starts again does so at any broker. Not a publisher, nor one whose subscriptions end:
-where it was, what its new life does not ask for is known until the client is forgotten."""
+"""How often a restarted subscriber starts at any broker. Not a publisher, nor one whose subscriptions end: its old home
+keeps what the new process does not ask for until the client is forgotten."""
 _LOOK_NS: Final = SECOND // 2
 _COVERED: Final = (
     "commits_refused",
@@ -68,7 +68,7 @@ _COVERED: Final = (
     "started_elsewhere",
     "turns_with_several_frames",
 )
-"""What the storm has to try, counted; a test sees to it that it does."""
+"""Counters of what storms must exercise; a test checks that they do."""
 _TIGHT_BYTES: Final = 150
 _TIGHT_LARGE_BYTES: Final = 8_192
 _TIGHT_STORED_BYTES: Final = 30_000
@@ -76,24 +76,24 @@ _TIGHT_UNDER_WAY_BYTES: Final = 1_000
 _TIGHT_BUDGET: Final = Budget(queued_bytes=2_000, rate_per_s=100.0, bytes_per_s=10_000.0)
 _TIGHT_SHARE: Final = 0.05
 _LARGE_FILTERS: Final = tuple(f"level > {1_000 + step}" for step in range(100))
-"""What a large state wants: nothing that is ever published."""
+"""The filters of a large state: they match nothing that is published."""
 _LARGE_PORTIONS: Final = 20
 _LARGE_NS: Final = SECOND
-"""Over this time a large state is asked for, or taken back."""
+"""The time over which a large state is requested or withdrawn."""
 _OVERLOAD_BYTES: Final = (500, 4_000)
 _OVERLOAD_EVENTS: Final = (30, 80)
 _OVERLOAD_AT_ONCE: Final = 20
 _TRACED: Final = 10
 """Few events make a session here: publishers move on noise, and often."""
 STAY_NS: Final = 3 * SECOND
-"""For so long brokers leave a publisher where it is."""
+"""How long brokers leave a publisher where it is."""
 
 BrokerMaker = Callable[[BrokerSettings, dict[str, bytes]], Broker]
 ClientMaker = Callable[[ClientSettings], Client]
 
 
 class StormResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a storm did and whether it broke a promise; `violations` are (check, what happened)."""
+    """The result of a storm; `violations` are (check, what happened)."""
 
     seed: int
     violations: tuple[tuple[str, str], ...]
@@ -108,13 +108,13 @@ class StormResult(msgspec.Struct, frozen=True, kw_only=True):
     sent: dict[str, int]
     covered: dict[str, int]
     excused: dict[str, int] = {}
-    """Deliveries that did not come, and were lost with a disk, with damaged records, or to a clock that jumped."""
+    """Deliveries that were lost with a disk, with damaged records, or to a clock that jumped."""
     converged_s: float | None
     digest: str
 
 
 class Storm:
-    """A storm while it happens; `run_storm` is the way to have one."""
+    """A running storm; use `run_storm`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Storm:
         self._dice = Dice(np.random.default_rng([seed, 4]))
         self._make_broker = make_broker
         self._make_client = make_client
-        self._graph = self.plan.graph()  # in force: rewires change it
+        self._graph = self.plan.graph()  # the present overlay: rewires change it
         self._subscriptions = list(self.plan.subscriptions)
         self._homes = {client.name: client.home for client in self.plan.clients}  # where clients dial first
         self._faults = FaultInjector(self.plan, self.network, self.history, self._dice, self)
@@ -148,7 +148,7 @@ class Storm:
         self._set_up()
 
     def run(self) -> StormResult:
-        """Let it happen, and judge it."""
+        """Run it and check it."""
         self.network.run(self.plan.end_ns)
         self._look()
         history = self.history
@@ -224,7 +224,7 @@ class Storm:
     # -- lives ---------------------------------------------------------------------------------------------------
 
     def start_broker(self, name: str) -> None:
-        """A broker starts, for the first time or from what its disk has kept."""
+        """Start a broker, for the first time or from its disk."""
         process = self.network.processes[name]
         history, damaged = self.history, dict(process.disk.damaged)
         found = self.network.read(process)
@@ -242,14 +242,14 @@ class Storm:
         self.network.covered["damaged_records"] += len(damaged)
 
     def end_life(self, process: Process, *, power: bool) -> None:
-        """A process is gone; what it has counted is kept."""
+        """Note that a process is gone; its counts are kept."""
         if process.name in self._homes:
             self._homes[process.name] = self._home(process.name)
         self._count(process)
         process.kill(power=power)
 
     def restart_client(self, name: str) -> None:
-        """A client starts in a new process, and asks for what it wants anew."""
+        """Start a client in a new process, with its subscriptions requested again."""
         client = next(client for client in self.plan.clients if client.name == name)
         process = self.network.processes[name]
         process.boot()
@@ -263,7 +263,7 @@ class Storm:
             self.network.covered["started_elsewhere"] += 1
         self._start_client(client, epoch=1 + process.life)
         for subscription in begun:
-            if subscription in ended:  # nobody knows whether the life before could still say so
+            if subscription in ended:  # it is unknown whether the process before could still report it
                 self._call(name, "unsubscribe", subscription.name)
             else:
                 self._subscribe(subscription)
@@ -319,13 +319,13 @@ class Storm:
         return any(fault.kind == "large-state" for fault in self.plan.faults)
 
     def _budget(self) -> Budget:
-        """In a tight storm clients are held back; but one with thousands of subscriptions could never say them all."""
+        """A tight storm limits clients; but one with thousands of subscriptions could never request them all."""
         if not self.plan.is_tight:
             return Budget()
         return Budget(queued_bytes=_TIGHT_BUDGET.queued_bytes) if self._is_large else _TIGHT_BUDGET
 
     def _interest_bytes(self) -> int:
-        """A tight storm has tables in parts of two or three subscriptions; a large one would take too many of these."""
+        """A tight storm sends tables in parts of two or three subscriptions; a large table would take too many."""
         return 65_536 if not self.plan.is_tight else _TIGHT_LARGE_BYTES if self._is_large else _TIGHT_BYTES
 
     def _client_settings(self, name: str, epoch: int) -> ClientSettings:
@@ -357,7 +357,7 @@ class Storm:
 
     def _subscribe(self, plan: SubscriptionPlan) -> None:
         if plan.until_ns is not None and plan.until_ns <= self.network.now_ns:
-            return  # the process stood still so long
+            return  # the process was paused for so long
         known = self.history.subscribed.get((plan.client, plan.name))
         if known is None:
             known = Subscribed(plan.client, plan.name, self._home(plan.client), plan.filter)
@@ -365,7 +365,7 @@ class Storm:
             known.drops, known.is_ordered = plan.drops, plan.policy is not None
             self.history.subscribed[known.key] = known
         elif known.is_ordered:
-            known.confirmed_ns = None  # what was held to restore order is gone with the life before
+            known.confirmed_ns = None  # what was held to restore order is gone with the process before
         policy = None if plan.policy is None else Policy.parse(plan.policy, late="drop" if plan.drops else "deliver")
         self._call(
             plan.client,
@@ -388,13 +388,13 @@ class Storm:
         self._call(plan.client, "unsubscribe", plan.name)
 
     def _publish(self, together: tuple[Publication, ...]) -> None:
-        """Several events of one publisher leave together, as a live client sends what it is offered in one turn."""
+        """Publish several events of one publisher together, as a live client sends what it is offered in one turn."""
         publisher, waits = together[0].publisher, len(together) > 1
         for plan in together:
             try:
                 self._publish_one(plan, waits=waits)
             except RequestError:
-                break  # too many wait for their broker: the application has to
+                break  # too many wait for their broker: the application has to wait
         if waits:
             self._call(publisher, "send")
 
@@ -403,7 +403,7 @@ class Storm:
         machine = None if process.node is None else process.node.machine
         assert isinstance(machine, Client)
         payload = self._payload(plan)
-        # What is published leaves after the call: nobody hears of the event before it is known here.
+        # Events are sent after the call: the history knows an event before anybody receives it.
         sequence, effects = process.node.call(  # type: ignore[union-attr]
             machine.publish,
             process.clock_ns(),
@@ -419,12 +419,12 @@ class Storm:
         process.take(effects)
 
     def _payload(self, plan: Publication) -> bytes:
-        """Bytes that no other event has."""
+        """Bytes that are unique to the event."""
         text = f"{plan.publisher} {len(self.history.published)} "
         return (text * (plan.payload_bytes // len(text) + 1)).encode()[: plan.payload_bytes]
 
     def overload(self, publisher: str) -> str:
-        """A publisher sends far more than its links carry; its home."""
+        """Have a publisher send far more than its links can carry; returns its home broker."""
         process, dice = self.network.processes[publisher], self._dice
         count = round(dice.between(*_OVERLOAD_EVENTS))
         for first in range(0, count, _OVERLOAD_AT_ONCE):
@@ -442,7 +442,7 @@ class Storm:
         return self._home(publisher)
 
     def rewire(self, one: str, other: str) -> bool:
-        """The operator takes a link out of the plan, or puts it in; each broker reads that when it gets to it."""
+        """Remove a link from the network file or add it; each broker reads the file a little later."""
         is_there = other not in self._graph[one]
         changed = {one: self._graph[one] ^ {other}, other: self._graph[other] ^ {one}}
         self._graph = {**self._graph, **changed}
@@ -455,7 +455,7 @@ class Storm:
         self.network.rewire(self.network.processes[broker], self._graph)
 
     def enlarge(self, fault: Fault) -> None:
-        """A client asks for very much, portion by portion, and takes it back in time unless it stays."""
+        """Have a client make very many subscriptions, in portions, and end them in time unless they are to stay."""
         many = [
             SubscriptionPlan(
                 client=fault.place,
@@ -482,7 +482,7 @@ class Storm:
                 self.network.at(last.until_ns, self._as_one, (self._unsubscribe, portion))
 
     def _as_one(self, what: tuple[Callable[[SubscriptionPlan], None], list[SubscriptionPlan]]) -> None:
-        """A client does something with many subscriptions in one turn."""
+        """A client's request for many subscriptions in one turn."""
         do, portion = what
         with self.network.processes[portion[0].client].one_turn():
             for plan in portion:
@@ -543,7 +543,7 @@ class Storm:
             if effect.event == "store damaged":
                 self.history.damage_reported += effect.facts["records"]
         elif kind is Admitted:
-            socket = process.sockets.get(effect.connection)  # none, if it is gone again already
+            socket = process.sockets.get(effect.connection)  # None if it is gone again already
             host = None if socket is None else socket.far_host
             if isinstance(host, Stranger) and not host.may_enter:
                 self.history.intruders.append(f"{process.name} has admitted a stranger as {effect.kind} {effect.peer}")
@@ -566,7 +566,7 @@ class Storm:
                 known.confirmed_ns = now_ns
 
     def _look(self) -> None:
-        """Are all bounds kept? Is everybody connected, and routing as it should be, once faults are over?"""
+        """Check all bounds, and after the faults also connections and routing."""
         history, now_ns = self.history, self.network.now_ns
         for process in self.network.processes.values():
             machine = None if process.node is None else process.node.machine
@@ -582,7 +582,7 @@ class Storm:
             if begin <= now_ns < end and begin not in history.settled_ns and not self._unconnected():
                 history.settled_ns[begin] = now_ns
         if now_ns >= self.plan.heal_ns and (history.converged_ns is None or now_ns == self.plan.end_ns):
-            most = None if now_ns == self.plan.end_ns else 1  # until the end one is enough to know that there are some
+            most = None if now_ns == self.plan.end_ns else 1  # before the end, one is enough
             history.differences = list(islice(self._differences(), most))
             if history.differences:
                 history.converged_ns = None
@@ -598,7 +598,7 @@ class Storm:
         return connections_missing(self._graph, brokers, clients)
 
     def _differences(self) -> Iterator[str]:
-        """Where brokers know something else than those of a fresh network would."""
+        """Where brokers know something else than the brokers of a fresh network would."""
         subscribed = [known for known in self.history.subscribed.values() if known.until_ns is None]
         homes = {client.name: self._home(client.name) for client in self.plan.clients}
         for known in subscribed:
@@ -620,7 +620,7 @@ class Storm:
 
 
 def _outcomes(history: History) -> dict[str, int]:
-    """How many moves ended how; those that brokers decided on are counted apart."""
+    """The number of moves by outcome; those that brokers decided on are counted separately."""
     found = Counter({"relocated": history.relocated} if history.relocated else {})
     for move in history.moves:
         found["done" if move.done_ns is not None else move.failed or "unfinished"] += 1
@@ -635,6 +635,6 @@ def run_storm(
     make_client: ClientMaker = Client,
     node_type: type[Node] = Node,
 ) -> StormResult:
-    """The storm of this seed: what happened, and which promises were broken."""
+    """Run the storm of this seed and check its guarantees."""
     with seldom_collected():
         return Storm(settings, seed, make_broker=make_broker, make_client=make_client, node_type=node_type).run()

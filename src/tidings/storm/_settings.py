@@ -1,9 +1,9 @@
-"""What kind of storm it is: how large, how long, under which scheme and strategy, and the times it promises.
+"""The settings of a storm: its size, length, scheme and strategy, and the guaranteed times.
 
-The promises are checked against what happens: after the last fault is mended, everybody is connected again within
-`reconnect_s`, and routing is right `converge_s` later; an event that nothing disturbs for `recover_s` before its
-deadline arrives; a subscription that stood undisturbed for `settle_s` is known everywhere; a move that nothing disturbs
-is done within `move_s`; what a broker has let go of has left a full store after `erase_s`.
+The guarantees are checked: after the last fault, everybody is connected again within `reconnect_s`, and routing is
+right `converge_s` later; an event that is undisturbed for `recover_s` before its deadline arrives; a subscription that
+is undisturbed for `settle_s` is known everywhere; an undisturbed move completes within `move_s`; what a broker has
+released is erased from a full store within `erase_s`.
 """
 
 from typing import Literal
@@ -17,11 +17,11 @@ from tidings.storm._kinds import FaultKind
 __all__ = ["LONGEST_LIFE_S", "StormSettings"]
 
 LONGEST_LIFE_S = 30.0
-"""How long an event lives that says nothing of it."""
+"""The lifetime of an event that states none."""
 
 
 class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a storm; everything else follows from its seed."""
+    """The settings of a storm; everything else follows from its seed."""
 
     brokers: int = 7
     clients: int = 30
@@ -29,9 +29,9 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     scheme: Scheme = DEFAULT_SCHEME
     strategy: StrategyName = DEFAULT_STRATEGY
     rate_per_s: float = 4.0
-    """How many publications there are on average over storms: each has a rate of its own."""
+    """The mean number of publications over storms: each has a rate of its own."""
     reconnect_s: float = 11.0
-    """A dial that nobody answers takes 5 s, the wait before the next one up to 5 s, and greetings a moment."""
+    """An unanswered dial takes 5 s, the pause before the next one up to 5 s, and greetings a moment."""
     converge_s: float = 8.0
     recover_s: float = 8.0
     settle_s: float = 5.0
@@ -39,13 +39,13 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     erase_s: float = 4.0
     faults: bool = True
     kinds: tuple[FaultKind, ...] = ()
-    """Which faults there are; none named: all."""
+    """The kinds of faults; empty: all."""
     large_subscriptions: int = 10_000
-    """How many subscriptions a `large-state` has where it is asked for by name; at most so many elsewhere."""
+    """The number of subscriptions of a `large-state` that is requested by name, and the most otherwise."""
     moves: bool = True
     relocation: Literal["mixed", "off", "pop", "grape", "on-time"] = "mixed"
     copies: Literal["mixed", 1, 2] = "mixed"
-    """On how many disks an event is before it is accepted; mixed: 2 in a share of the storms."""
+    """The number of disks that hold an event before it is accepted; mixed: 2 in a share of the storms."""
 
     def __post_init__(self) -> None:
         chosen = policy("strategy", self.strategy)

@@ -1,14 +1,14 @@
 """TCP in virtual time: connections of two ends, each with a socket.
 
-- Bytes arrive in order, and none is lost while the connection lives. They arrive in pieces: what one write sent may be
-  split anywhere, and what several sent may be read together.
-- Between two sockets there are at most `buffer_bytes` that were sent and not yet read; the rest waits with the sender.
-  Above `high_bytes` of that its host is told that it is congested, at `low_bytes` that it is free again.
-- A path that is cut holds bytes back, and lets them pass when it is whole again. Whoever has sent something and has
-  got no acknowledgement for `unheard_ns` resets the connection.
-- On a noisy path bits are flipped, of frames that have checksums: those that open a connection have none.
-- When one end is gone without the other hearing of it (the power failed, or the path was cut at that moment), the other
-  is half open: it is reset when it next sends to a host that has power, or by its own time-out.
+- Bytes arrive in order, and none is lost while the connection exists. They arrive in pieces: the bytes of one write may
+  be split anywhere, and those of several may be read together.
+- Between two sockets at most `buffer_bytes` are sent and not yet read; the rest waits at the sender. Above `high_bytes`
+  of that its host is congested, until it is down to `low_bytes`.
+- A cut path holds bytes back, and lets them pass when it is restored. A sender without an acknowledgement for
+  `unheard_ns` resets the connection.
+- A noisy path flips bits of frames that have checksums; the frames that open a connection have none.
+- When one end disappears unnoticed (the power failed, or the path was cut at that moment), the other is half open: it
+  is reset when it next sends to a host that has power, or by its own time-out.
 """
 
 from bisect import bisect_right
@@ -29,13 +29,13 @@ _RETRANSMIT_NS: Final = (1e6, 600e6)
 """How long after a cut the first byte passes."""
 SLOW_BYTES: Final = 8_192
 _LINGER_NS: Final = 5_000_000_000
-"""How long a closed connection may take to send what it still has."""
+"""How long a closed connection may take to send its pending bytes."""
 _BY_AND_BY: Final = 0.5
-"""How often the kernel of a process that was killed still sends what it has."""
+"""How often the kernel of a killed process still sends its pending bytes."""
 
 
 class SocketFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What all sockets of a network have in common."""
+    """The settings of all sockets of a network."""
 
     buffer_bytes: int = 256 * 1024
     high_bytes: int = 64 * 1024
@@ -46,7 +46,7 @@ class SocketFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline:
-    """What is to happen, in the order of time and then of planning; and what has happened, counted."""
+    """The agenda, ordered by time and then by insertion, and counters."""
 
     def __init__(self, dice: Dice) -> None:
         self.now_ns = 0
@@ -57,12 +57,12 @@ class Timeline:
         self.serial = count(1).__next__
 
     def at(self, when_ns: int, do: Callable[..., None], *what: Any) -> None:
-        """Let something happen."""
+        """Put something on the agenda."""
         heappush(self.heap, (when_ns, self.serial(), do, what))
 
 
 class Host(Protocol):
-    """Whose sockets they are."""
+    """The owner of sockets."""
 
     is_powered: bool
 
@@ -73,11 +73,11 @@ class Host(Protocol):
         """The connection is gone."""
 
     def congested(self, socket: "Socket", is_congested: bool) -> None:
-        """The socket takes no more for now, or takes more again."""
+        """The socket is congested, or no longer is."""
 
 
 class Path:
-    """One direction between two hosts; `draw`, if given, says how long so many bytes are sent, and travel."""
+    """One direction between two hosts; `draw`, if given, returns the sending and travel times of a number of bytes."""
 
     __slots__ = (
         "busy_until_ns",
@@ -101,13 +101,13 @@ class Path:
         self.ns_per_byte = ns_per_byte
         self.draw: Callable[[int], tuple[float, float]] | None = None
         self.busy_until_ns = 0.0
-        self.cuts = 0  # faults that it suffers from
-        self.is_slow = False  # for now: little is under way on it, or it would stay so for long afterwards
+        self.cuts = 0  # the number of faults that cut it
+        self.is_slow = False  # temporarily: little is under way on it, or it would stay slow for long afterwards
         self.noise = 0.0  # how often a piece is damaged on it
         self.senders: dict[Socket, None] = {}
 
     def cut(self, change: int) -> None:
-        """One fault more, or less; what was held back passes when there is none."""
+        """Count one fault more or less; held bytes pass when there is none."""
         self.cuts += change
         if not self.cuts:
             for socket in list(self.senders):
@@ -115,7 +115,7 @@ class Path:
 
 
 _Piece = tuple[bytes | None, int]
-"""Bytes that travel, and how many frames they complete; None: the end of the stream."""
+"""Bytes in flight, and how many frames they complete; None: the end of the stream."""
 
 
 class Socket:
@@ -172,9 +172,10 @@ class Socket:
         if not self.is_open or self.is_closing:
             return
         data = b"".join(parts)
-        ends = [len(data)] if len(parts) == 2 else list(accumulate(map(len, parts)))[1::2]
+        size = len(data)
+        ends = [size] if len(parts) == 2 else list(accumulate(map(len, parts)))[1::2]
         self._unsent.append((data, ends, len(parts[0]) == CHECKED_BYTES))
-        self.unsent_bytes += len(data)
+        self.unsent_bytes += size
         self.pump()
         if self.unsent_bytes > self._time.figures.high_bytes and not self.is_congested:
             self.is_congested = True
@@ -182,20 +183,19 @@ class Socket:
             self.host.congested(self, True)
 
     def pump(self) -> None:
-        """Send what there is room for."""
-        figures, dice, unsent = self._time.figures, self._time.dice, self._unsent
+        """Send as much as there is room for."""
+        figures, path, unsent = self._time.figures, self.path, self._unsent
         while unsent:
             room = figures.buffer_bytes - self._flight_bytes
-            if self.path.is_slow:
+            if path.is_slow:
                 room = min(room, SLOW_BYTES - self._flight_bytes)
             if room <= 0:
                 self._probe()
                 break
             data, ends, is_checked = unsent.popleft()
-            size = len(data)
-            if size > 1 and figures.splitting and dice.share() < figures.splitting:
+            size, frames, dice = len(data), len(ends), self._time.dice
+            if figures.splitting and size > 1 and dice.share() < figures.splitting:
                 room = min(room, 1 + dice.whole(size - 1))
-            frames = len(ends)
             if size > room:
                 frames = bisect_right(ends, room)
                 if not frames or ends[frames - 1] != room:
@@ -204,7 +204,7 @@ class Socket:
                 data, size = data[:room], room
             self.unsent_bytes -= size
             self._flight_bytes += size
-            if is_checked and self.path.noise and dice.share() < self.path.noise:
+            if path.noise and is_checked and dice.share() < path.noise:
                 data = self._damaged(data)
             self._launch(data, frames)
         if self.is_congested and self.unsent_bytes <= figures.low_bytes:
@@ -223,7 +223,7 @@ class Socket:
         return b"".join((data[: bit // 8], bytes((data[bit // 8] ^ 1 << bit % 8,)), data[bit // 8 + 1 :]))
 
     def _probe(self) -> None:
-        """Ask an end that has no room whether it has any; one that is gone does not know the connection."""
+        """Ask a full peer whether it has room; one that is gone does not know the connection."""
         if self.far is not None:
             return
         if self.far_host.is_powered and not self.path.cuts:
@@ -275,7 +275,7 @@ class Socket:
                 self.reset_soon(2 * self.path.latency_ns)
             return
         if far.path.cuts:
-            self._stall()  # the acknowledgement does not come back
+            self._stall()  # the acknowledgement is held back
         far.arrived.append(data)
         far.arrived_bytes += len(data)
         far.arrived_frames += frames
@@ -298,7 +298,7 @@ class Socket:
             self.fail("the other end does not acknowledge")
 
     def path_is_whole(self) -> None:
-        """What was held back passes, and acknowledgements come back."""
+        """Let held bytes and acknowledgements pass."""
         far = self.far
         if far is None:
             if (self._held or self._unsent) and self.far_host.is_powered:
@@ -318,7 +318,7 @@ class Socket:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def take(self) -> list[bytes]:
-        """What has arrived, in pieces; the sender has room for as much again."""
+        """Take what has arrived, in pieces; the sender gets room for as much again."""
         pieces, self.arrived = self.arrived, []
         size, self.arrived_bytes, self.arrived_frames = self.arrived_bytes, 0, 0
         far = self.far
@@ -331,7 +331,7 @@ class Socket:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self, *, at_once: bool) -> None:
-        """Close this end: at once, or when what was written has left."""
+        """Close this end: at once, or when pending bytes are sent."""
         if not self.is_open:
             return
         if at_once:
@@ -349,7 +349,7 @@ class Socket:
             self.fail("closed")
 
     def vanish(self, *, power: bool) -> None:
-        """The process that had this end is gone; if the power is too, nobody is told."""
+        """The process of this end is gone; without power the peer is not informed."""
         was_open, self.is_open = self.is_open, False
         if power:
             self._give_up_far()
@@ -362,14 +362,14 @@ class Socket:
             self._forget()
 
     def fail(self, reason: str) -> None:
-        """This end is gone; its host hears of it, if it has not closed it itself."""
+        """End this socket, and inform its host unless it closed the socket itself."""
         was_open, self.is_open = self.is_open, False
         self._forget()
         if was_open:
             self._time.at(self._time.now_ns, self.host.ended, self, reason)
 
     def reset_soon(self, after_ns: float) -> None:
-        """What was sent is answered by a host that knows nothing of the connection."""
+        """A host that does not know the connection answers with a reset."""
         self._time.at(self._time.now_ns + round(after_ns), self._reset)
 
     def _reset(self) -> None:
@@ -379,7 +379,7 @@ class Socket:
         self._forget()
 
     def _reset_far(self) -> None:
-        """Say to the other end that this one is gone; over a path that is cut it does not hear that."""
+        """Inform the other end that this one is gone, unless the path is cut."""
         far = self.far
         if self.path.cuts or far is None:
             self._give_up_far()
@@ -403,7 +403,7 @@ class Socket:
 
 
 def connect(time: Timeline, near: tuple[Host, str, Path], far: tuple[Host, str, Path]) -> tuple[Socket, Socket]:
-    """A connection: for each end whose it is, its name, and the path by which it sends."""
+    """A connection: for each end its owner, its name, and the path by which it sends."""
     one = Socket(time, near[0], near[1], near[2], far[0])
     other = Socket(time, far[0], far[1], far[2], near[0])
     one.far, other.far = other, one

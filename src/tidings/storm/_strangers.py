@@ -1,7 +1,6 @@
-"""Strangers at a broker's door: some send garbage, some come under another's name.
+"""Strangers that connect to brokers: some send garbage, some use another's name.
 
-None of them may be admitted as somebody whose token or secret it does not have, and nothing that they send may disturb
-others.
+None may be admitted under a name without its token or secret, and nothing that they send may disturb others.
 """
 
 from typing import Final
@@ -20,7 +19,7 @@ _GONE_AFTER_NS: Final = (0.1e9, 8e9)
 
 
 class Stranger:
-    """Somebody who is no part of the network; `may_enter`: it has a token of its own."""
+    """A peer that is not part of the network; `may_enter`: it has a token of its own."""
 
     is_powered = True
 
@@ -29,18 +28,18 @@ class Stranger:
         self.may_enter = may_enter
 
     def stir(self, socket: Socket) -> None:
-        """What it is told it does not care for."""
+        """Received bytes are ignored."""
         socket.take()
 
     def ended(self, socket: Socket, reason: str) -> None:
-        """It was thrown out."""
+        """The connection was closed."""
 
     def congested(self, socket: Socket, is_congested: bool) -> None:
-        """It does not care."""
+        """Congestion is ignored."""
 
 
 def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
-    """Somebody sends to a broker what makes no sense, from the first byte on or later."""
+    """Send garbage to a broker, from the first byte on or later."""
     guest = msgspec.msgpack.encode(Preamble("client", GUEST, GUEST))
     streams = (
         [b"", _noise(dice, 400)],
@@ -53,9 +52,9 @@ def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
 
 
 def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) -> None:
-    """Somebody comes under the name of a client or of a neighbour, without the token or the secret for it.
+    """Connect under the name of a client or a neighbour, without its token or secret.
 
-    Without tokens a name that no broker knows is anybody's, so nobody is an impostor then.
+    Without tokens a name that no broker knows is free, so nobody is an impostor then.
     """
     machine = None if broker.node is None else broker.node.machine
     if not isinstance(machine, Broker):
@@ -68,14 +67,14 @@ def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) ->
     token = dice.one_of((None, "", GUEST, "of all"))
     kind = "broker" if is_broker else "client"
     own = ClientKey("a secret of somebody else", name)
-    said = Preamble(kind, name, token)  # type: ignore[arg-type]
+    preamble = Preamble(kind, name, token)  # type: ignore[arg-type]
     if dice.happens(0.6):
         # It takes part in the opening, with a key of its own or the one that belongs to the name.
         theirs = b"" if is_broker else next(iter(machine.keys_of(victim) or ()), b"")
-        said = msgspec.structs.replace(said, nonce=b"n" * 32, key=dice.one_of((b"", own.public, theirs)))
+        preamble = msgspec.structs.replace(preamble, nonce=b"n" * 32, key=dice.one_of((b"", own.public, theirs)))
     proof = dice.one_of((b"", own.sign(b"anything"), bytes(32)))
     hello = wire.encode(wire.Hello(wire.VERSION, name, kind, 1 << 40, 100))
-    frames = [msgspec.msgpack.encode(said), msgspec.msgpack.encode(Proof(proof)), hello, hello]
+    frames = [msgspec.msgpack.encode(preamble), msgspec.msgpack.encode(Proof(proof)), hello, hello]
     _send(network, dice, broker, prefixed(frames), may_enter=False)
 
 

@@ -2,8 +2,8 @@
 
 Times are true time. A subscription is named `client/name`. A hop that was sent several times has the times of its first
 sending and its first receipt; brokers take no time to process, so beginning and end are the receipt. What a full queue
-dropped has the outcome `hopeless`, as what a strategy gave up. An event arrives when its client has it, and is
-delivered when the application gets it, after the client has held it to restore order.
+dropped has the outcome `hopeless`, like what a strategy gave up. An event arrives when its client has it, and is
+delivered when the application gets it, possibly after the client has held it to restore order.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _PUBLICATIONS = publications({"topic": "string", "level": "whole", "urgent": "bo
 
 
 def write_trace(directory: Path, plan: Plan, history: History) -> None:
-    """Write all tables into a directory that holds no trace yet."""
+    """Write all tables to a directory that holds no trace yet."""
     schemas = {**TABLES, "publications": _PUBLICATIONS}
     for name, schema in schemas.items():
         folder = directory / name

@@ -1,4 +1,4 @@
-"""What is looked at twice a second while a storm lasts: who is connected with whom, and what full stores hold."""
+"""What is checked twice a second during a storm: connections, and the contents of full stores."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _SECOND: Final = 10**9
 def connections_missing(
     graph: Mapping[str, frozenset[str]], brokers: Mapping[str, Broker | None], clients: Mapping[str, Client | None]
 ) -> list[str]:
-    """The pairs that should hear each other, and do not, by what either end knows."""
+    """The pairs that should be connected and are not, according to either end."""
     found = []
     for name, neighbours in graph.items():
         broker = brokers[name]
@@ -40,9 +40,9 @@ def connections_missing(
 def leftovers_in_full_stores(
     brokers: Mapping[str, Process], now_ns: int, erase_ns: int, since_ns: dict[tuple[str, str], int]
 ) -> Iterator[str]:
-    """Events that a broker has let go of, and that take room in its full store; `since_ns` is kept from look to look.
+    """Events that a broker has released and that still take room in its full store; `since_ns` is kept between checks.
 
-    The time counts while the broker runs, its disk does its work, and the store is full.
+    The time counts while the broker runs, its disk works, and the store is full.
     """
     for name, process in brokers.items():
         left = set(_leftovers(process))
@@ -69,7 +69,7 @@ def _leftovers(process: Process) -> Iterator[str]:
 
 
 def stores_still_full(brokers: Mapping[str, Process]) -> list[str]:
-    """Brokers that have room, and go on as if they had none."""
+    """Brokers that have room and behave as if they had none."""
     return [
         name
         for name, process in brokers.items()
@@ -78,7 +78,7 @@ def stores_still_full(brokers: Mapping[str, Process]) -> list[str]:
 
 
 def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process], history: History) -> list[Report]:
-    """What homes show of the subscriptions of clients that are there, beside what somebody still holds for them."""
+    """The homes' accounts of connected clients' subscriptions, beside what is still held for them."""
     owed = _owed(brokers, history)
     found = []
     for name, process in clients.items():
@@ -88,9 +88,9 @@ def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process], hist
         broker = None if home is None else home.machine
         if client.home is None or not isinstance(broker, Broker) or name not in broker.clients:
             continue
-        for told, account in broker.accounts.balances().items():
+        for label, account in broker.accounts.balances().items():
             if account.client == name:
-                subscription = told[len(name) + 1 :]
+                subscription = label[len(name) + 1 :]
                 mine = owed[client.home.name, name, subscription]
                 here = (client.home.name, client.home.epoch)
                 found.append(Report(name, subscription, *here, account.known, frozenset(mine)))
@@ -98,7 +98,7 @@ def reports(brokers: Mapping[str, Process], clients: Mapping[str, Process], hist
 
 
 def _owed(brokers: Mapping[str, Process], history: History) -> dict[tuple[str, str, str], set[EventId]]:
-    """By home, client and subscription: the events that brokers, wherever they are, or the client hold for it."""
+    """By home, client and subscription: the events that any broker or the client holds for it."""
     found: dict[tuple[str, str, str], set[EventId]] = defaultdict(set)
     for event, client, name in history.held:
         for home in brokers:

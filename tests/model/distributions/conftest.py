@@ -1,4 +1,5 @@
-"""One example of every law, and of every branch a law has, for the tests that hold for all of them."""
+"""One example of every distribution, and of every branch a distribution has, for the tests that hold for all of
+them."""
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ EXAMPLES: dict[str, DelayDistribution] = {
 
 
 @pytest.fixture(params=EXAMPLES, ids=list(EXAMPLES))
-def law(request: pytest.FixtureRequest) -> DelayDistribution:
+def distribution(request: pytest.FixtureRequest) -> DelayDistribution:
     return EXAMPLES[request.param]
 
 

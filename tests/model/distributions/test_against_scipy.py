@@ -1,4 +1,4 @@
-"""The laws that scipy.stats has too must agree with it."""
+"""The distributions that scipy.stats has too must agree with it."""
 
 from typing import Any
 

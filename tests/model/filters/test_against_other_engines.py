@@ -10,13 +10,14 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tidings.model.filters import Clause, Filter, OneOf, Presence, Within
+from tidings.model.filters import Clause, Filter, OneOf, Presence, Topic, Within
 from tidings.model.filters import _ast as ast
 from tidings.model.filters._sql import to_sql
 
@@ -47,7 +48,7 @@ STRINGS = [
     "1",
     "TRUE",
 ]
-STRINGS += ["${x}", "a\nb", '"', "!"]
+STRINGS += ["${x}", "a\nb", '"', "!", "a/b", "/a", "a/", "$SYS/a", "a/b/c", "a/+", "a/\n(.*/é"]
 
 numbers = st.sampled_from(NUMBERS) | st.integers(-3, 3) | st.floats(allow_nan=False, allow_infinity=False)
 strings = st.sampled_from(STRINGS) | st.text(
@@ -58,10 +59,15 @@ attributes = st.sampled_from(NAMES).map(ast.Attribute)
 
 
 def arithmetic(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(ast.Arithmetic, st.sampled_from("+-*/"), children, children)
+    return st.builds(ast.Arithmetic, st.sampled_from("+-*/%"), children, children)
 
 
 number_operands = st.recursive(attributes | numbers.map(ast.Value), arithmetic, max_leaves=4)
+text_operands = st.recursive(
+    attributes | strings.map(ast.Value),
+    lambda inner: st.builds(ast.Arithmetic, st.just("+"), inner, inner),
+    max_leaves=3,
+)
 operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
 
@@ -79,16 +85,25 @@ def patterns(draw: st.DrawFn) -> ast.Like:
     return ast.Like(draw(attributes), pattern, escape, draw(st.booleans()))
 
 
+@st.composite
+def topic_patterns(draw: st.DrawFn) -> ast.Matches:
+    levels = st.sampled_from(["+", "a", "b", "", "$SYS", "é", "(.*", "it's", "a\nb", "\\", "${x}"])
+    pattern = "/".join([*draw(st.lists(levels, max_size=3)), *draw(st.sampled_from([["#"], ["+"], ["a"]]))])
+    return ast.Matches(draw(attributes), pattern, draw(st.booleans()))
+
+
 memberships = st.one_of(
     *(st.lists(kind, min_size=1, max_size=14).map(tuple) for kind in (numbers, strings, st.booleans()))
 )
 leaves = st.one_of(
     st.builds(ast.Comparison, operators, attributes, numbers.map(ast.Value) | strings.map(ast.Value)),
     st.builds(ast.Comparison, operators, number_operands, number_operands).filter(lambda c: not is_literal(c)),
+    st.builds(ast.Comparison, operators, text_operands, text_operands).filter(lambda c: not is_literal(c)),
     st.builds(ast.Comparison, operators, attributes, attributes),
     st.builds(ast.Comparison, st.sampled_from(["=", "<>"]), attributes, st.booleans().map(ast.Value)),
     st.builds(ast.Membership, attributes, memberships, st.booleans()),
     patterns(),
+    topic_patterns(),
     st.builds(ast.IsNull, attributes, st.booleans()),
     st.builds(ast.Constant, st.booleans()),
 )
@@ -133,6 +148,9 @@ def walk(node: Any, event: Event) -> bool | None:
         case ast.Like(ast.Attribute(name), pattern, escape, negated):
             value = event.get(name)
             return like(value, pattern, escape) != negated if isinstance(value, str) else None
+        case ast.Matches(ast.Attribute(name), pattern, negated):
+            value = event.get(name)
+            return topic_matches(pattern, value) != negated if isinstance(value, str) else None
     raise AssertionError(node)
 
 
@@ -153,12 +171,26 @@ def compute(node: Any, event: Event) -> Any:
             return event.get(name)
         case ast.Arithmetic(op, left, right):
             a, b = compute(left, event), compute(right, event)
-            if any(isinstance(x, (bool, str)) or x is None for x in (a, b)) or (op == "/" and b == 0):
+            if op == "+" and isinstance(a, str) and isinstance(b, str):
+                return a + b
+            if any(isinstance(x, (bool, str)) or x is None for x in (a, b)) or (op in "/%" and b == 0):
                 return None
             a, b = float(a), float(b)
+            if op == "%":
+                return remainder(a, b)
             result = a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a / b
             return None if math.isnan(result) else result
     raise AssertionError(node)
+
+
+def remainder(a: float, b: float) -> float | None:
+    """What is left of `a`, exactly, with its sign."""
+    if math.isinf(a):
+        return None
+    if math.isinf(b):
+        return a
+    left = abs(Fraction(a)) % abs(Fraction(b))
+    return math.copysign(float(left), a)
 
 
 def like(value: str, pattern: str, escape: str | None) -> bool:
@@ -169,6 +201,15 @@ def like(value: str, pattern: str, escape: str | None) -> bool:
         else:
             regex, rest = regex + {"%": ".*", "_": "."}.get(rest[0], re.escape(rest[0])), rest[1:]
     return re.fullmatch(regex, value, re.DOTALL) is not None
+
+
+def topic_matches(pattern: str, topic: str) -> bool:
+    if topic.startswith("$") and pattern[0] in "+#":
+        return False
+    wanted, levels = pattern.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted, levels = wanted[:-1], levels[: len(wanted) - 1]
+    return len(wanted) == len(levels) and all(a in ("+", b) for a, b in zip(wanted, levels, strict=True))
 
 
 # The clauses, as an index judges them: numbers as doubles.
@@ -186,6 +227,8 @@ def test_holds(test: Any, value: Any) -> bool:
             return kind == "number" and low <= float(value) <= high
         case OneOf(_, wanted, listed, negated):
             return kind == wanted and ((float(value) if kind == "number" else value) in listed) != negated
+        case Topic(_, pattern, negated):
+            return kind == "string" and topic_matches(pattern, value) != negated
         case Presence(_, missing):
             return (value is None) == missing
     raise AssertionError(test)
@@ -201,6 +244,8 @@ class SQLite:
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:")
         self.connection.execute("PRAGMA case_sensitive_like = ON")
+        self.connection.create_function("remainder", 2, lambda a, b: remainder(a, b) if a is not None and b else None)
+        self.connection.create_function("topic_matches", 2, topic_matches)  # SQLite has no such operator
 
     def evaluate(self, condition: Any, event: Event) -> bool | None:
         self.parameters: list[Any] = []
@@ -240,6 +285,10 @@ class SQLite:
                 text = f"{a} {'NOT ' if negated else ''}LIKE {self.bind(pattern)}"
                 text += "" if escape is None else f" ESCAPE {self.bind(escape)}"
                 return f"(CASE WHEN {kind(a)} = 'text' THEN {text} END)"
+            case ast.Matches(attribute, pattern, negated):
+                a = self.operand(attribute)
+                text = f"{'NOT ' if negated else ''}topic_matches({self.bind(pattern)}, {a})"
+                return f"(CASE WHEN {kind(a)} = 'text' THEN {text} END)"
         raise AssertionError(node)
 
     def operand(self, node: Any) -> str:
@@ -253,7 +302,14 @@ class SQLite:
                     f"CASE WHEN {kind(x)} = 'number' THEN CAST({x} AS REAL) END"
                     for x in map(self.operand, (left, right))
                 )
-                return f"(({a}) {op} ({b}))"
+                if op == "%":
+                    return f"remainder({a}, {b})"
+                number = f"(({a}) {op} ({b}))"
+                if op != "+":
+                    return number
+                text, other = self.operand(left), self.operand(right)
+                both = f"{kind(text)} = 'text' AND {kind(other)} = 'text'"
+                return f"(CASE WHEN {both} THEN {text} || {other} ELSE {number} END)"
         raise AssertionError(node)
 
 

@@ -128,6 +128,46 @@ def test_values_that_are_accepted(value: Any, plain: Any) -> None:
     assert type(checked) is type(plain)
 
 
+@pytest.mark.parametrize(
+    ("text", "attributes", "expected"),
+    [
+        ("a % 3 = 2", {"a": 5}, True),
+        ("a % 3 = -2", {"a": -5}, True),
+        ("7 % a = 2", {"a": -5}, True),
+        ("a % 0.5 = 0.25", {"a": 1.75}, True),
+        ("a % b = 0", {"a": 4, "b": 0}, None),
+        ("a % b = 0", {"a": 4, "b": "2"}, None),
+        ("a * 1e308 * 10 % 3 > -1", {"a": 10}, None),  # of an infinity
+        ("name + '!' = 'James!'", {"name": "James"}, True),
+        ("'a' + name + 'c' = 'abc'", {"name": "b"}, True),
+        ("a + b = 'xy'", {"a": "x", "b": "y"}, True),
+        ("a + b = 'xy'", {"a": 1, "b": 2}, None),
+        ("a + b = 3", {"a": 1, "b": 2}, True),
+        ("a + b = '12'", {"a": "1", "b": 2}, None),
+        ("a + b = c", {"a": "x", "b": "y", "c": "xy"}, True),
+        ("a + b > 0", {"a": True, "b": 2}, None),
+        ("a + 'x' > b", {"a": "b", "b": "ax"}, True),
+        ("(a + b) * 2 = 6", {"a": 1, "b": 2}, True),
+        ("(a + b) * 2 = 6", {"a": "1", "b": "2"}, None),
+        ("a IN (b, c)", {"a": 1, "b": 2, "c": 1.0}, True),
+        ("a IN (b, c)", {"a": 1, "b": 2}, None),
+        ("a NOT IN (b, c)", {"a": 1, "b": 2, "c": 3}, True),
+        ("a NOT IN (b, c)", {"a": 1, "b": 1}, False),
+        ("a NOT IN (b, c)", {"a": 1, "b": 2}, None),
+        ("a IN (b, 7)", {"a": 7}, True),
+        # As in ActiveMQ's tests: a wildcard that is the escape character too escapes before a wildcard only.
+        ("a LIKE '%_%' ESCAPE '%'", {"a": "_foo"}, True),
+        ("a LIKE '_D7__' ESCAPE '_'", {"a": "XD7_"}, True),
+        ("a LIKE '_D7__' ESCAPE '_'", {"a": "XD7x"}, False),
+        ("a LIKE '%D7%' ESCAPE '%'", {"a": "XD7_"}, True),
+        ("a LIKE '%D7%%' ESCAPE '%'", {"a": "XD7_"}, False),
+        ("a LIKE '%D7%%' ESCAPE '%'", {"a": "XD7%"}, True),
+    ],
+)
+def test_what_selectors_of_other_brokers_use(text: str, attributes: dict[str, Any], expected: bool | None) -> None:
+    assert truth(text, **attributes) is expected
+
+
 def test_a_pattern_cannot_make_matching_slow() -> None:
     hard = Filter.parse("a LIKE '" + "%a" * 30 + "b'")
     assert hard.evaluate({"a": "a" * 20_000}) is False

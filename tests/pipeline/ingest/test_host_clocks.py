@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidings.errors import InputError, TidingsError
 from tidings.pipeline.ingest import load_mapping
-from tidings.pipeline.ingest._clocks import HOSTS_MAX, LEAST_DELAYS, find_clocks
+from tidings.pipeline.ingest._clocks import BUCKETS, HOSTS_MAX, LEAST_DELAYS, LEGS, find_clocks, least_delays
 from tidings.pipeline.ingest._mapping import Clock, Clocks
 
 MS = 1_000_000
@@ -198,3 +198,38 @@ def test_clocks_in_a_mapping(tmp_path: Any) -> None:
         path.write_text(text.replace(old, new))
         with pytest.raises(TidingsError, match=message):
             load_mapping(path)
+
+
+def test_least_delays_of_legs() -> None:
+    """The least of each pair, when it was sent, and the finest step of either clock; some legs show nothing."""
+    rows = [
+        ("a", "b", 3 * MS, 5 * MS),
+        ("a", "b", 10 * MS, 11 * MS + 500),
+        ("b", "a", 7_000, 9 * MS),
+        ("a", "a", 0, 1),
+        ("a", None, 0, 1),
+        ("a", "b", 0, (1 << 62)),
+    ]
+    found = least_delays(pa.table([list(column) for column in zip(*rows, strict=True)], schema=LEGS), drift=False)
+    assert found.to_pylist() == [
+        dict(zip(LEAST_DELAYS.names, row, strict=True))
+        for row in [("a", "b", 10 * MS, MS + 500, MS, 1), ("b", "a", 7_000, 9 * MS - 7_000, 1_000, MS)]
+    ]
+    assert len(least_delays(LEGS.empty_table(), drift=True)) == 0
+
+
+def test_least_delays_in_parts_of_the_time() -> None:
+    rng = np.random.default_rng(2)
+    sent = np.sort(rng.integers(0, 3_600 * 10**9, 5_000))
+    delay = rng.integers(MS, 50 * MS, 5_000)
+    ends = np.where(rng.random((2, 5_000)) < [[0.5]], "a", "b")
+    legs = pa.table([pa.array(ends[0]), pa.array(np.where(ends[0] == "a", "b", "a")), sent, sent + delay], schema=LEGS)
+    found = least_delays(legs, drift=True).to_pandas()
+    by_pair = found.groupby("source")
+    assert (by_pair.size() <= BUCKETS).all()
+    assert (by_pair.size() >= 30).all()  # of 60 minutes, some of whose least delays share a part
+    for source, some in by_pair:
+        mine = ends[0] == source
+        assert some["least_ns"].min() == delay[mine].min()
+        shown = dict(zip(sent[mine].tolist(), delay[mine].tolist(), strict=True))
+        assert all(shown[at] == least for at, least in zip(some["at_ns"], some["least_ns"], strict=True))

@@ -128,12 +128,15 @@ def test_the_command(kafka: Path, tmp_path: Path) -> None:
     assert said.exit_code == 0, said.stderr
     for text in ("publications: 120 rows, 1 file, json-lines", "topic + partition", "hosts: ", "bad rows: none"):
         assert text in said.stdout
-    assert said.stdout.splitlines()[-1] == f"next: tidings pipeline run {kafka} --mapping {mapping} --out scores"
+    assert (
+        said.stdout.splitlines()[-1]
+        == f"next: tidings pipeline run {kafka} --mapping {mapping} --out scores --engine arrow"
+    )
     document = json.loads(command(str(kafka), "--mapping", mapping, "--json").stdout)
     assert document["clocks"].keys() == AHEAD.keys()
     bad = command(str(kafka), "--mapping", str(changed(tmp_path, ('["topic", "partition"]', '"partition"'))))
     assert bad.exit_code == 1
-    assert "mend: " in bad.stdout
+    assert "fix: " in bad.stdout
     missing = command(str(tmp_path / "nowhere"), "--mapping", mapping)
     assert missing.exit_code == 2
     assert "there is no such directory" in missing.stderr

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.facts import EVENTS, FATES, TRANSMISSIONS, Facts
 
 from tidings.model import Filter, Scenario
-from tidings.pipeline._facts import EVENTS, FATES, TRANSMISSIONS, Facts
 from tidings.simulation import simulate
 
 CHUNK = 512

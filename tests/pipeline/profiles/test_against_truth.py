@@ -9,17 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.pipeline.facts import PROFILES, Facts, merge_brokers, merge_links, merge_pairs
 
-from tidings.pipeline._facts import Facts
-from tidings.pipeline.profiles import (
-    PROBABILITIES,
-    PROFILES,
-    merge_arrivals,
-    merge_brokers,
-    merge_links,
-    merge_pairs,
-    merge_publishers,
-)
+from tidings.pipeline.measures import PROBABILITIES, merge_arrivals, merge_publishers
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tidings.pipeline.profiles import PROFILES, Profile
+from tests.pipeline.facts import PROFILES, Profile
 
 from .conftest import Rows, make_facts
 
@@ -21,7 +20,7 @@ def table_of(spark: Any, name: str, **rows: Rows) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in merged.collect()]
 
 
-def test_delays_of_two_stages_fit_both_laws(spark: Any) -> None:
+def test_delays_of_two_stages_fit_both_distributions(spark: Any) -> None:
     """Two exponential stages of 1 ms after 5 ms: their differences are two-Laplace of scale 1 ms.
 
     With 4,000 samples and the sketch's 1.33 % a distance of .06 is far out; a scale that is wrong by 3/2 makes .08.
@@ -40,7 +39,7 @@ def test_delays_of_two_stages_fit_both_laws(spark: Any) -> None:
     assert row["two_laplace_distance"] < 0.06
 
 
-def test_a_law_that_does_not_fit_is_far(spark: Any) -> None:
+def test_a_distribution_that_does_not_fit_is_far(spark: Any) -> None:
     delays = [MS if n % 2 else 100 * MS for n in range(2000)]
     fates = [
         {"publisher": "p", "sequence": n, "chunk": 0, "subscription": "s", "departure_ns": 0, "arrived_ns": d}

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.pipeline.facts import FATES, PROFILES, Facts
 
-from tidings.pipeline._facts import FATES, Facts
-from tidings.pipeline.profiles import PROBABILITIES, PROFILES
+from tidings.pipeline.measures import PROBABILITIES
 
 from .conftest import make_facts
 
@@ -88,7 +88,7 @@ def test_phones_over_umts(spark: Any) -> None:
         {
             "publisher": (rows.session + "/" + rows.device).to_numpy(),
             "sequence": rows.seq.to_numpy(),
-            "chunk": rows.seq.to_numpy() // (1 << 14),
+            "chunk": rows.seq.to_numpy() // (1 << 11),
             "subscription": np.full(len(rows), "server"),
             "departure_ns": rows.send_ms.to_numpy() * MS,
             "arrived_ns": rows.server_recv_ms.to_numpy() * MS,

@@ -8,8 +8,9 @@ from functools import reduce
 from typing import Any
 
 import pytest
+from tests.pipeline.facts import PROFILES
 
-from tidings.pipeline.profiles import PROFILES, SLICE_NS
+from tidings.pipeline.measures import SLICE_NS
 
 from .conftest import Rows, make_facts
 

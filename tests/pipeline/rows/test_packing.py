@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark.sql")
 
-from tidings.pipeline._facts import CHUNK_EVENTS
+from tidings.pipeline._units import CHUNK_EVENTS
 from tidings.pipeline.rows import GATHERED_SCHEMA, pack, unpack
 
 Row = dict[str, Any]

@@ -138,7 +138,7 @@ def broker(
         limits=LIMITS,
         chance=lambda: 1.0,
         admission=admission,
-        answer=lambda said: Answer(detail=said.detail),
+        answer=lambda message: Answer(detail=message.detail),
         speaks=speaks,
         credentials=Credentials(token=token),
     )

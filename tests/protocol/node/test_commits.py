@@ -55,7 +55,7 @@ def settle(commits: Commits, disk: Disk, now_ns: int, *, hurry: bool = False) ->
     return confirmed
 
 
-def test_writes_collect_while_a_commit_is_under_way_and_the_last_word_counts() -> None:
+def test_writes_collect_while_a_commit_is_under_way_and_the_last_write_counts() -> None:
     commits, disk = Commits(), Disk(1_000)
     commits.write("a", b"1")
     commits.sync(1)
@@ -79,7 +79,7 @@ def test_writes_collect_while_a_commit_is_under_way_and_the_last_word_counts() -
     assert commits.is_idle
 
 
-def test_what_is_said_last_is_written_last() -> None:
+def test_the_last_write_of_a_key_comes_last() -> None:
     commits = Commits()
     for key, value in (("seen", b"1"), ("event/1", b"1"), ("event/2", b"2"), ("seen", b"2")):
         commits.write(key, value)
@@ -162,7 +162,7 @@ def test_whatever_is_confirmed_is_durable_and_with_room_everything_is(steps: Ite
     def check(confirmed: list[int]) -> None:
         for each in confirmed:
             for key, value in at_sync[each].items():
-                if wanted[key] == value:  # nothing was said of it since
+                if wanted[key] == value:  # it was not written since
                     assert disk.values.get(key) == value
 
     for kind, which, size in steps:

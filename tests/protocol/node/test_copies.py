@@ -55,7 +55,7 @@ class Disks(Wire):
         self.settle()
 
     def end(self, name: str) -> None:
-        """A process ends, and whoever was connected with it knows."""
+        """A process ends, and its peers are notified."""
         del self.nodes[name]
         self.timers.pop(name, None)
         for end, other in list(self.ends.items()):
@@ -250,7 +250,7 @@ def test_a_broker_that_has_lost_its_store_and_its_time_begins_a_later_life(monke
         wire.start(name)
     wire.run(10.0)
     before = wire.nodes["b"].machine.epoch  # type: ignore[attr-defined]
-    monkeypatch.setattr("tidings.protocol.broker._broker.next_epoch", lambda *_: before - 3_600_000)  # an hour ago
+    monkeypatch.setattr("tidings.protocol.broker._recovery.next_epoch", lambda *_: before - 3_600_000)  # an hour ago
     lose_and_start(wire, "b")
     machine = wire.nodes["b"].machine
     assert isinstance(machine, Broker)

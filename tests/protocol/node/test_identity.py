@@ -43,10 +43,10 @@ class Door:
     admission: Admission
     nonce: bytes
 
-    def challenge(self, said: Preamble, keys: tuple[bytes, ...] = ()) -> Challenge:
-        demand = self.admission.demand(said, (), keys)
+    def challenge(self, preamble: Preamble, keys: tuple[bytes, ...] = ()) -> Challenge:
+        demand = self.admission.demand(preamble, (), keys)
         assert demand is not None
-        return Challenge(said=said, demand=demand, listener=self.admission.name, nonce=self.nonce)
+        return Challenge(preamble=preamble, demand=demand, listener=self.admission.name, nonce=self.nonce)
 
 
 def door(name: str = "b2", token: str = TOKEN, nonce: bytes = b"2" * 32, **more: Any) -> Door:
@@ -62,14 +62,14 @@ def encoded(answer: Any) -> bytes:
 
 
 def prove(opening: Opening, challenge: Challenge) -> bytes:
-    said = opening.answered(encoded(challenge.answer()))
-    assert isinstance(said, Proof)
-    return said.proof
+    preamble = opening.answered(encoded(challenge.answer()))
+    assert isinstance(preamble, Proof)
+    return preamble.proof
 
 
 def test_both_ends_prove_that_they_have_the_token() -> None:
     one, other = dialler(), door()
-    challenge = other.challenge(one.said)
+    challenge = other.challenge(one.preamble)
     token, proof = challenge.met(prove(one, challenge))
     assert token == TOKEN
     assert one.answered(encoded(Answer(speaks=3, proof=proof))) == Answer(speaks=3, proof=proof)
@@ -79,11 +79,11 @@ def test_both_ends_prove_that_they_have_the_token() -> None:
 @given(guess=NAMES.filter(lambda text: text != TOKEN))
 def test_who_does_not_have_the_token_is_refused_at_either_end(guess: str) -> None:
     one, other = dialler(token=guess), door()
-    challenge = other.challenge(one.said)
+    challenge = other.challenge(one.preamble)
     with pytest.raises(DeniedError, match="does not have the brokers' token"):
         challenge.met(prove(one, challenge))
     one, other = dialler(), door(token=guess)
-    challenge = other.challenge(one.said)
+    challenge = other.challenge(one.preamble)
     prove(one, challenge)
     theirs = msgspec.structs.replace(challenge, demand=msgspec.structs.replace(challenge.demand, tokens=(guess,)))
     for proof in (b"", bytes(32), theirs.nonce):
@@ -97,17 +97,17 @@ def test_who_does_not_have_the_token_is_refused_at_either_end(guess: str) -> Non
 def test_a_proof_is_good_for_one_opening_and_nothing_else(nonce: bytes, other_nonce: bytes, change: str) -> None:
     """Neither replayed, nor under another name, as something else, towards somebody else, or about something else."""
     one, other = dialler(nonce=nonce), door()
-    challenge = other.challenge(one.said)
+    challenge = other.challenge(one.preamble)
     proof = prove(one, challenge)
     assert challenge.met(proof)[0] == TOKEN
-    said = challenge.said
+    preamble = challenge.preamble
     replayed = {
         "nonce": msgspec.structs.replace(challenge, nonce=other_nonce),
-        "name": msgspec.structs.replace(challenge, said=msgspec.structs.replace(said, name="b3")),
-        "kind": msgspec.structs.replace(challenge, said=msgspec.structs.replace(said, kind="operator")),
+        "name": msgspec.structs.replace(challenge, preamble=msgspec.structs.replace(preamble, name="b3")),
+        "kind": msgspec.structs.replace(challenge, preamble=msgspec.structs.replace(preamble, kind="operator")),
         "listener": msgspec.structs.replace(challenge, listener="b3"),
-        "speaks": msgspec.structs.replace(challenge, said=msgspec.structs.replace(said, speaks=(1, 1))),
-        "detail": msgspec.structs.replace(challenge, said=msgspec.structs.replace(said, detail=b"an order")),
+        "speaks": msgspec.structs.replace(challenge, preamble=msgspec.structs.replace(preamble, speaks=(1, 1))),
+        "detail": msgspec.structs.replace(challenge, preamble=msgspec.structs.replace(preamble, detail=b"an order")),
     }[change]
     if replayed != challenge:
         with pytest.raises(DeniedError):
@@ -117,7 +117,7 @@ def test_a_proof_is_good_for_one_opening_and_nothing_else(nonce: bytes, other_no
 def test_a_proof_cannot_be_reflected() -> None:
     """What one end has proved is no proof of the other end."""
     one, other = dialler(), door()
-    challenge = other.challenge(one.said)
+    challenge = other.challenge(one.preamble)
     proof = prove(one, challenge)
     with pytest.raises(MistrustError):
         one.answered(encoded(Answer(speaks=3, proof=proof)))
@@ -128,8 +128,8 @@ def test_a_proof_cannot_be_reflected() -> None:
 
 def test_a_broker_goes_on_with_nobody_but_the_one_it_has_dialled() -> None:
     one = dialler(listener="b2")
-    with pytest.raises(MistrustError, match="'b3' is there, and not 'b2'"):
-        prove(one, door(name="b3").challenge(one.said))
+    with pytest.raises(MistrustError, match="'b3' answers instead of 'b2'"):
+        prove(one, door(name="b3").challenge(one.preamble))
     with pytest.raises(MistrustError, match="does not ask for the token"):
         dialler().answered(encoded(Answer(speaks=3)))
     with pytest.raises(MistrustError):
@@ -138,7 +138,7 @@ def test_a_broker_goes_on_with_nobody_but_the_one_it_has_dialled() -> None:
 
 def test_a_token_is_shown_to_version_2_only_where_that_is_meant() -> None:
     shown = Opening(Preamble("broker", "b1"), Credentials(token=TOKEN), bytes(32), is_trusted=True)
-    assert shown.said.token == TOKEN
+    assert shown.preamble.token == TOKEN
     assert isinstance(shown.answered(encoded(["", "", b""])), Answer)  # as version 2 answers
     demand = door().admission.demand(Preamble("broker", "b1", TOKEN), ())
     assert demand is not None
@@ -147,7 +147,7 @@ def test_a_token_is_shown_to_version_2_only_where_that_is_meant() -> None:
         with pytest.raises(DeniedError):
             demand.require_shown(wrong)
     implied = Credentials(token=TOKEN, is_token_implied=True)
-    assert Opening(Preamble("broker", "b1"), implied, bytes(32), is_trusted=True).said.token is None
+    assert Opening(Preamble("broker", "b1"), implied, bytes(32), is_trusted=True).preamble.token is None
 
 
 def test_an_implied_token_is_asked_of_version_2_unless_the_network_is_being_upgraded() -> None:
@@ -167,13 +167,13 @@ def test_a_key_follows_from_secret_and_name_alone(secret: str, other: str, name:
     owner, same = ClientKey(secret, name), ClientKey(secret, name)
     assert owner.public == same.public
     assert (ClientKey(other, name).public == owner.public) == (other == secret)
-    said = Opening(Preamble("client", name), Credentials(secret=secret), nonce).said
-    assert said.key == owner.public
-    challenge = Door(Admission(name="a"), bytes(32)).challenge(said, (owner.public,))
+    preamble = Opening(Preamble("client", name), Credentials(secret=secret), nonce).preamble
+    assert preamble.key == owner.public
+    challenge = Door(Admission(name="a"), bytes(32)).challenge(preamble, (owner.public,))
     opening = Opening(Preamble("client", name), Credentials(secret=secret), nonce)
     assert challenge.met(prove(opening, challenge)) == (None, b"")
     thief = Opening(Preamble("client", name), Credentials(secret=f"{secret}!"), nonce)
-    thief.said = said  # it shows the owner's key
+    thief.preamble = preamble  # it shows the owner's key
     with pytest.raises(DeniedError) as denied:
         challenge.met(prove(thief, challenge))
     assert denied.value.code == "identity"
@@ -281,7 +281,7 @@ def test_a_client_does_not_show_or_prove_its_token_to_who_does_not_ask_for_it() 
     client(wire, "s", "a", token="the token of s")
     wire.run(1.0)
     assert not wire.of("s", Admitted)
-    assert "wants no token" in wire.of("s", Unreached)[0].why or "does not ask" in wire.of("s", Unreached)[0].why
+    assert "asks for no token" in wire.of("s", Unreached)[0].why or "does not ask" in wire.of("s", Unreached)[0].why
     assert codes(wire, "s")[0] == ""  # it is not refused: it tries again, for a broker may come back to that place
 
 
@@ -349,7 +349,7 @@ def test_a_life_that_nobody_has_proved_does_not_count() -> None:
     assert machine(a).clients["s"].key == ClientKey("of s", "s").public
 
 
-def test_no_subscription_can_tell_a_key() -> None:
+def test_no_subscription_can_announce_a_key() -> None:
     wire = Wire()
     broker(wire, "a")
     client(wire, "s", "a", secret="of s")
@@ -359,7 +359,7 @@ def test_no_subscription_can_tell_a_key() -> None:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_what_no_rule_allows_any_more_is_over_and_its_client_is_told(is_away: bool) -> None:
+def test_requests_that_no_rule_allows_any_more_end_and_their_client_is_notified(is_away: bool) -> None:
     wire = Wire()
     tokens = (Token(identity="s", secret="the token of s"),)
     a = broker(wire, "a", tokens=tokens)

@@ -74,7 +74,7 @@ def test_bytes_may_come_in_any_pieces() -> None:
 
 
 @pytest.mark.parametrize("sends", [True, False])
-def test_whoever_sends_a_long_frame_piece_by_piece_is_there(sends: bool) -> None:
+def test_a_peer_that_sends_a_long_frame_piece_by_piece_is_alive(sends: bool) -> None:
     wire = Wire()
     network(wire)
     b = wire.nodes["b"]
@@ -135,7 +135,7 @@ def test_a_connection_that_lasted_is_dialled_again_at_once() -> None:
     assert len(wire.of("a", Parted)) == 10
 
 
-def test_whoever_refuses_connections_is_tried_until_it_does_not() -> None:
+def test_a_peer_that_refuses_connections_is_dialled_until_it_accepts() -> None:
     wire = Wire()
     a = broker(wire, "a", "b")
     broker(wire, "b", "a")
@@ -164,7 +164,7 @@ def test_a_stranger_who_says_nothing_is_closed() -> None:
     wire.carry("a", a.opened("c", wire.now_ns, address="somewhere"))
     wire.run(GRACE_NS / SECOND + 0.1)
     (shut,) = wire.of("a", Shut)
-    assert shut.reason == "somewhere did not say who it is within 5 s"
+    assert shut.reason == "somewhere did not identify itself within 5 s"
 
 
 # -- admission ---------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_questions_are_answered_and_closed() -> None:
     node.received("d", b"".join(prefixed([msgspec.msgpack.encode(Preamble("directory", "x"))])))
     effects = node.turn(wire.now_ns)
     assert [each.at_once for each in effects if isinstance(each, Shut)] == [False]
-    assert isinstance(effects[-1], Shut), "after what it is told"
+    assert isinstance(effects[-1], Shut), "after its last frames"
 
 
 # -- congestion and rates ----------------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ def test_a_peer_that_never_reads_is_closed() -> None:
                 found += [each for each in a.wrote("c", 1, wire.now_ns) if isinstance(each, Shut)]
         if found:
             break
-    assert "wait to be read" in found[0].reason or "were refused" in found[0].reason
+    assert "wait for it to read" in found[0].reason or "were refused" in found[0].reason
 
 
-def test_whoever_sends_faster_than_it_may_is_not_read_from_for_a_while() -> None:
+def test_a_client_over_its_rate_is_not_read_from_for_a_while() -> None:
     wire = Wire()
     a = Node(
         Broker(BrokerSettings(name="a", max_refused=10_000)),
@@ -263,9 +263,9 @@ def test_while_the_store_is_full_nothing_is_acknowledged_and_then_everything_is(
     for n in range(5):
         wire.call("p", p.machine.publish, {"n": n}, lifetime_ns=60 * SECOND)  # type: ignore[attr-defined]
     wire.run(10.0)
-    assert len(p.machine._publishing) == 5  # type: ignore[attr-defined]
+    assert len(p.machine._publisher) == 5  # type: ignore[attr-defined]
     assert [each.event for each in wire.of("a", Report)] == ["store full"]
     wire.is_full = False
     wire.run(10.0)
-    assert len(p.machine._publishing) == 0  # type: ignore[attr-defined]
+    assert len(p.machine._publisher) == 0  # type: ignore[attr-defined]
     assert [each.event for each in wire.of("a", Report)] == ["store full", "store has room again"]

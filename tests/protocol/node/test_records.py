@@ -102,7 +102,7 @@ def test_damage_is_reported_once_and_erased_and_the_next_epoch_is_higher() -> No
 
 
 @pytest.mark.parametrize("damaged", ["wanted/1/b/c/s", "interest/b", "unread/00", "wante\x00/1/b/c/s"])
-def test_who_has_lost_a_part_of_what_others_want_is_not_ready_before_it_is_told(damaged: str) -> None:
+def test_a_broker_that_lost_part_of_a_table_is_not_ready_before_it_has_it_again(damaged: str) -> None:
     kept = {"ready": b"", "interest/b": Broker(BrokerSettings(name="a")).gossip.withdrawn("b", None)}
     kept.pop(damaged, None)
     stored = {key: sealed(key, value) for key, value in kept.items()}
@@ -112,7 +112,7 @@ def test_who_has_lost_a_part_of_what_others_want_is_not_ready_before_it_is_told(
     assert not node.machine.is_ready
     left = stored | {damaged: b"torn"}
     lived(left, SECOND)
-    again, effects = lived(left, 2 * SECOND)  # the first life ended before it was told anything
+    again, effects = lived(left, 2 * SECOND)  # the first incarnation ended before it received anything
     assert not [effect for effect in effects if isinstance(effect, Report)]
     assert not again.machine.is_ready  # type: ignore[attr-defined]
     assert not again.machine.gossip.interests.is_known("b")  # type: ignore[attr-defined]

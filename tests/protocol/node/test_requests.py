@@ -1,4 +1,4 @@
-"""Requests have a share of the processor while events come: whoever floods waits, in order, and nobody else does."""
+"""Requests have a share of the processor while events arrive: a client that floods waits, and no other."""
 
 from itertools import count, pairwise
 
@@ -138,7 +138,7 @@ def test_a_flood_of_answers_to_nothing_is_one_of_requests() -> None:
     assert door.machine.clients["s"].outbox.credit == len(answers)
 
 
-def test_who_waits_for_long_counts_as_there_and_the_operator_is_told_once_with_the_remedy() -> None:
+def test_a_client_that_waits_for_long_is_alive_and_reported_once_with_the_remedy() -> None:
     door = Busy()
     reports: list[Report] = []
     carry = door.carry
@@ -150,9 +150,9 @@ def test_who_waits_for_long_counts_as_there_and_the_operator_is_told_once_with_t
     purse = door.purse("flood")
     assert purse.was_held_back >= 3
     assert purse.held_back_ns >= 3 * SECOND
-    (said,) = [each for each in reports if each.event == "client held back"]
-    assert "25%" in str(said.facts["why"])
-    assert "[limits] requests" in str(said.facts["remedy"])
+    (message,) = [each for each in reports if each.event == "client held back"]
+    assert "25%" in str(message.facts["why"])
+    assert "[limits] requests" in str(message.facts["remedy"])
 
 
 def test_who_leaves_while_its_requests_wait_is_forgotten() -> None:

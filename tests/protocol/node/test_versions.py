@@ -53,7 +53,7 @@ def test_an_answer_of_version_2_is_understood() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(["client", "x"]), type=Preamble).speaks == OLD
 
 
-def test_who_has_no_version_in_common_is_told_both() -> None:
+def test_a_peer_without_a_common_version_gets_both() -> None:
     wire = Wire()
     broker(wire, "a")
     client(wire, "x", "a", speaks=(VERSION + 1, VERSION + 2))
@@ -101,7 +101,7 @@ def test_a_content_that_its_publisher_did_not_check_is_refused_by_name() -> None
     publisher, _ = network(wire)
     machine = publisher.machine
     wire.call("p", machine.publish, {"n": 1}, waits=True)  # type: ignore[attr-defined]
-    (waiting,) = machine._publishing._waiting  # type: ignore[attr-defined]
+    (waiting,) = machine._publisher._waiting  # type: ignore[attr-defined]
     waiting.check ^= 1
     wire.call("p", machine.send)  # type: ignore[attr-defined]
     wire.run(1.0)

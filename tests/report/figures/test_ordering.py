@@ -1,4 +1,4 @@
-"""What order would cost: the law of the pairs, and what a replay did."""
+"""The price of order: the distribution of the pairs, and the results of a replay."""
 
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,13 @@ def found(table: pa.Table, **known: Any) -> Any:
 
 def test_the_chance_of_a_constant_gap_is_equation_3() -> None:
     """All of 100 events a hundredth of a second apart; and every second one, which are twice as far apart."""
-    told = found(pairs(("all", 100, 0.004), ("half", 50, 0.004)))
-    holds = np.array(told.holds_s)
-    np.testing.assert_allclose(told.curves["all"], violation_probability(0.004, 0.01 + holds))
-    np.testing.assert_allclose(told.curves["half"], violation_probability(0.004, 0.02 + holds))
-    both = (2 * np.array(told.curves["all"]) + np.array(told.curves["half"])) / 3
-    np.testing.assert_allclose(told.curve, both)
-    assert told.measured == 0.07
+    ordering = found(pairs(("all", 100, 0.004), ("half", 50, 0.004)))
+    holds = np.array(ordering.holds_s)
+    np.testing.assert_allclose(ordering.curves["all"], violation_probability(0.004, 0.01 + holds))
+    np.testing.assert_allclose(ordering.curves["half"], violation_probability(0.004, 0.02 + holds))
+    both = (2 * np.array(ordering.curves["all"]) + np.array(ordering.curves["half"])) / 3
+    np.testing.assert_allclose(ordering.curve, both)
+    assert ordering.measured == 0.07
 
 
 def test_without_differences_there_is_nothing_to_say() -> None:

@@ -16,8 +16,6 @@ from tidings.model.tables import table_place
 from tidings.report import Report, read_report
 from tidings.report.figures import SHOWN_MAX
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture(scope="module")
 def report(quick: Path) -> Report:
@@ -89,7 +87,7 @@ def test_failures_that_were_measured_give_schemes(star: Path) -> None:
     assert found.source == "measured"
     shares = {each.scheme: each.by_subscription["misses"] for each in found.schemes}
     assert list(shares) == ["periodic", "buffer", "bypass", "bypass+buffer"]
-    assert shares["buffer"] == pytest.approx(shares["bypass+buffer"], abs=0.01)  # no way around the hub's only link
+    assert shares["buffer"] == pytest.approx(shares["bypass+buffer"], abs=0.01)  # no path around the hub's only link
 
 
 def test_with_the_scenario_outages_count_in_what_is_predicted(star: Path) -> None:

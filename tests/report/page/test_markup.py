@@ -6,13 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.report.figures import shown_time
+from tidings.model.units import percent, shown_time
 from tidings.report.page._charts import ticks
+from tidings.report.page._document import _json
 from tidings.report.page._markup import joined, tag
-from tidings.report.page._render import _json
-from tidings.report.page._words import percent
 
-# What HTML has no way to write: NUL, lone surrogates; carriage returns become line feeds.
+# What HTML cannot express: NUL, lone surrogates; carriage returns become line feeds.
 TEXT = st.text(st.characters(exclude_characters="\x00\r", exclude_categories=["Cs"]))
 
 

@@ -14,9 +14,9 @@ from tidings.report import read_report, render_report, write_report
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.spark, pytest.mark.browser]
+pytestmark = pytest.mark.browser
 
-SECTIONS = ["in-short", "overlay", "worst", "waterfall", "compared", "changed", "schemed", "placed", "ordered"]
+SECTIONS = ["in-short", "worst", "overlay", "waterfall", "changed", "placed", "schemed", "compared", "ordered"]
 EXPECTED = Expected(
     messages_per_s=Change(now=400.0, then=90.0),
     delay_ms=Change(now=30.0, then=10.0),
@@ -113,17 +113,17 @@ def test_long_tables_are_short_until_all_is_asked_for(opened: "Page") -> None:
 
 
 def test_choosing_a_subscription_changes_the_waterfall_and_the_curve(opened: "Page") -> None:
-    before = opened.locator("#way").inner_text(), opened.locator("#chosen-curve").get_attribute("d")
+    before = opened.locator("#journey").inner_text(), opened.locator("#chosen-curve").get_attribute("d")
     opened.locator("#subscription").focus()
     opened.locator("#subscription").select_option("archive")
-    after = opened.locator("#way").inner_text(), opened.locator("#chosen-curve").get_attribute("d")
+    after = opened.locator("#journey").inner_text(), opened.locator("#chosen-curve").get_attribute("d")
     assert before[0] != after[0]
     assert before[1] != after[1]
     assert "From exchange-" in after[0]
     assert "to archive" in after[0]
     assert "class = 'STOCK'" in after[0]
     opened.locator("#publisher").select_option(index=1)
-    assert opened.locator("#way").inner_text() != after[0]
+    assert opened.locator("#journey").inner_text() != after[0]
 
 
 def test_a_name_in_a_table_chooses_it(opened: "Page") -> None:
@@ -173,6 +173,44 @@ def test_what_each_change_would_bring(opened: "Page") -> None:
     rows = opened.locator("#changes tbody tr").all_inner_texts()
     assert [row.split("\t")[0].strip() for row in rows] == ["now", "deadline first\nwho has least time", "all together"]
     assert "deadline first" in opened.locator("#by-change tbody tr").first.inner_text()
+
+
+def test_it_opens_with_what_is_wrong_and_what_to_do_first(opened: "Page") -> None:
+    first = opened.locator("section").first.inner_text()
+    assert "deliveries missed their deadline" in first
+    assert first.index("missed their deadline") < first.index("Do this first") < first.index("The worst is")
+    assert "Who has least time." in first  # a change that was tried comes before one that is only planned
+    assert "Of the changes that were tried, this one gains most." in first
+    assert " points)" in first
+    assert "Deliveries on time: " in first  # a share of deliveries, and a mean of shares, each by its name
+    assert "The mean of all on-time shares is " in first
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    box = opened.locator(".first").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 900  # on the first screen
+
+
+def test_moves_of_a_change_are_drawn(page: "Page", quick: Path, tmp_path: Path) -> None:
+    moves = [{"client": "exchange-2", "origin": "Krakow", "target": "Warsaw"}]
+    changes = [{"name": "moving publishers", "reliability": better(quick, 0.1), "moves": moves}]
+    report = read_report(quick, changes=changes)
+    assert "placement" not in report.missing
+    write_report(report, tmp_path / "moves.html")
+    page.goto((tmp_path / "moves.html").as_uri())
+    assert page.locator("#change-moves-0 .move").count() == 1
+    cells = page.locator("#change-moves-0-table tbody tr").inner_text().split("\t")
+    assert cells == ["exchange-2", "Krakow", "Warsaw"]
+
+
+def test_colour_is_lateness(opened: "Page") -> None:
+    """A bar and a broker have the colour of their share."""
+    steps = "all => all.map(e => [[...e.classList], Number(e.closest('td').dataset.key)])"
+    found = opened.eval_on_selector_all("#subscriptions .filled", steps)
+    assert len(found) == 117
+    for names, share in found:
+        assert f"l{sum(share < step for step in (0.99, 0.95, 0.8, 0.5))}" in names
+    krakow = opened.locator("#map .broker[aria-label^='Krakow']")
+    assert "l0" in (krakow.get_attribute("class") or "").split()
 
 
 def test_a_plan_before_and_after(opened: "Page") -> None:
@@ -234,7 +272,7 @@ def test_it_prints(opened: "Page") -> None:
     opened.emulate_media(media="print")
     assert not opened.locator("nav").is_visible()
     assert opened.locator("#map").is_visible()
-    assert opened.locator("#way table").is_visible()
+    assert opened.locator("#journey table").is_visible()
 
 
 def test_names_that_are_markup_stay_text(page: "Page", star: Path, tmp_path: Path) -> None:
@@ -248,7 +286,7 @@ def test_names_that_are_markup_stay_text(page: "Page", star: Path, tmp_path: Pat
     assert page.locator("h1").inner_text() == "</title><script>alert(3)</script>"
     assert HOSTILE_BROKER in page.locator("#brokers").inner_text()
     page.locator("#subscription").select_option(HOSTILE_SUBSCRIBER)
-    assert HOSTILE_SUBSCRIBER in page.locator("#way").inner_text()
+    assert HOSTILE_SUBSCRIBER in page.locator("#journey").inner_text()
     compared = page.locator("section", has=page.locator("#compared")).inner_text()
     assert "Outages are not included" in compared
     assert "inside the measured 95 % interval." in compared
@@ -264,5 +302,5 @@ def test_it_is_readable_without_a_script(chromium: "Browser", file: Path) -> Non
     plain = context.new_page()
     plain.goto(file.as_uri())
     assert plain.locator("#subscriptions tbody tr:visible").count() == 117
-    assert "This part needs JavaScript" in plain.locator("#way").inner_text()
+    assert "This part needs JavaScript" in plain.locator("#journey").inner_text()
     context.close()

@@ -47,7 +47,7 @@ def test_everybody_is_in_both_panels(placement: Placement, tmp_path: Path) -> No
         draw_placement(placement, tmp_path / name)
     text = (tmp_path / "one.svg").read_text("utf-8")
     assert text == (tmp_path / "two.svg").read_text("utf-8")
-    for shown in ("now", "after the plan", "400 messages/s, 300 ms, busiest 50.0%, 60.0% on time"):
+    for shown in ("now", "after the plan", "400 messages/s, 300 ms, busiest 50.0 %, 60.0 % on time"):
         assert text.count(f"<!-- {shown} -->") == 1
     assert text.count("<!-- 12 -->") == 2
     assert text.count("<!-- ● -->") == 2 * 2  # two publishers that are shown as dots, before and after

@@ -60,12 +60,14 @@ def rate(network: Network) -> float:
 def test_one_broker_is_as_available_as_it_is(failures: str) -> None:
     days = 1000
     network = Scenario.parse(ONE.format(days=days, failures=failures, interval="20 min", refresh="120 s")).expand()
-    law = network.broker_failures[0]
-    assert law is not None
+    distribution = network.broker_failures[0]
+    assert distribution is not None
     lag_s = 60.0  # after a repair it takes half a refresh until its own subscribers are known again
-    expected = law.availability - lag_s / law.period_s
+    expected = distribution.availability - lag_s / distribution.period_s
     # Laws more variable than the exponential are that much noisier.
-    noise = sqrt((1 + max(law.up.scv(), law.down.scv())) / 2) * margin(law.availability, law.period_s, days)
+    noise = sqrt((1 + max(distribution.up.scv(), distribution.down.scv())) / 2) * margin(
+        distribution.availability, distribution.period_s, days
+    )
     assert rate(network) == pytest.approx(expected, abs=noise)
 
 
@@ -75,16 +77,16 @@ def test_the_lag_of_a_refresh() -> None:
     network = Scenario.parse(ONE.format(days=500, failures=failures, interval="5 min", refresh="1800 s")).expand()
     faults = network.policies.faults
     quick = replace(network, policies=replace(network.policies, faults=replace(faults, refresh_s=60.0)))
-    law = network.broker_failures[0]
-    assert law is not None
-    up_s = law.up.mean()
+    distribution = network.broker_failures[0]
+    assert distribution is not None
+    up_s = distribution.up.mean()
 
     def waited_s(interval_s: float) -> float:
         return up_s * (1 - (1 - exp(-interval_s / up_s)) * up_s / interval_s)
 
     # The failures are the same in both. What is left is the noise of some 2,160 up times, in their number and in how
     # long each waits: .0011 in one standard deviation.
-    expected = (waited_s(1800.0) - waited_s(60.0)) / law.period_s
+    expected = (waited_s(1800.0) - waited_s(60.0)) / distribution.period_s
     assert rate(quick) - rate(network) == pytest.approx(expected, abs=4 * 0.0011)
 
 
@@ -139,7 +141,7 @@ def test_all_schemes_see_the_same_failures(path: Callable[..., Network]) -> None
 
 
 def test_failures_by_python() -> None:
-    law = Failures.exponential(availability=0.92, period_s=60_000.0)
-    assert law.availability == pytest.approx(0.92)
-    assert law.failure_rate_per_s == pytest.approx(1 / 55_200)
-    assert law.repair_rate_per_s == pytest.approx(1 / 4_800)
+    distribution = Failures.exponential(availability=0.92, period_s=60_000.0)
+    assert distribution.availability == pytest.approx(0.92)
+    assert distribution.failure_rate_per_s == pytest.approx(1 / 55_200)
+    assert distribution.repair_rate_per_s == pytest.approx(1 / 4_800)

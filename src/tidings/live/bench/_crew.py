@@ -1,7 +1,7 @@
-"""Teams, one in this process or several in processes of their own, led through a run together.
+"""The teams of a run: one in this process, or several in processes of their own.
 
-One Python process of clients may be slower than the broker that it measures; with several, clients are dealt out in
-turn and every process counts for itself.
+One Python process of clients may be slower than the broker that it measures. With several processes, clients are dealt
+out in turn, and every process counts for itself.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TICK_S: Final = 0.2
 
 
 def run_bench(load: Load, *, processes: int = 1, progress: Callable[[float], None] = lambda _: None) -> Figures:
-    """Put a load on a network and say what became of it; `progress` is told the share of the time that has passed."""
+    """Put a load on a network and return its figures; `progress` gets the share of the time that has passed."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -64,7 +64,7 @@ async def _watch(begin_ns: int, seconds: float, progress: Callable[[float], None
 
 
 class _FarTeam:
-    """A team in a process of its own; what is asked of it goes through a pipe, one thing at a time."""
+    """A team in a process of its own; requests go through a pipe, one at a time."""
 
     def __init__(self, load: Load, publishers: list[int], subscribers: list[int]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -86,7 +86,7 @@ class _FarTeam:
         return tally
 
     async def leave(self) -> None:
-        """It is over; the process goes."""
+        """End the process."""
         self._pipe.close()
         self._process.terminate()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._process.join)
@@ -128,5 +128,5 @@ async def _obey(pipe: Pipe, team: Team) -> None:
         try:
             answer = await asks[what](*given)
         except TidingsError as error:
-            answer = TidingsError(str(error))  # others may not survive the way
+            answer = TidingsError(str(error))  # other exceptions may not survive pickling
         pipe.send(answer)

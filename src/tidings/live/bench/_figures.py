@@ -1,11 +1,11 @@
-"""What a bench finds out: counted in each process, added up, and turned into figures.
+"""The results of a bench: counted in each process, added up, and turned into figures.
 
-- Rates are of the time after the warm-up. Latency is from when an event was due (not from when there was room to send
-  it), so a broker that falls behind its rate cannot hide it; of the events that were due after the warm-up.
-- Counts are of the whole run: of the events that were accepted, how many deliveries their filters ask for, how many
-  came, came on time, came twice, never came. What never came of an event without a deadline is lost; an event with one
-  may have been dropped because it was too late, which is what deadlines are for, and counts against the share on time.
-  So do the deliveries of events whose lifetime ended before they were accepted.
+- Rates cover the time after the warm-up. Latency is measured from when an event was due (not from when there was room
+  to send it), so a broker that falls behind cannot hide it; it covers the events that were due after the warm-up.
+- Counts cover the whole run: for the accepted events, how many deliveries their filters ask for, and how many arrived,
+  arrived on time, arrived twice, never arrived. A missing delivery of an event without a deadline is lost; an event
+  with one may have been dropped because it was too late, which is what deadlines are for, and counts against the
+  on-time share. So do the deliveries of events whose lifetime ended before they were accepted.
 
 Latencies are counted in bins of 1 %: bounded, and added up without loss.
 """
@@ -68,7 +68,7 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bench says."""
+    """The figures of a bench."""
 
     accepted_per_s: float
     deliveries_per_s: float

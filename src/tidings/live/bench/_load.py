@@ -1,8 +1,8 @@
-"""What a bench does: who publishes what, how fast, and who asks for which of it.
+"""The load of a bench: who publishes what, how fast, and who subscribes to what.
 
-A load has a bounded number of different events, published in turn, so that how many deliveries are to be expected of
-each is worked out once, by the filters themselves. The first bytes of a payload carry which event it is and when it was
-due, by the clock that all processes of a machine share: so publishers and subscribers need not be in one process.
+A load has a bounded number of different events, published in turn, so the expected deliveries of each are computed
+once, by the filters themselves. The first bytes of a payload hold the event's number and when it was due, by the clock
+that all processes of a machine share: so publishers and subscribers may be in different processes.
 """
 
 import random
@@ -34,8 +34,8 @@ class BenchEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. `rate_per_s` is of all publishers together (None: as fast as events are accepted); addresses are
-    dealt out in turn; `connection` is what `connect` is given."""
+    """The whole load. `rate_per_s` is that of all publishers together (None: as fast as events are accepted); addresses
+    are dealt out in turn; `connection` holds the arguments of `connect`."""
 
     publish_at: tuple[str, ...]
     subscribe_at: tuple[str, ...]
@@ -60,7 +60,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError("there is no event to publish: give at least one line")
 
     def deadline_s(self, event: BenchEvent) -> float | None:
-        """How old this event may be to be on time; None if it may be as old as it likes."""
+        """How old this event may be to be on time; None if it has no deadline."""
         given = [limit_s for limit_s in (event.lifetime_s, self.max_delay_s) if limit_s is not None]
         return min(given, default=None)
 
@@ -71,7 +71,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_events(size_kb: float, lifetime_s: float | None, *, seed: int = 1) -> tuple[BenchEvent, ...]:
-    """Quotes: a symbol of SYMBOLS, a price, a volume; the payload is as long as the size says."""
+    """Quotes: a symbol of SYMBOLS, a price, a volume, and a payload of the given size."""
     dice = random.Random(seed)
     payload = bytes(max(round(size_kb * 1000), HEADER.size))
     return tuple(

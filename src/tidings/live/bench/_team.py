@@ -1,4 +1,4 @@
-"""The clients of a bench that are in one process: they join, publish, wait for what still comes, and leave."""
+"""The clients of a bench in one process: they connect, publish, wait for outstanding events, and disconnect."""
 
 import asyncio
 import contextlib
@@ -12,15 +12,15 @@ from tidings.live._errors import DeniedError
 from tidings.live.bench._figures import Tally, bin_of
 from tidings.live.bench._load import HEADER, Load
 from tidings.live.client._client import Tidings
-from tidings.live.client._connecting import connect
+from tidings.live.client._connect import connect
 from tidings.live.client._subscription import Delivery
 
 __all__ = ["SPREAD_S", "Team"]
 
 SPREAD_S: Final = 1.0
-"""How long new subscriptions are given to become known to all brokers."""
+"""How long new subscriptions may take to reach all brokers."""
 PATIENCE_S: Final = 10.0
-"""How long nothing may come before what is missing is given up."""
+"""How long nothing may arrive before missing events are given up."""
 _POLL_S: Final = 0.02
 _NS: Final = 1e-9
 
@@ -64,7 +64,7 @@ class Team:
         return await self._stack.enter_async_context(connect(address, **given))
 
     async def publish(self, begin_ns: int) -> list[int]:
-        """Publish from this time on, for as long as the load says; by event how many were accepted."""
+        """Publish from this time on, for the duration of the load; by event how many were accepted."""
         load = self._load
         self._from_ns = begin_ns + round(load.warmup_s * 1e9)
         self._until_ns = begin_ns + round(load.seconds * 1e9)
@@ -119,7 +119,7 @@ class Team:
             self._tally.accepted_in_time += 1
 
     def count(self, due_ns: int, which: int) -> None:
-        """An event has come, for the first time, to one of the subscribers."""
+        """An event has arrived for the first time at one of the subscribers."""
         now_ns = time.monotonic_ns()
         tally = self._tally
         tally.came[which] += 1
@@ -134,11 +134,11 @@ class Team:
         self._heard_s = time.monotonic()
 
     def count_again(self) -> None:
-        """An event has come once more."""
+        """An event has arrived once more."""
         self._tally.duplicated += 1
 
     async def settle(self, accepted: list[int]) -> Tally:
-        """Wait for what is still to come of the events that all teams had accepted, then leave."""
+        """Wait for the outstanding deliveries of all accepted events, then disconnect."""
         tally = self._tally
         expected = sum(times * wanted for times, wanted in zip(accepted, tally.wanted, strict=True))
         self._heard_s = time.monotonic()
@@ -156,7 +156,7 @@ class Team:
 
 
 class _Counting:
-    """What one subscriber has had."""
+    """The deliveries of one subscriber."""
 
     def __init__(self, team: Team) -> None:
         self._team = team

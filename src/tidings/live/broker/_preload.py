@@ -1,15 +1,15 @@
-"""Loaded once by the process that broker processes are forked from: everything imported, kernels loaded.
+"""Imports everything and loads all kernels, once, in the process that broker processes are forked from.
 
-The one module here whose import does something: it is imported for that, by the supervisor's fork server, and by
-nobody else.
+This is the only module here with an effect on import. The supervisor's fork server imports it for that effect; nothing
+else does.
 """
 
-from tidings.live.broker import _node, _warming
+from tidings.live.broker import _node, _warmup
 from tidings.live.operations import _metrics
 from tidings.protocol import BrokerSettings
 
 __all__: list[str] = []
 
 _LOADED = (_node, _metrics)
-"""What a broker uses; the second loads on first use elsewhere, since not every broker has metrics."""
-_warming.warm_up(BrokerSettings(name=_node.__name__))
+"""What a broker uses; elsewhere the second loads on first use, since not every broker has metrics."""
+_warmup.warm_up(BrokerSettings(name=_node.__name__))

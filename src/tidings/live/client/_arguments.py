@@ -1,4 +1,4 @@
-"""What an application gives, checked before it leaves: a broker could only end the connection, and not say why."""
+"""Checks of an application's arguments before they are sent: a broker could only close the connection."""
 
 import math
 import warnings
@@ -7,8 +7,7 @@ from numbers import Real
 from typing import Any, Final
 
 from tidings.errors import EventError, InputError
-from tidings.model.filters import check_value, filter_warnings
-from tidings.protocol import read_filter
+from tidings.model.filters import check_value
 from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
 
 __all__ = ["checked_filter", "checked_price", "duration_ns", "plain_attributes", "require_bytes"]
@@ -18,7 +17,7 @@ _LONGEST_S: Final = LONGEST_NS / _SECOND_NS
 
 
 def duration_ns(what: str, value_s: Any) -> int:
-    """Seconds as nanoseconds; `what` is the argument that they were given for."""
+    """Seconds as nanoseconds; `what` is the name of the argument."""
     if not _is_number(value_s):
         raise InputError(f"{what} is {value_s!r}: give a number of seconds, for example {what}=2.0")
     if not 0.0 <= value_s <= _LONGEST_S:
@@ -28,23 +27,27 @@ def duration_ns(what: str, value_s: Any) -> int:
 
 
 def checked_price(price: Any) -> float:
-    """What a subscriber pays for an event that is on time."""
+    """The price that a subscription pays for an on-time event."""
     if not _is_number(price) or not 0.0 <= price <= 1e300:
         raise InputError(f"price is {price!r}: give a number that is not negative, for example price=2.5")
     return float(price)
 
 
 def checked_filter(filter: Any, *, stacklevel: int) -> str:
-    """The text of a filter that can be read; blames the line so many levels up for what it hardly can mean."""
+    """The text of a valid filter; warnings about its meaning point to the line this many levels up."""
     if not isinstance(filter, str):
         raise InputError(f'the filter is {filter!r}: give its text, for example "price > 10"')
+    # With the parser, which takes long to load.
+    from tidings.model.filters import filter_warnings
+    from tidings.protocol import read_filter
+
     for warning in filter_warnings(read_filter(filter)):
         warnings.warn(warning, stacklevel=stacklevel + 1)
     return filter
 
 
 def plain_attributes(attributes: Any) -> dict[str, bool | int | float | str]:
-    """An event's attributes as they travel; one that is None is left out, as to a filter it is missing."""
+    """An event's attributes as they are sent; None is left out, since filters treat it as missing."""
     if not isinstance(attributes, Mapping):
         raise EventError(f'the attributes are {attributes!r}: give a dictionary, for example {{"price": 17.2}}')
     plain: dict[str, bool | int | float | str] = {}
@@ -62,7 +65,7 @@ def plain_attributes(attributes: Any) -> dict[str, bool | int | float | str]:
 
 
 def require_bytes(payload: Any) -> None:
-    """InputError if a payload is anything but bytes."""
+    """InputError unless a payload is bytes."""
     if not isinstance(payload, bytes):
         raise InputError(
             f"the payload is of type {type(payload).__name__}: give bytes, for example payload=text.encode()"

@@ -1,19 +1,19 @@
-"""The client library: publish and subscribe in a few lines, over a connection that comes back by itself.
+"""The client library: publish and subscribe in a few lines, over a connection that is restored automatically.
 
     async with tidings.connect("127.0.0.1:7001", name="desk-1") as t:
         await t.publish({"symbol": "YHOO", "price": 17.2}, lifetime_s=5.0)
         async for event in await t.subscribe("price > 10", max_delay_s=2.0):
             print(event.attributes, event.age_s)
 
-- `publish` returns when the home broker has made the event durable and knows its way on; `offer` returns as soon as
-  fewer than `max_in_flight` events wait for that, with a future of it.
-- A lost connection is opened again, ever more rarely; requests and events that were not confirmed are sent again, and
-  what the broker kept meanwhile comes. No subscription is given an event twice by one client. When the broker stays
-  away, the client goes on at another one (`failover_s`).
-- An application that is slow to take events fills its subscription's buffer; at `max_held` the broker is told to send
-  no more, and keeps them in the order of their deadlines.
-- Who leaves ends its subscriptions, unless it is `durable`: then the broker keeps events for it, for as long as it
-  keeps clients that are away, and the next client of that name with the same subscriptions gets them.
+- `publish` returns when the home broker has made the event durable and has routed it. `offer` returns as soon as fewer
+  than `max_in_flight` events wait for that, with a future of the result.
+- A lost connection is opened again, with growing pauses. Requests and events that were not confirmed are sent again,
+  and events that the broker kept meanwhile are delivered. A client never hands an event to a subscription twice. If the
+  broker stays away, the client continues at another one (`failover_s`).
+- A slow application fills its subscription's buffer. At `max_held` the broker stops sending and keeps the events in the
+  order of their deadlines.
+- Leaving ends a client's subscriptions unless it is `durable`: then the broker keeps events for it as long as it keeps
+  absent clients, and the next client of that name with the same subscriptions gets them.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from tidings.errors import ConnectionLostError, DeniedError, InputError, Request
 from tidings.live._errors import StoreError
 from tidings.live.client._arguments import checked_filter, checked_price, duration_ns, plain_attributes, require_bytes
 from tidings.live.client._subscription import Attributes, Delivery, Keep, Subscription
-from tidings.live.configuration._schema import Address
+from tidings.live.configuration._address import Address
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
 from tidings.live.transport._question import ask
@@ -54,12 +54,12 @@ __all__ = ["Tidings"]
 
 LEAVE_S: Final = 2.0
 TOGETHER: Final = 256
-"""So many requests of `subscribe_many` are under way at once: a broker answers them before they are asked again."""
+"""How many requests of `subscribe_many` are under way at once, so that a broker answers before they are repeated."""
 _EVERYTHING: Final = "TRUE"
 
 
 class Tidings:
-    """A client that is connected; made by `connect`."""
+    """A connected client; made by `connect`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Tidings:
         self._max_in_flight = max_in_flight
         self._connect_s = connect_s
         self._subscriptions: dict[str, Subscription] = {}
-        self._keeping: dict[str, Subscription] = {}  # whose events came in this turn, and are to be kept
+        self._keeping: dict[str, Subscription] = {}  # received events in this turn that must be kept
         self._waiting: defaultdict[tuple[str, str], list[asyncio.Future[None]]] = defaultdict(list)
         self._in_flight: dict[str, asyncio.Future[int]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
@@ -93,8 +93,8 @@ class Tidings:
         self._failure: TidingsError | None = RequestError(
             "nowhere", f"client {self.name!r} is not connected: use it as `async with connect(...) as client`"
         )
-        self._first: asyncio.Future[None]  # done when there has been a connection
-        self._trouble = ""  # why the broker could not be reached
+        self._first: asyncio.Future[None]  # done at the first connection
+        self._trouble = ""  # why the broker was not reached
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Tidings:
         self._first = asyncio.get_running_loop().create_future()
         self._driver.start()
         address, *others = map(str, self.addresses)
-        self._driver.tell(self._node.want, address, address, self._server_name, others=others)
+        self._driver.call_node(self._node.want, address, address, self._server_name, others=others)
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._first
@@ -148,7 +148,7 @@ class Tidings:
             await asyncio.sleep(0)
 
     async def _take_back(self) -> None:
-        """End all that this client has asked for: nothing has to be kept for it, nor its name."""
+        """End all of this client's subscriptions and advertisements; the broker forgets its name."""
         advertised, self._advertised = self._advertised, set()
         await asyncio.gather(
             *(self.unsubscribe(name) for name in list(self._subscriptions)),
@@ -156,29 +156,34 @@ class Tidings:
         )
 
     def _end(self) -> None:
-        """Say what there is to say, and close everything."""
-        self._driver.tell(self._node.drain)
-        self._driver.tell(self._node.end, "the client leaves")
+        """Send what is pending, and close everything."""
+        self._driver.call_node(self._node.drain)
+        self._driver.call_node(self._node.end, "the client leaves")
         self._driver.flush()
         self._driver.stop()
 
     @property
+    def trouble(self) -> str:
+        """Why its broker was not reached the last time; empty if it always was."""
+        return self._trouble
+
+    @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether the client is connected now."""
         return self._failure is None and any(
             target.since_ns is not None for target in self._node.dials.targets.values()
         )
 
     @property
     def home(self) -> str | None:
-        """The name of the home broker; None before it has greeted."""
+        """The name of the home broker; None before the first greeting."""
         home = self._machine.home if self._failure is None else None
         return None if home is None else home.name
 
     async def move(self, broker: str) -> None:
-        """Go to another home broker, with everything: nothing is lost, nothing comes twice.
+        """Move to another home broker with all subscriptions: nothing is lost, nothing is delivered twice.
 
-        Returns when the home before has forgotten the client; DeniedError if it stays where it is.
+        Returns when the previous home has forgotten the client; DeniedError if the client stays where it is.
         """
         self._check()
         if broker not in self._node.addresses:
@@ -190,7 +195,7 @@ class Tidings:
             await self._wait("move", broker, self._machine.move, broker)
 
     async def _learn(self) -> None:
-        """Ask the brokers that this client is connected with where all brokers are by now: some may have been added."""
+        """Ask the connected brokers for the addresses of all brokers: some may have been added."""
         question = msgspec.structs.replace(self._preamble, kind="directory")
         for target in list(self._node.dials.targets.values()):
             with contextlib.suppress(ConnectionLostError, DeniedError, msgspec.MsgspecError):
@@ -199,7 +204,7 @@ class Tidings:
                 self._node.addresses |= msgspec.msgpack.decode(answer.detail, type=Directory).addresses
 
     def _give_up(self, error: TidingsError) -> None:
-        """Nothing will be confirmed any more."""
+        """Fail everything that waits for a confirmation."""
         self._failure = error
         waiting: list[asyncio.Future[Any]] = [
             *(future for futures in self._waiting.values() for future in futures),
@@ -209,7 +214,7 @@ class Tidings:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: nobody has to wait for what was merely offered
+                future.exception()  # retrieved: an application need not wait for what it merely offered
         self._waiting.clear()
         self._in_flight.clear()
         for subscription in self._subscriptions.values():
@@ -218,7 +223,7 @@ class Tidings:
     # -- publishing ----------------------------------------------------------------------------------------------
 
     async def advertise(self, filter: str, *, name: str = "all") -> None:
-        """Promise that the events published here satisfy a filter; the broker refuses others."""
+        """Promise that the events published by this client satisfy a filter; the broker refuses others."""
         filter = checked_filter(filter, stacklevel=2)
         self._check()
         self._advertised.add(name)
@@ -232,10 +237,10 @@ class Tidings:
         lifetime_s: float | None = None,
         require: Literal["reachable"] | None = None,
     ) -> int:
-        """Publish an event and wait until the broker has it, durably; its sequence number.
+        """Publish an event, wait until the broker has made it durable, and return its sequence number.
 
-        What is for somebody whose broker is out of reach waits on disk until it is back, or the event has expired; with
-        `require="reachable"` such an event is refused (DeniedError, code "unreachable").
+        An event for a subscriber whose broker is out of reach waits on disk until that broker is back or the event has
+        expired; with `require="reachable"` it is refused instead (DeniedError, code "unreachable").
         """
         return await (await self.offer(attributes, payload=payload, lifetime_s=lifetime_s, require=require))
 
@@ -247,9 +252,9 @@ class Tidings:
         lifetime_s: float | None = None,
         require: Literal["reachable"] | None = None,
     ) -> "asyncio.Future[int]":
-        """Publish an event as soon as fewer than `max_in_flight` are; a future of what `publish` waits for.
+        """Publish an event as soon as fewer than `max_in_flight` are under way; a future of the result of `publish`.
 
-        Without an advertisement, everything is advertised first.
+        Without an advertisement, the client first advertises that it may publish anything.
         """
         if require not in (None, "reachable"):
             raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
@@ -280,7 +285,7 @@ class Tidings:
         return future
 
     def _send_offered(self) -> None:
-        """What was offered in this turn of the event loop leaves together."""
+        """Send together what was offered in this turn of the event loop."""
         self._is_sending = False
         if self._failure is None:
             self._driver.call(self._machine.send)
@@ -307,15 +312,16 @@ class Tidings:
         keep: Keep | None = None,
         max_held: int = 10_000,
     ) -> Subscription:
-        """Ask for the events that satisfy a filter; returns when the broker has made that durable.
+        """Subscribe to the events that satisfy a filter; returns when the broker has made the subscription durable.
 
-        `late_s`: for so long after its deadline an event is still wanted, and then marked as late. `order` is an
-        ordering policy or its name (docs/reference/ordering.md); `late_order` what it does with events out of order. A
-        filter that hardly says what was meant gives a `FilterWarning`.
+        `late_s`: how long after its deadline an event is still delivered, marked as late. `order` is an ordering policy
+        or its name (docs/reference/ordering.md); `late_order` is what happens to events out of order. A filter that
+        probably does not mean what it states gives a `FilterWarning`.
 
-        `keep` is given the events that came together, and none of them is acknowledged before it returns: what it has
-        made durable by then is never lost. It tells whether there is room for more; if not, nothing comes until
-        `resume` is called. If it raises, nothing is acknowledged, and the client ends with a `StoreError`.
+        `keep` is called with the events that arrived together, and none of them is acknowledged before it returns: what
+        it has made durable by then is never lost. It returns whether there is room for more; if not, no events are
+        delivered until `resume` is called. If it raises, nothing is acknowledged, and the client ends with a
+        `StoreError`.
         """
         filter = checked_filter(filter, stacklevel=2)
         if keep is not None and (callback is not None or order is not None):
@@ -343,11 +349,11 @@ class Tidings:
         callback: Callable[[Delivery], None] | None = None,
         max_held: int = 10_000,
     ) -> list[Subscription]:
-        """Ask for the events of many filters on the same terms, each a subscription of its own, in the order given.
+        """Subscribe with many filters on the same terms; one subscription for each, in the order given.
 
-        Filters may come by the names of their subscriptions. Requests leave TOGETHER at a time without waiting for each
-        other, so it takes as many round trips as there are such portions; returns when the broker has made all of
-        them durable. If one is refused, none stands: the error is raised, and the others are taken back.
+        A mapping gives the subscriptions' names. Requests are sent TOGETHER at a time without waiting for each other,
+        so this takes one round trip for each such portion. It returns when the broker has made all of them durable. If
+        one is refused, all are withdrawn and the error is raised.
         """
         wanted = dict(filters) if isinstance(filters, Mapping) else self._named(filters)
         for filter in wanted.values():
@@ -389,7 +395,7 @@ class Tidings:
         return list(subscriptions.values())
 
     async def unsubscribe(self, name: str) -> None:
-        """Want no more events of a subscription."""
+        """End a subscription."""
         subscription = self._subscriptions.pop(name, None)
         if subscription is not None:
             await self._ask("unsubscribe", name, self._machine.unsubscribe)
@@ -400,13 +406,13 @@ class Tidings:
         await self._wait(kind, name, do, name, *what, **more)
 
     async def _wait(self, kind: str, name: str, do: Callable[..., Any], *what: Any, **more: Any) -> None:
-        """Have the machine do something, and wait until it says that it is done or refused."""
+        """Make a request of the machine, and wait until it is done or refused."""
         await self._wait_all(kind, (name,), do, *what, **more)
 
     async def _wait_all(self, kind: str, names: Sequence[str], do: Callable[..., Any], *what: Any, **more: Any) -> None:
-        """Have the machine do something under several names, and wait until all are done, or one is refused.
+        """Make requests of the machine under several names, and wait until all are done or one is refused.
 
-        Of two requests under one name the later one stands, and both wait for it.
+        Of two requests under one name the later one counts, and both wait for it.
         """
         self._check()
         loop = asyncio.get_running_loop()
@@ -419,7 +425,7 @@ class Tidings:
         finally:
             for name, future in futures.items():
                 if future.done() and not future.cancelled():
-                    future.exception()  # seen: the first of them is raised
+                    future.exception()  # retrieved: only the first of them is raised
                 others = [each for each in self._waiting.pop((kind, name), ()) if each is not future]
                 if others:
                     self._waiting[kind, name] = others
@@ -474,7 +480,7 @@ class Tidings:
                 future.set_result(int(sequence))
             else:
                 future.set_exception(error)
-                future.exception()  # seen: nobody has to wait for what was merely offered
+                future.exception()  # retrieved: an application need not wait for what it merely offered
         while self._room and len(self._in_flight) < self._max_in_flight:
             room = self._room.popleft()
             if not room.done():
@@ -516,7 +522,7 @@ class Tidings:
             self._pause()
 
     def _keep(self) -> bool:
-        """Before anything is sent: what came is made durable, so that it may be acknowledged. Whether it was."""
+        """Before anything is sent, make durable what arrived, so that it may be acknowledged; False if that failed."""
         keeping, self._keeping = self._keeping, {}
         for subscription in keeping.values():
             try:
@@ -536,14 +542,14 @@ class Tidings:
             self._driver.call(self._machine.pause)
 
     def may_resume(self) -> None:
-        """A subscription has room again: if all have, let the broker go on."""
+        """A subscription has room again: if all have, let the broker continue."""
         if self._is_paused and not any(subscription.is_full for subscription in self._subscriptions.values()):
             self._is_paused = False
             self._driver.call(self._machine.resume)
 
 
 def _terms(max_delay_s: float | None, price: float, late_s: float, policy: Policy | None) -> dict[str, Any]:
-    """The terms of a subscription as the machine takes them."""
+    """The terms of a subscription in the machine's units."""
     return {
         "max_delay_ns": None if max_delay_s is None else duration_ns("max_delay_s", max_delay_s),
         "price": checked_price(price),

@@ -1,4 +1,4 @@
-"""The events of one subscription, as an application takes them."""
+"""The events of one subscription, for the application."""
 
 import asyncio
 from collections import deque
@@ -18,22 +18,22 @@ class Owner(Protocol):
     """The client that a subscription belongs to."""
 
     def may_resume(self) -> None:
-        """There is room for more events."""
+        """The subscription has room for more events."""
 
     async def unsubscribe(self, name: str) -> None:
-        """Want no more events."""
+        """End the subscription."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as an application gets it; `late`: its deadline has passed, and the subscription takes such events.
+    """An event as an application gets it; `late`: its deadline has passed, and the subscription accepts late events.
 
-    `age_s` is how long ago it was published when this client took it from its connection, or, if it was held to restore
-    order, when that ended. The truth is within `age_error_s` of it, more or less: for each link, half of the shortest
-    round trip over which the clocks at its ends were compared, however much its two directions differ; and what
-    ordinary clocks drift (200 ppm). None: not known, because clocks are taken to be synchronised, or because a broker
-    on the way does not say.
+    `age_s` is the time from its publication until this client read it from its connection or, if it was held to restore
+    order, until it was released. The true age is within `age_error_s` of it: for each link, half of the shortest round
+    trip over which the clocks at its ends were compared, however much its two directions differ, plus the drift of
+    ordinary clocks (200 ppm). None: unknown, because clocks are taken to be synchronised, or because a broker on the
+    path does not report it.
 
-    With `order`: it was held for `hold_s` to restore it; `out_of_order`: a later event of its publisher came before.
+    With `order`: it was held for `hold_s` to restore order; `out_of_order`: a later event of its publisher came before.
     """
 
     subscription: str
@@ -50,11 +50,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Keep = Callable[[Sequence[Delivery]], bool]
-"""Makes events durable that came together, before any of them is acknowledged; whether there is room for more."""
+"""Makes events durable that arrived together, before any is acknowledged; returns whether there is room for more."""
 
 
 class Subscription:
-    """The events of one subscription, to iterate over; or given to a callback, or to be kept, as they come."""
+    """The events of one subscription: iterate over it, or have them passed to a callback or `keep` as they arrive."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Subscription:
 
     @property
     def failure(self) -> TidingsError | None:
-        """What has ended the subscription against its owner's will; events that are here can still be taken."""
+        """The error that ended the subscription, if its owner did not; events that have arrived can still be taken."""
         return self._failure
 
     @property
@@ -114,18 +114,18 @@ class Subscription:
         return self._keep is not None
 
     def keep_held(self) -> None:
-        """Have kept what has come since the last time."""
+        """Pass to `keep` what has arrived since the last call."""
         if self._keep is not None and self._to_keep:
             came, self._to_keep = self._to_keep, []
             self._has_room = self._keep(came)
 
     def resume(self) -> None:
-        """There is room to keep more."""
+        """Resume delivery after `keep` has returned False."""
         self._has_room = True
         self._owner.may_resume()
 
     async def close(self) -> None:
-        """Want no more events; those that are here can still be taken."""
+        """End the subscription; events that have arrived can still be taken."""
         await self._owner.unsubscribe(self.name)
 
     def put(self, delivery: Delivery) -> None:
@@ -139,7 +139,7 @@ class Subscription:
         self._wake()
 
     def _call(self, callback: Callable[[Delivery], None], delivery: Delivery) -> None:
-        """What a callback does wrong is the loop's to report; other subscriptions go on."""
+        """An exception in a callback is reported by the event loop; other subscriptions continue."""
         try:
             callback(delivery)
         except Exception as error:

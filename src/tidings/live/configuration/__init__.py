@@ -1,3 +1,3 @@
-"""What `network.toml` may say, and how it is read."""
+"""The contents of `network.toml`, and how it is read."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
 """From one version of a network's file to the next, while its brokers run.
 
-Brokers and links may come and go; where brokers are reached, how long they drain, the number of connections, tokens,
-rules, the brokers' token, and what clients may take (for those who come from then on) may change. Everything else is
-settled when a broker starts, and a file that changes it is refused as a whole: a network that half follows its file is
-worse than one that follows the file before.
+Brokers and links may be added and removed. Brokers' addresses, the drain time, the number of connections, tokens,
+rules, the brokers' token, and clients' budgets (for new connections) may change. Everything else is fixed when a broker
+starts, and a file that changes it is refused as a whole: a network that applies half of its file is worse than one that
+keeps the previous one.
 """
 
 from itertools import combinations
@@ -21,11 +21,11 @@ _FREE: Final = {
     "limits": {"rate_per_s", "traffic_kb_per_s", "matching_s", "reading", "queued_client_size_kb", "connections"},
     "tls": {"revoked"},
 }
-"""What may change in a section; other sections than brokers, tokens, rules and budgets may not change at all."""
+"""What may change in a section; sections other than brokers, tokens, rules and budgets may not change at all."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different: brokers, and links between brokers, by name."""
+    """The differences: brokers, and links between brokers, by name."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -33,17 +33,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     unlinked: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        said = [
+        parts = [
             *(f"broker {name} added" for name in self.added),
             *(f"broker {name} removed" for name in self.removed),
             *(f"link {one} - {other} added" for one, other in self.linked),
             *(f"link {one} - {other} removed" for one, other in self.unlinked),
         ]
-        return ", ".join(said) or "no broker or link is different"
+        return ", ".join(parts) or "no broker or link is different"
 
 
 def change_of(before: Network, after: Network) -> Change:
-    """What a new file changes; ConfigurationError if brokers would have to be started again for it."""
+    """What a new file changes; ConfigurationError if brokers would have to be restarted for it."""
     refused = [*_settled(before, after), *_moved(before, after)]
     if refused:
         raise ConfigurationError(
@@ -65,7 +65,7 @@ def _links(network: Network) -> set[tuple[str, str]]:
 
 
 def _settled(before: Network, after: Network) -> list[str]:
-    """Keys of sections that may not change, and have."""
+    """Changed keys of sections that may not change."""
     found: list[str] = []
     for section in ("network", "relocation", "limits", "tls", "trace"):
         old, new = (_fields(getattr(network.document, section)) for network in (before, after))
@@ -79,7 +79,7 @@ def _fields(section: Any) -> dict[str, Any]:
 
 
 def _written(name: str) -> str:
-    """As the file has it: there the unit is in the value."""
+    """The key as it is written in the file, where the unit is part of the value."""
     for unit in ("_kb", "_s"):
         name = name.removesuffix(unit)
     return name

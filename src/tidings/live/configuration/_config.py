@@ -1,7 +1,7 @@
-"""`network.toml`, read strictly: every complaint names the file, the line, the key and the remedy.
+"""`network.toml`, read strictly: every error names the file, the line, the key and the remedy.
 
-A link works both ways: it is enough that one of two brokers names the other. The broker whose name sorts first opens
-the connection, so there is one of them.
+A link works in both directions: it is enough that one of two brokers names the other. The broker whose name sorts first
+opens the connection, so there is only one.
 """
 
 import ipaddress
@@ -14,9 +14,8 @@ from tidings.errors import ConfigurationError, FilterError, ScenarioError
 from tidings.live.configuration import _schema as written
 from tidings.live.configuration._schema import Address
 from tidings.live.security._secrets import LEAST_CHARACTERS, kept_secret, read_secret
+from tidings.model.documents import Place, Source, decode, suggestion
 from tidings.model.filters import Filter
-from tidings.model.scenario._decoding import decode, suggestion
-from tidings.model.scenario._source import Place, Source
 from tidings.protocol import BrokerSettings, Budget
 from tidings.protocol.node import Rule, Token
 from tidings.scheduling import strategy
@@ -26,7 +25,7 @@ __all__ = ["Address", "Network", "Rule", "Tls", "Token", "is_loopback", "read_ne
 _SECOND_NS = 10**9
 _SCENARIO = frozenset({"topology", "publishers", "subscribers"})
 _FRAME_BYTES_LEAST = 81_920
-"""The longest filter, in characters of four bytes, and whatever goes with it."""
+"""The longest filter, in characters of four bytes, and the rest of its frame."""
 _TOKEN_FILE = "brokers.token"
 
 
@@ -41,7 +40,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """A network as its file says it."""
+    """A network as its file describes it."""
 
     path: Path
     document: written.Document
@@ -49,23 +48,23 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...]
     rules: tuple[Rule, ...]
     broker_token: str | None
-    """What the file gives brokers to prove themselves to each other with, where there is no TLS."""
+    """The token from the file with which brokers prove themselves to each other where there is no TLS."""
 
     @property
     def is_token_implied(self) -> bool:
-        """Whether brokers prove themselves by a token that they make: they are all on this machine, and nobody has
-        given them another one."""
+        """Whether brokers prove themselves by a token that they make: they are all on this machine, and the file has
+        none."""
         return self.broker_token is None and self.document.tls is None
 
     def shared_token(self, *, is_made: bool = True) -> str | None:
-        """The token that brokers share, if they do; `is_made`: in the directory of their stores, if there is none."""
+        """The token that brokers share, if any; `is_made`: create it beside their stores if it is missing."""
         if not self.is_token_implied or not (is_made or self.implied_token_file.exists()):
             return self.broker_token
         return kept_secret(self.implied_token_file)
 
     @property
     def implied_token_file(self) -> Path:
-        """Where the token is that brokers have made themselves."""
+        """The file of the token that brokers make themselves."""
         return self.path.parent / self.document.network.store / _TOKEN_FILE
 
     @property
@@ -81,7 +80,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
         return self.brokers[name]
 
     def store_of(self, name: str) -> Path:
-        """Where a broker keeps its durable store."""
+        """The directory of a broker's durable store."""
         return self.path.parent / self.document.network.store / name
 
     def tls_of(self, name: str) -> Tls | None:
@@ -100,39 +99,54 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget(self) -> Budget:
-        """What each client may take that has no budget of its own."""
+        """The budget of each client that has none of its own."""
         return _budget(self.document.limits)
 
     @property
     def budgets(self) -> tuple[tuple[str, Budget], ...]:
-        """By identity, what its clients may take."""
+        """By identity, the budget of its clients."""
         limits = self.document.limits
-        return tuple((said.identity, _budget(_merged(limits, said))) for said in self.document.budget)
+        return tuple((entry.identity, _budget(_merged(limits, entry))) for entry in self.document.budget)
+
+    def unknown_hosts(self) -> list[str]:
+        """A sentence for each broker whose host has no address.
+
+        That is no error of the file: a broker starts without its neighbours, and dials them by name until they answer.
+        """
+        found = []
+        for name, broker in self.brokers.items():
+            address = broker.reached_at
+            try:
+                socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            except OSError as error:
+                found.append(f"the host of broker {name!r}, {address}, is not known: {error.strerror or error}")
+        return found
 
     def settings_of(self, name: str) -> BrokerSettings:
-        """How a broker's machine is set up."""
-        said, limits, moving = self.document.network, self.document.limits, self.document.relocation
+        """The settings of a broker's machine."""
+        general, limits, moving = self.document.network, self.document.limits, self.document.relocation
         return BrokerSettings(
             name=name,
             neighbours=self.links[name],
             graph=self.links,
-            scheme=said.scheme,
-            strategy=strategy(said.strategy, r=said.r),
-            relocation=said.relocation,
-            copies=said.copies,
+            scheme=general.scheme,
+            strategy=strategy(general.strategy, r=general.r),
+            relocation=general.relocation,
+            copies=general.copies,
             relocation_events=moving.events,
             relocation_hysteresis=moving.hysteresis,
             relocation_stay_ns=round(moving.stay_s * _SECOND_NS),
-            covering=said.covering,
-            synchronised_clocks=said.synchronised_clocks,
-            must_advertise=said.must_advertise,
+            covering=general.covering,
+            synchronised_clocks=general.synchronised_clocks,
+            must_advertise=general.must_advertise,
             tracing=self.document.trace is not None,
             trace_sample=1.0 if self.document.trace is None else self.document.trace.sample,
-            ping_ns=round(said.ping_s * _SECOND_NS),
-            silence_ns=round(said.silence_s * _SECOND_NS),
-            refresh_ns=round(said.refresh_s * _SECOND_NS),
-            timeout_ns=round(said.timeout_s * _SECOND_NS),
-            forget_ns=round(said.forget_s * _SECOND_NS),
+            ping_ns=round(general.ping_s * _SECOND_NS),
+            silence_ns=round(general.silence_s * _SECOND_NS),
+            refresh_ns=round(general.refresh_s * _SECOND_NS),
+            timeout_ns=round(general.timeout_s * _SECOND_NS),
+            forget_ns=round(general.forget_s * _SECOND_NS),
+            client_timeout_ns=round(limits.away_s * _SECOND_NS),
             max_lifetime_ns=round(limits.lifetime_s * _SECOND_NS),
             window=limits.window,
             max_frame_bytes=round(limits.frame_kb * 1000),
@@ -153,9 +167,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _merged(limits: written.Limits, said: written.BudgetWritten) -> written.Limits:
-    """The limits, with what is said of an identity in their place."""
-    given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+def _merged(limits: written.Limits, entry: written.BudgetWritten) -> written.Limits:
+    """The limits, with those of an identity in their place."""
+    given = {name: value for name, value in msgspec.structs.asdict(entry).items() if value is not None}
     given.pop("identity")
     return msgspec.structs.replace(limits, **given)
 
@@ -190,11 +204,12 @@ def read_network(path: Path) -> Network:
             path=path,
             document=document,
             links=_links(document, place),
-            tokens=tuple(_token(path.parent, said, place / "token" / n) for n, said in enumerate(document.token)),
-            rules=tuple(_rule(said, place / "rule" / n) for n, said in enumerate(document.rule)),
+            tokens=tuple(_token(path.parent, entry, place / "token" / n) for n, entry in enumerate(document.token)),
+            rules=tuple(_rule(entry, place / "rule" / n) for n, entry in enumerate(document.rule)),
             broker_token=_broker_token(path.parent, document, place),
         )
         _check_addresses(document, place)
+        _check_bridges(document, place)
         _check_secrets(document, place)
         _check_settings(network, place)
     except ScenarioError as error:
@@ -229,28 +244,43 @@ def _links(document: written.Document, place: Place) -> dict[str, frozenset[str]
 
 
 def _check_addresses(document: written.Document, place: Place) -> None:
-    taken: dict[str, str] = {}
+    taken: dict[tuple[str, str], str] = {}
     for number, broker in enumerate(document.broker):
-        for key, address in (("listen", broker.listen), ("metrics", broker.metrics)):
+        # Brokers that others reach at different hosts are on different machines, which all have the same ports.
+        host = broker.reached_at.host
+        machine = "" if is_loopback(host) else host
+        for key in ("listen", "metrics", "mqtt", "mqtt_tls", "mqtt_ws"):
+            address: Address | None = getattr(broker, key)
             if address is None:
                 continue
             here = place / "broker" / number / key
-            if str(address) in taken:
-                here.fail(f"{address} is already where {taken[str(address)]} listens; give another port")
-            taken[str(address)] = f"{key} of {broker.name!r}"
+            if key == "mqtt_tls" and document.tls is None:
+                here.fail("MQTT over TLS needs certificates: give [tls], or use mqtt")
+            if (machine, str(address)) in taken:
+                here.fail(f"{address} is already where {taken[machine, str(address)]} listens; give another port")
+            taken[machine, str(address)] = f"{key} of {broker.name!r}"
             if not is_loopback(address.host) and not document.network.public:
                 here.fail(
                     f"{address} can be reached from other machines; if that is meant, write public = true under "
                     "[network], and consider [tls]"
                 )
-        _check_resolves(broker.reached_at, place / "broker" / number / "listen")
 
 
-def _check_resolves(address: Address, place: Place) -> None:
-    try:
-        socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        place.fail(f"the host of {address} is not known: {error.strerror or error}")
+def _check_bridges(document: written.Document, place: Place) -> None:
+    doors = {broker.name for broker in document.broker if broker.has_mqtt}
+    names = set()
+    for number, bridge in enumerate(document.bridge):
+        here = place / "bridge" / number
+        if bridge.name in names:
+            (here / "name").fail(f"bridge {bridge.name!r} is given twice; names must be unique")
+        names.add(bridge.name)
+        if bridge.broker not in doors:
+            (here / "broker").fail(
+                f"broker {bridge.broker!r} has no MQTT door; give it `mqtt`, or name one of: "
+                f"{', '.join(sorted(doors)) or 'there are none'}"
+            )
+        if not bridge.topics_in and not bridge.topics_out:
+            here.fail(f"bridge {bridge.name!r} has neither `in` nor `out`: give topic filters")
 
 
 def _check_secrets(document: written.Document, place: Place) -> None:
@@ -297,34 +327,34 @@ def _check_settings(network: Network, place: Place) -> None:
         (place / "network").fail(str(error))
 
 
-def _rule(said: written.RuleWritten, place: Place) -> Rule:
-    advertise = said.publish if said.advertise is None else said.advertise
+def _rule(entry: written.RuleWritten, place: Place) -> Rule:
+    advertise = entry.publish if entry.advertise is None else entry.advertise
     return Rule(
-        identity=said.identity,
-        publish=_allowed(said.publish, place / "publish"),
+        identity=entry.identity,
+        publish=_allowed(entry.publish, place / "publish"),
         advertise=_allowed(advertise, place / "advertise"),
-        subscribe=_allowed(said.subscribe, place / "subscribe"),
-        max_price=said.price,
-        max_lifetime_ns=None if said.lifetime_s is None else round(said.lifetime_s * _SECOND_NS),
-        rate_per_s=said.rate_per_s,
+        subscribe=_allowed(entry.subscribe, place / "subscribe"),
+        max_price=entry.price,
+        max_lifetime_ns=None if entry.lifetime_s is None else round(entry.lifetime_s * _SECOND_NS),
+        rate_per_s=entry.rate_per_s,
     )
 
 
-def _allowed(said: bool | str, place: Place) -> Filter | bool:
-    if isinstance(said, bool):
-        return said
+def _allowed(entry: bool | str, place: Place) -> Filter | bool:
+    if isinstance(entry, bool):
+        return entry
     try:
-        return Filter.parse(said)
+        return Filter.parse(entry)
     except FilterError as error:
         place.fail(f"not a filter: {error}")
 
 
-def _token(directory: Path, said: written.TokenWritten, place: Place) -> Token:
-    if (said.token is None) == (said.token_file is None):
-        place.fail(f"give the token of {said.identity!r} either as `token` or as `token_file`")
-    if said.token is None:
-        return Token(identity=said.identity, secret=_secret(directory / str(said.token_file), place / "token_file"))
-    return Token(identity=said.identity, secret=_long_enough(said.token, place / "token"))
+def _token(directory: Path, entry: written.TokenWritten, place: Place) -> Token:
+    if (entry.token is None) == (entry.token_file is None):
+        place.fail(f"give the token of {entry.identity!r} either as `token` or as `token_file`")
+    if entry.token is None:
+        return Token(identity=entry.identity, secret=_secret(directory / str(entry.token_file), place / "token_file"))
+    return Token(identity=entry.identity, secret=_long_enough(entry.token, place / "token"))
 
 
 def _broker_token(directory: Path, document: written.Document, place: Place) -> str | None:

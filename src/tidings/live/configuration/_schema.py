@@ -1,14 +1,16 @@
-"""What may be written in `network.toml`, section by section (docs/reference/live.md).
+"""The sections and keys of `network.toml` (docs/reference/live.md).
 
 Quantities are written with their unit (`"5 s"`, `"1 MB"`); the attribute carries the base unit (`drain_s`, `frame_kb`).
 Paths are relative to the file; `{name}` in one stands for the broker's name.
 """
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta, field
 
+from tidings.live.configuration._address import Address
+from tidings.model.documents import Place, Quantity
 from tidings.model.policies import (
     DEFAULT_RELOCATION,
     DEFAULT_SCHEME,
@@ -18,8 +20,6 @@ from tidings.model.policies import (
     Relocation,
     Scheme,
 )
-from tidings.model.scenario._laws import Quantity
-from tidings.model.scenario._source import Place
 from tidings.placement import DEFAULT_TRACED
 from tidings.protocol import OLDEST_VERSION, VERSION
 from tidings.protocol.node import REQUESTS_SHARE
@@ -27,6 +27,7 @@ from tidings.protocol.wire import MAX_TRACED
 
 __all__ = [
     "Address",
+    "BridgeWritten",
     "BrokerWritten",
     "BudgetWritten",
     "Document",
@@ -44,29 +45,6 @@ PerSecond = Annotated[float, Quantity("rate")]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 Text = Annotated[str, Meta(min_length=1)]
-PORTS: Final = range(1, 65_536)
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where somebody listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """The address that a text says; ValueError if it says none."""
-        host, colon, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"{text!r}: write an IPv6 address in brackets, like [::1]:7001")
-        if not colon or not host or not port.isdigit() or int(port) not in PORTS:
-            raise ValueError(f"{text!r} is no address; write it like 127.0.0.1:7001")
-        return cls(host, int(port))
 
 
 class AddressWritten:
@@ -90,7 +68,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NetworkWritten(_Written, frozen=True, kw_only=True):
-    """What holds for all brokers."""
+    """Settings of all brokers."""
 
     scheme: Scheme = DEFAULT_SCHEME
     strategy: str = DEFAULT_STRATEGY
@@ -114,7 +92,7 @@ class NetworkWritten(_Written, frozen=True, kw_only=True):
 
 
 class RelocationWritten(_Written, frozen=True, kw_only=True):
-    """When a publisher is asked to move: after so many events, for more than this gain, and not soon after it came."""
+    """When a publisher is asked to move: after this many events, for more than this gain, not soon after it arrived."""
 
     events: Annotated[int, Meta(ge=1, le=MAX_TRACED)] = DEFAULT_TRACED
     hysteresis: Annotated[float, Meta(ge=0.0, lt=1.0)] = RELOCATION_HYSTERESIS
@@ -128,6 +106,7 @@ class Limits(_Written, frozen=True, kw_only=True):
     unsent_kb: Kilobytes = field(name="unsent", default=8_000.0)
     send_buffer_kb: Kilobytes = field(name="send_buffer", default=256.0)
     lifetime_s: Seconds = field(name="lifetime", default=600.0)
+    away_s: Seconds = field(name="away", default=600.0)
     rate_per_s: PerSecond | None = field(name="rate", default=None)
     traffic_kb_per_s: Kilobytes | None = field(name="traffic", default=None)
     matching_s: Seconds = field(name="matching", default=0.0005)
@@ -152,7 +131,7 @@ class Limits(_Written, frozen=True, kw_only=True):
 
 
 class BudgetWritten(_Written, frozen=True, kw_only=True):
-    """What the clients of an identity may take, each; what is not given is as in [limits]."""
+    """The budget of each client of an identity; what is not given is as in [limits]."""
 
     identity: Name
     rate_per_s: PerSecond | None = field(name="rate", default=None)
@@ -164,8 +143,8 @@ class BudgetWritten(_Written, frozen=True, kw_only=True):
 
 
 class TlsWritten(_Written, frozen=True, kw_only=True):
-    """Certificates: every broker has one, with its name in it, and so have clients if `client_certificates`; those that
-    the authority has taken back are in `revoked`."""
+    """Certificates: every broker has one with its name in it, and so have clients if `client_certificates`; `revoked`
+    lists those that the authority has revoked."""
 
     certificate: Text
     key: Text
@@ -180,7 +159,7 @@ class TlsWritten(_Written, frozen=True, kw_only=True):
 
 
 class TokenWritten(_Written, frozen=True, kw_only=True):
-    """The secret of an identity: a client that has it may call itself so (`*` stands for any characters)."""
+    """The secret of an identity: a client that has it may use a matching name (`*` stands for any characters)."""
 
     identity: Name
     token: Text | None = None
@@ -189,8 +168,8 @@ class TokenWritten(_Written, frozen=True, kw_only=True):
 
 
 class RuleWritten(_Written, frozen=True, kw_only=True):
-    """What an identity may do: everything (true), nothing (false), or what satisfies a filter; and the most that its
-    subscriptions may offer for an event, that its events may live, and that it may send."""
+    """What an identity may do: everything (true), nothing (false), or what satisfies a filter; and the highest price of
+    its subscriptions, the longest lifetime of its events, and the highest rate at which it may send."""
 
     identity: Name
     publish: bool | str = False
@@ -200,6 +179,26 @@ class RuleWritten(_Written, frozen=True, kw_only=True):
     lifetime_s: Seconds | None = field(name="lifetime", default=None)
     rate_per_s: PerSecond | None = field(name="rate", default=None)
     EXAMPLES: ClassVar = {"identity": 'identity = "desk-*"'}
+
+
+class BridgeWritten(_Written, frozen=True, kw_only=True):
+    """A bridge between a broker with an MQTT door and another MQTT broker: topic filters in and out, at QoS 0 or 1; a
+    message without expiry interval lives for `lifetime`."""
+
+    name: Name
+    broker: Name
+    address: Where
+    topics_in: tuple[Text, ...] = field(name="in", default=())
+    topics_out: tuple[Text, ...] = field(name="out", default=())
+    qos: Annotated[int, Meta(ge=0, le=1)] = 1
+    lifetime_s: Seconds | None = field(name="lifetime", default=None)
+    username: Text | None = None
+    password_file: Text | None = None
+    EXAMPLES: ClassVar = {
+        "name": 'name = "plant"',
+        "broker": 'broker = "b1"',
+        "address": 'address = "10.0.0.5:1883"',
+    }
 
 
 class TraceWritten(_Written, frozen=True, kw_only=True):
@@ -213,19 +212,34 @@ class TraceWritten(_Written, frozen=True, kw_only=True):
 
 
 class BrokerWritten(_Written, frozen=True, kw_only=True):
-    """One broker: where it listens, whom it has links with, and where others reach it if that differs."""
+    """One broker: where it listens, its neighbours, and where others reach it if that differs."""
 
     name: Name
     listen: Where
     address: Where | None = None
     metrics: Where | None = None
+    mqtt: Where | None = None
+    mqtt_tls: Where | None = None
+    mqtt_ws: Where | None = None
+    mqtt_json: tuple[Text, ...] = ()
     neighbours: tuple[Name, ...] = ()
     EXAMPLES: ClassVar = {"name": 'name = "b1"', "listen": 'listen = "127.0.0.1:7001"'}
 
     @property
     def reached_at(self) -> Address:
-        """Where the other brokers find it."""
+        """The address that other brokers use."""
         return self.address or self.listen
+
+    def reached_by(self, key: str) -> Address | None:
+        """The address that MQTT clients use, by its key; a door at all addresses is at the one that brokers use."""
+        door: Address | None = getattr(self, key)
+        is_everywhere = door is not None and door.host in ("0.0.0.0", "::")
+        return Address(self.reached_at.host, door.port) if door is not None and is_everywhere else door
+
+    @property
+    def has_mqtt(self) -> bool:
+        """Whether MQTT clients can connect."""
+        return any(each is not None for each in (self.mqtt, self.mqtt_tls, self.mqtt_ws))
 
 
 class Document(_Written, frozen=True, kw_only=True):
@@ -240,4 +254,5 @@ class Document(_Written, frozen=True, kw_only=True):
     token: tuple[TokenWritten, ...] = ()
     rule: tuple[RuleWritten, ...] = ()
     budget: tuple[BudgetWritten, ...] = ()
+    bridge: tuple[BridgeWritten, ...] = ()
     EXAMPLES: ClassVar = {"broker": '[[broker]] with name = "b1" and listen = "127.0.0.1:7001"'}

@@ -1,17 +1,18 @@
 """Prometheus metrics of one broker, in base units; nothing is labelled by event, client or subscription.
 
 Histograms have a bucket per power of two nanoseconds, so they follow exactly from those of the broker
-(`protocol/_histogram`), but for their sums: those are right within 6 %. No counter goes down: an event that counts as
-dropped, and turns out to have arrived, stays counted until the next drop.
+(`protocol/_histogram`), except for their sums, which are right within 6 %. No counter goes down: an event that was
+counted as dropped and turns out to have arrived stays counted until the next drop.
 
-They are written by prometheus-client in a thread of their own; what they show is collected on the event loop, where the
-machine is at rest. On loopback the operator's page is served beside them.
+A thread of prometheus-client writes them; their values are collected on the event loop, between two turns of the
+machine. Beside them is `/ready`, for those who decide whether a broker gets connections (Kubernetes, load balancers),
+and on loopback the operator's page.
 """
 
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -24,14 +25,15 @@ from tidings.errors import TidingsError
 from tidings.live.configuration._config import is_loopback
 from tidings.live.configuration._schema import Address
 from tidings.live.operations._status import overview
-from tidings.live.page._application import page_application
 from tidings.protocol import at_most, sum_ns
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
     from tidings.protocol import Balance, Broker, Histogram
 
-__all__ = ["MetricsServer", "serve_metrics"]
+__all__ = ["MetricsServer", "Wsgi", "serve_metrics"]
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 PATIENCE_S: Final = 5.0
 EDGES_NS: Final = tuple(1 << power for power in range(15, 37))
@@ -54,15 +56,15 @@ _GAUGES: Final = {
 
 
 class _Collector(Collector):
-    """Asks the event loop whenever somebody looks."""
+    """Asks the event loop on every scrape."""
 
     def __init__(self, node: "BrokerNode") -> None:
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._outcomes: dict[str, int] = {}  # the most that was shown of each
+        self._outcomes: dict[str, int] = {}  # the largest value shown of each
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The present metrics."""
         yield from asyncio.run_coroutine_threadsafe(self._collect(), self._loop).result(PATIENCE_S)
 
     async def _collect(self) -> list[Metric]:
@@ -90,14 +92,12 @@ def _outcomes(total: "Balance", name: str) -> dict[str, int]:
 
 
 def _histograms(machine: "Broker") -> Iterator[Metric]:
-    """How long events, and the frames with them, took."""
+    """Delays of events and of the frames that carry them."""
     transits = {name: peer.meter.transits for name, peer in sorted(machine.neighbours.items())}
     yield _histogram(
         "delivery_delay", "Age of events when applications here got them.", {"": machine.accounts.total.delays}
     )
-    yield _histogram(
-        "link_transit", "How long frames with events were under way from a neighbour.", transits, "neighbour"
-    )
+    yield _histogram("link_transit", "Transit time of frames with events from a neighbour.", transits, "neighbour")
     yield _histogram("queue_wait", "How long those events waited in output queues that had to.", machine.waits, "peer")
 
 
@@ -164,7 +164,7 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each request: one that waits for the event loop holds up nobody."""
+    """One thread for each request: a request that waits for the event loop delays no other."""
 
     daemon_threads = True
 
@@ -174,23 +174,36 @@ class _Server6(_Server):
 
 
 class _Quiet(WSGIRequestHandler):
-    """Requests are not worth a line in the log."""
+    """Requests are not logged."""
 
     timeout = PATIENCE_S
 
+    def setup(self) -> None:
+        """A reader that takes nothing for PATIENCE_S is gone, which is no error of ours."""
+        super().setup()
+        write = self.wfile.write
+
+        def write_or_end(data: Any) -> int:
+            try:
+                return write(data)
+            except TimeoutError:
+                raise BrokenPipeError from None
+
+        self.wfile.write = write_or_end  # type: ignore[method-assign]
+
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class MetricsServer:
-    """Metrics and page, served."""
+    """The server of metrics and page."""
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
         self._server = server
         self._thread = thread
 
     def close(self) -> None:
-        """Serve no more. A request may be waiting for the event loop, so the event loop must not wait for it."""
+        """Stop serving. A request may be waiting for the event loop, so the event loop must not wait for it."""
         threading.Thread(target=self._close, daemon=True).start()
 
     def _close(self) -> None:
@@ -198,15 +211,36 @@ class MetricsServer:
         self._server.server_close()
 
 
-def serve_metrics(node: "BrokerNode", address: Address) -> MetricsServer:
-    """Serve the metrics of a broker, and on loopback the page."""
+def _with_readiness(node: "BrokerNode", application: Wsgi) -> Wsgi:
+    """The application, and `/ready`: 200 if events are accepted, 503 while the broker starts, drains or hangs."""
+    loop = asyncio.get_running_loop()
+
+    async def state() -> str:
+        return "draining" if node.is_draining else "ready" if node.machine.is_ready else "starting"
+
+    def answer(request: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        if request.get("PATH_INFO") != "/ready":
+            return application(request, respond)
+        try:
+            found = asyncio.run_coroutine_threadsafe(state(), loop).result(PATIENCE_S)
+        except (TimeoutError, RuntimeError):  # it has stopped, or is stuck
+            found = "not answering"
+        respond("200 OK" if found == "ready" else "503 Service Unavailable", [("Content-Type", "text/plain")])
+        return [f"{found}\n".encode()]
+
+    return answer
+
+
+def serve_metrics(node: "BrokerNode", address: Address, page: "Callable[[BrokerNode, Wsgi], Wsgi]") -> MetricsServer:
+    """Serve the metrics of a broker and `/ready`; on loopback, `page` adds the operator's page to the application."""
     registry = CollectorRegistry()
     registry.register(_Collector(node))
     ProcessCollector(registry=registry)
     application: Any = make_wsgi_app(registry)
     if is_loopback(address.host):
-        application = page_application(node, application)
+        application = page(node, application)
         node.log.info("page", address=f"http://{address}/")
+    application = _with_readiness(node, application)
     kind = _Server6 if ":" in address.host else _Server
     try:
         server = make_server(address.host, address.port, application, kind, handler_class=_Quiet)

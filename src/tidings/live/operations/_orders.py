@@ -1,8 +1,8 @@
-"""Orders of whoever runs the network: at present, that clients make another broker their home.
+"""Operators' orders: at present, to move clients to another home broker.
 
-An order is the first and only frame of a connection, and is taken from who could come as one of the network's brokers
-(`Admission`). The broker asks its clients as it does when it has found a better place itself (paper E, phase 3), and
-answers at once; the client decides, and moves by itself, so whether it has moved is found by asking where it is.
+An order is the first and only frame of a connection. It is accepted from anyone who could connect as one of the
+network's brokers (`Admission`). The broker asks its clients as it does when it has found a better place itself (paper
+E, phase 3), and answers at once. The client decides and moves by itself; whether it has moved is found by asking.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 from tidings.errors import TidingsError
 from tidings.live._errors import ConnectionLostError
 from tidings.live.configuration._config import Network
-from tidings.live.operations._asking import put_question
+from tidings.live.operations._query import put_question
 from tidings.protocol.node import Answer, MistrustError, Preamble
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MOST: Final = 1_000
 
 
 class Orders(msgspec.Struct, frozen=True, array_like=True):
-    """Which clients to ask to move where, and of which to tell whether they are at home here."""
+    """Which clients to ask to move where, and which clients to look for at this broker."""
 
     moves: dict[str, str] = {}
     where: tuple[str, ...] = ()

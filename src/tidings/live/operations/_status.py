@@ -1,20 +1,22 @@
-"""What a broker tells of itself: whoever asks with `tidings status`, and Prometheus.
+"""The status of a broker, for `tidings status` and Prometheus.
 
-A broker keeps the accounts of its clients' subscriptions (`protocol/broker/_accounts`). Of clients at other brokers it
-knows that they subscribe there, whether or not those brokers answer.
+A broker keeps the accounts of its own clients' subscriptions (`protocol/broker/_accounts`). It also knows the
+subscriptions of clients at other brokers, whether or not those brokers answer.
 """
 
 import asyncio
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidings.protocol import NOTHING, quantile_ns, told_name
+from tidings.live.operations._history import network_history
+from tidings.live.operations._verdict import trees_of, verdict_of
+from tidings.protocol import NOTHING, qualified_name, quantile_ns
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -25,41 +27,42 @@ __all__ = ["Load", "Snapshots", "answer_status", "network_status", "overview", "
 _EVERY_S: Final = 1.0
 _DROPPED: Final = ("expired", "hopeless", "full")
 SUBSCRIBERS_MAX: Final = 1_000
-"""So many subscriptions of a broker are shown one by one, those with the least share on time first."""
+"""How many subscriptions of a broker are listed, those with the lowest on-time share first."""
 RANKED_MAX: Final = 4_000
-"""They are the worst of so many that did not get everything on time, those that something happened to last."""
+"""They are the worst of this many subscriptions that missed something, most recent first."""
 MOVES_MAX: Final = 100
-"""So many moves under way from a broker are shown one by one, the oldest first."""
+"""How many moves under way from a broker are listed, the oldest first."""
 ELSEWHERE_MAX: Final = 4_000
-"""So many subscriptions at brokers that are down are told of in one answer."""
+"""How many subscriptions at brokers that are down one answer lists."""
 COST_SHARE: Final = 0.05
-"""So much of its time a broker spends on its status at most, whoever asks for it how often."""
+"""The largest share of its time that a broker spends on its status, however often it is asked."""
 
 
 BUDGETS_MAX: Final = 20
-"""So many clients are shown with what they take."""
+"""How many clients are listed with their use of resources."""
 CLIENTS_MAX: Final = 1_000
-"""They are found among so many of each kind that may take much."""
+"""They are chosen from this many candidates of each kind."""
 
 
 class Load:
-    """How busy the process is: the share of a processor that it used in the last second."""
+    """The load of the process: the share of a core that it used in the last second."""
 
     def __init__(self) -> None:
         self.utilisation = 0.0
 
-    async def measure(self) -> None:
-        """Measure, second after second."""
+    async def measure(self, then: Callable[[], None]) -> None:
+        """Measure every second, and call `then` after each."""
         used_s, at_s = time.process_time(), time.monotonic()
         while True:
             await asyncio.sleep(_EVERY_S)
             now_used_s, now_s = time.process_time(), time.monotonic()
             self.utilisation = (now_used_s - used_s) / (now_s - at_s)
             used_s, at_s = now_used_s, now_s
+            then()
 
 
 def answer_status(node: "BrokerNode", detail: bytes) -> bytes:
-    """The status as JSON; or, if `detail` names other brokers, who subscribes there as far as it is known here."""
+    """The status as JSON; or, if `detail` names other brokers, their subscriptions as far as they are known here."""
     if not detail:
         return node.snapshots.encoded()
     try:
@@ -72,26 +75,60 @@ def answer_status(node: "BrokerNode", detail: bytes) -> bytes:
 
 
 class Snapshots:
-    """The status of one broker, however many ask for it: it is made anew when that takes COST_SHARE of the time."""
+    """The status of one broker for any number of readers; computing it takes at most COST_SHARE of the time.
+
+    The figures of a subscription are computed when its account has changed, or when a minute ago it was another.
+    """
 
     def __init__(self, node: "BrokerNode") -> None:
+        self.rows: dict[str, _Row] = {}
+        """By subscription: the last figures of those that were looked at for the last status."""
         self._node = node
+        self._found: dict[str, Any] = {}
         self._encoded = b""
         self._until_s = 0.0
 
     def encoded(self) -> bytes:
-        """The status as JSON, of now or a little before."""
+        """The status as JSON, at most a little old."""
+        self.latest()
+        return self._encoded
+
+    def latest(self) -> dict[str, Any]:
+        """The complete status, at most a little old."""
         began_s = time.monotonic()
         if began_s >= self._until_s:
-            self._encoded = msgspec.json.encode(snapshot(self._node))
+            self._found = snapshot(self._node)
+            self._encoded = msgspec.json.encode(self._found)
             now_s = time.monotonic()
             self._until_s = now_s + (now_s - began_s) / COST_SHARE
-        return self._encoded
+        return self._found
+
+
+class _Row:
+    """The figures of one subscription, now and a minute ago."""
+
+    __slots__ = ("before", "figures", "last_minute", "share", "under_way", "whole")
+
+    def __init__(self, whole: "Balance", before: "Balance") -> None:
+        self.whole = whole
+        self.before = before
+        recent = whole.share_since(before)
+        self.share = whole.on_time_share if recent is None else recent
+        self.under_way = whole.under_way
+        self.figures: dict[str, Any] | None = None  # of those that are listed
+        self.last_minute: dict[str, Any] | None = None
+
+    def listed(self) -> "dict[str, Any]":
+        """The figures since the start."""
+        if self.figures is None:
+            self.figures = _figures(self.whole)
+            self.last_minute = _figures(self.whole.since(self.before))
+        return self.figures
 
 
 def snapshot(node: "BrokerNode") -> dict[str, Any]:
-    """Everything that is known now; times in seconds."""
-    return {**overview(node), **_subscribers(node.machine)}
+    """The complete status; times in seconds."""
+    return {**overview(node), **_subscribers(node.machine, node.snapshots), **node.history.facts()}
 
 
 def overview(node: "BrokerNode") -> dict[str, Any]:
@@ -147,7 +184,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
 
 
 def _budgets(node: "BrokerNode") -> dict[str, Any]:
-    """What all clients take together, and those that take the largest share of what they may."""
+    """What all clients use together, and the clients that use the largest share of their budget."""
     machine, purse_of = node.machine, node.driver.node.purse_of
     most = heapq.nlargest(
         BUDGETS_MAX,
@@ -167,19 +204,19 @@ def _budgets(node: "BrokerNode") -> dict[str, Any]:
 
 
 def _taking(node: "BrokerNode") -> "list[Peer]":
-    """The clients that may take most: all if they are few, else some of those that something waits for, whose filters
-    cost much or are many, or who were held back."""
+    """The clients that may use most: all if they are few; otherwise some of those that have events waiting, have costly
+    or many filters, or were held back."""
     machine = node.machine
     if len(machine.clients) <= CLIENTS_MAX:
         return list(machine.clients.values())
     laden = (peer.name for peer in machine.laden_clients())
-    kinds = (laden, machine.registry.dearest(), reversed(node.driver.node.held_back.values()))
+    kinds = (laden, machine.registry.costliest(), reversed(node.driver.node.held_back.values()))
     names = dict.fromkeys(name for kind in kinds for name in islice(kind, CLIENTS_MAX))
     return [machine.clients[name] for name in names if name in machine.clients]
 
 
 def _share_taken(machine: "Broker", peer: "Peer") -> float:
-    """The larger share of what the bytes and the filters of a client may take."""
+    """The larger of the shares that a client uses of its budgets for bytes and for filters."""
     budget = peer.budget
     queued_bytes, matching_us = peer.outbox.queue.size_bytes, machine.registry.matching_us(peer.name)
     return round(max(queued_bytes / budget.queued_bytes, matching_us / budget.matching_us), 4)
@@ -190,7 +227,7 @@ def _held_back(purse: "Purse | None") -> int:
 
 
 def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str, Any]:
-    """What one client takes, and may take."""
+    """What one client uses, and its budget."""
     matching_us, budget = machine.registry.matching_us(peer.name), peer.budget
     return {
         "client": peer.name,
@@ -210,7 +247,7 @@ def _budget(machine: "Broker", peer: "Peer", purse: "Purse | None") -> dict[str,
 
 
 def _copies(machine: "Broker") -> dict[str, Any] | None:
-    """Who keeps the second copies of a broker's events, how many wait for theirs, and for whom it keeps how many."""
+    """Who keeps the second copies of a broker's events, how many wait for one, and how many it keeps for others."""
     copies = machine.copies
     if not copies.is_on:
         return None
@@ -229,7 +266,7 @@ def _peer(peer: "Peer") -> dict[str, Any]:
 
 
 def _moves(machine: "Broker") -> dict[str, Any]:
-    """The moves of clients from here, those under way and the last that are over; counts are since the start."""
+    """Moves of clients away from here: those under way and the last completed ones; counts are since the start."""
     seen = machine.moves()
     return {
         "asked": seen.asked,
@@ -257,17 +294,21 @@ def _seconds(duration_ns: int) -> float:
     return round(duration_ns * 1e-9, 3)
 
 
-def _subscribers(machine: "Broker") -> dict[str, Any]:
+def _subscribers(machine: "Broker", snapshots: Snapshots) -> dict[str, Any]:
     """The subscriptions here with their accounts, worst first."""
     accounts, total = machine.accounts.balances(), len(machine.gossip.local)
-    found = []
-    for client, told in _shown(machine, total):
-        account, peer = accounts.get(told), machine.clients[client]
-        whole = NOTHING if account is None else account.known
-        before = NOTHING if account is None else machine.accounts.minute_ago(account)
-        rank = _rank(whole.share_since(before), whole.on_time_share, whole.under_way, told)
-        since_s = None if account is None else round(machine.accounts.age_ns(account) * 1e-9, 1)
-        found.append((rank, client, peer, since_s, whole, before))
+    found, known, rows = [], snapshots.rows, {}
+    nothing = _Row(NOTHING, NOTHING)
+    for client, label in _shown(machine, total):
+        account, row, since_s = accounts.get(label), nothing, None
+        if account is not None:
+            whole, before = account.known, machine.accounts.minute_ago(account)
+            last = known.get(label)
+            is_same = last is not None and last.whole is whole and last.before is before
+            row = rows[label] = last if last is not None and is_same else _Row(whole, before)
+            since_s = round(machine.accounts.age_ns(account) * 1e-9, 1)
+        found.append((_rank(row.share, row.under_way, label), client, machine.clients[client], since_s, row))
+    snapshots.rows = rows
     found = nsmallest(SUBSCRIBERS_MAX, found, key=lambda each: each[0])
     shown = [accounts.get(rank[-1]) for rank, *_ in found]
     intervals = _intervals([[] if account is None else machine.accounts.batches(account) for account in shown])
@@ -278,42 +319,47 @@ def _subscribers(machine: "Broker") -> dict[str, Any]:
                 "client": client,
                 "connected": peer.is_up,
                 "queued": peer.outbox.queued,
+                "max_delay_s": _deadline_s(machine, client, rank[-1]),
                 "since_s": since_s,
-                **_figures(whole),
+                **row.listed(),
                 "interval": interval,
-                "last_minute": _figures(whole.since(before)),
+                "last_minute": row.last_minute,
             }
-            for (rank, client, peer, since_s, whole, before), interval in zip(found, intervals, strict=True)
+            for (rank, client, peer, since_s, row), interval in zip(found, intervals, strict=True)
         ],
         "subscribers_left_off": max(total - SUBSCRIBERS_MAX, 0),
     }
 
 
+def _deadline_s(machine: "Broker", client: str, label: str) -> float | None:
+    entry = machine.gossip.local.of(client).get(label.removeprefix(qualified_name(client, "")))
+    return None if entry is None or entry.max_delay_ns is None else entry.max_delay_ns * 1e-9
+
+
 def _shown(machine: "Broker", total: int) -> Iterator[tuple[str, str]]:
-    """The client and the name of each subscription that may have to be shown: where there are more than can be, those
-    that lack something (RANKED_MAX, the last that something happened to), and so many others as there is room for."""
+    """The client and name of each subscription to list. If there are too many: those that missed something (RANKED_MAX,
+    the most recent), and as many others as there is room for."""
     lacking = machine.accounts.lacking if total > SUBSCRIBERS_MAX else {}
-    last = ((lacking[told].client, told) for told in islice(reversed(lacking), RANKED_MAX))
+    last = ((lacking[label].client, label) for label in islice(reversed(lacking), RANKED_MAX))
     yield from (each for each in last if each[0] in machine.clients)
     every = (
-        (client, told_name(client, name)) for client in machine.clients for name in machine.gossip.local.of(client)
+        (client, qualified_name(client, name)) for client in machine.clients for name in machine.gossip.local.of(client)
     )
     others = (each for each in every if each[1] not in lacking)
     yield from others if total <= SUBSCRIBERS_MAX else islice(others, max(SUBSCRIBERS_MAX - len(lacking), 0))
 
 
-def _rank(recent: float | None, whole: float | None, under_way: int | None, told: str) -> tuple[bool, float, int, str]:
-    """Worst first: by the share on time of the last minute, or if nothing was settled in it since the start; where that
-    is not known either, those that wait come first."""
-    share = whole if recent is None else recent
-    return share is None, share or 0.0, -(under_way or 0), told
+def _rank(share: float | None, under_way: int | None, label: str) -> tuple[bool, float, int, str]:
+    """Worst first: by the on-time share of the last minute or, if nothing was settled in it, since the start; where
+    neither is known, those with waiting events come first."""
+    return share is None, share or 0.0, -(under_way or 0), label
 
 
 def _intervals(rows: "list[list[tuple[int, int]]]") -> list[dict[str, Any] | None]:
-    """How sure each share since the start is, from what was settled and on time in batches of time; None where
-    these are too few. Rows that have seen little are taken to be as clustered as the others."""
+    """The interval of each share since the start, from what was settled and on time in batches of time; None where
+    there are too few. Rows with few events are taken to be as clustered as the others."""
     found: list[dict[str, Any] | None] = [None] * len(rows)
-    if max(map(len, rows), default=0) < 2:  # a young broker does without what takes long to load
+    if max(map(len, rows), default=0) < 2:  # a broker that has just started does not load SciPy for this
         return found
     import numpy as np
 
@@ -336,7 +382,7 @@ def _intervals(rows: "list[list[tuple[int, int]]]") -> list[dict[str, Any] | Non
 
 
 def _figures(balance: "Balance") -> dict[str, Any]:
-    """An account as people read it; times in milliseconds."""
+    """An account for display; times in milliseconds."""
     share = balance.on_time_share
     return {
         "matched": balance.matched,
@@ -360,34 +406,41 @@ def _ms(histogram: "Histogram", share: float) -> float | None:
 
 
 def _elsewhere(machine: "Broker", broker: str, most: int) -> dict[str, Any]:
-    """The subscriptions at another broker, by its last word; what becomes of their events is not known."""
+    """The subscriptions at another broker, as last known; their accounts are unknown."""
     known = machine.subscribers_at(broker)
-    unknown = dict.fromkeys(("queued", "since_s", *_figures(NOTHING), "interval", "last_minute"))
+    unknown = dict.fromkeys(("queued", "max_delay_s", "since_s", *_figures(NOTHING), "interval", "last_minute"))
     found = [
-        {"subscription": told, "client": client, "connected": False, **unknown}
-        for told, client in islice(known.subscriptions.items(), most)
+        {"subscription": label, "client": client, "connected": False, **unknown}
+        for label, client in islice(known.subscriptions.items(), most)
     ]
     left_off = known.left_off + len(known.subscriptions) - len(found)
     return {"subscribers": found, "subscribers_left_off": left_off}
 
 
-def network_status(brokers: "list[dict[str, Any]]") -> dict[str, Any]:
-    """What all brokers say, as `tidings status --json` prints it: the brokers, and the subscribers of all together."""
+def network_status(brokers: "list[dict[str, Any]]", *, file: str = "network.toml") -> dict[str, Any]:
+    """The status of the network as `tidings status --json` prints it: the verdict, the last 15 minutes, the paths of
+    events, its brokers and all subscribers. Commands in the verdict name the network's file."""
     rows = [{key: value for key, value in broker.items() if key != "subscribers"} for broker in brokers]
-    return {"brokers": rows, "subscribers": subscribers_of(brokers)}
+    status = {"brokers": rows, "subscribers": subscribers_of(brokers)}
+    return {
+        "verdict": verdict_of(status, file=file),
+        "history": network_history(rows),
+        "trees": trees_of(rows),
+        **status,
+    }
 
 
 def subscribers_of(brokers: "list[dict[str, Any]]") -> dict[str, dict[str, Any]]:
-    """By subscription, `client/name`: its account, where it is at home, and whether it is reached there; worst first.
+    """By subscription, `client/name`: its account, its home broker, and whether it is reachable there; worst first.
 
-    The subscriptions at a broker that is down are affected, and their figures are not known.
+    The subscriptions at a broker that is down are affected, and their figures are unknown.
     """
     rows = [
         {"broker": broker["name"], "affected": not broker["up"], **each}
         for broker in brokers
         for each in broker["subscribers"]
     ]
-    # A client that has moved may be listed twice: what is known of it where it is connected counts.
+    # A client that has moved may be listed twice: the broker it is connected to counts.
     rows.sort(key=lambda row: (not row["affected"], row["connected"]))
     last = {row["subscription"]: row for row in rows}
     return {row.pop("subscription"): row for row in sorted(last.values(), key=_rank_of)}
@@ -395,7 +448,8 @@ def subscribers_of(brokers: "list[dict[str, Any]]") -> dict[str, dict[str, Any]]
 
 def _rank_of(row: dict[str, Any]) -> tuple[Any, ...]:
     recent = None if row["last_minute"] is None else row["last_minute"]["on_time_reliability"]
-    return not row["affected"], _rank(recent, row["on_time_reliability"], row["under_way"], row["subscription"])
+    share = row["on_time_reliability"] if recent is None else recent
+    return not row["affected"], _rank(share, row["under_way"], row["subscription"])
 
 
 def _share(good: int, bad: int) -> float | None:

@@ -1,7 +1,7 @@
-"""What a supervisor tells those who ask it to read its file again: a small file beside the brokers' stores.
+"""The state of a supervisor for those who ask it to reload: a small file beside the brokers' stores.
 
-It says who the supervisor is, how often it has read the file again, why it refused if it did, and which brokers run. It
-is written under another name and renamed, so that whoever looks sees all of it or the one before.
+It holds the supervisor's process, how often it has reloaded its file, why it refused the last time if it did, and which
+brokers run. It is written under another name and renamed, so readers see either all of it or the previous one.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.05
 
 
 class Supervision(msgspec.Struct, kw_only=True):
-    """A supervisor as it is now."""
+    """The present state of a supervisor."""
 
     pid: int
     reloads: int = 0
@@ -33,7 +33,7 @@ class Supervision(msgspec.Struct, kw_only=True):
     brokers: list[str] = []
 
     def write(self, network: Network) -> None:
-        """Say so."""
+        """Write the file."""
         place = supervision_file(network)
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = place.with_name(f"_{_FILE}")
@@ -41,19 +41,19 @@ class Supervision(msgspec.Struct, kw_only=True):
         temporary.replace(place)
 
     def erase(self, network: Network) -> None:
-        """Say no more; what another supervisor has said meanwhile stays."""
+        """Remove the file, unless another supervisor has written it meanwhile."""
         with contextlib.suppress(OSError, TidingsError):
             if read_supervision(network).pid == self.pid:
                 supervision_file(network).unlink()
 
 
 def supervision_file(network: Network) -> Path:
-    """Where a supervisor of this network says how it is."""
+    """The file of this network's supervisor."""
     return network.path.parent / network.document.network.store / _FILE
 
 
 def read_supervision(network: Network) -> Supervision:
-    """The supervisor that runs; TidingsError if there is none."""
+    """The running supervisor; TidingsError if there is none."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         found = msgspec.json.decode(supervision_file(network).read_bytes(), type=Supervision)
         os.kill(found.pid, 0)
@@ -65,7 +65,7 @@ def read_supervision(network: Network) -> Supervision:
 
 
 def ask_to_reload(network: Network) -> Supervision:
-    """Have the supervisor read its file again, and wait until it has; ConfigurationError if it refuses."""
+    """Have the supervisor reload its file, and wait until it has; ConfigurationError if it refuses."""
     before = read_supervision(network)
     os.kill(before.pid, signal.SIGHUP)
     until_s = time.monotonic() + _PATIENCE_S

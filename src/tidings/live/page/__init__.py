@@ -1,3 +1,3 @@
-"""The operator's page: the whole overlay as it is now, served by any of its brokers on loopback."""
+"""The operator's page: the present state of the whole overlay, served by any of its brokers on loopback."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Certificates for trying it locally: an authority of one's own, and a certificate for every name.
+"""Certificates for local trials: a private authority, and a certificate for every name.
 
-Not for production: the authority's key lies beside the certificates. Keys are readable by their owner only.
+Not for production: the authority's key is stored beside the certificates. Keys are readable by their owner only.
 """
 
 import datetime
@@ -30,10 +30,10 @@ def make_certificates(
     days: float = DAYS,
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1"),
 ) -> list[Path]:
-    """Write an authority (or use the one there), and for each name `name.pem` and `name.key`; what was written.
+    """Write an authority (or use the existing one), and for each name `name.pem` and `name.key`; the files written.
 
-    A certificate is good for the name itself and for the hosts, for servers and clients alike. With days below 0 it has
-    expired already.
+    A certificate is valid for the name itself and for the hosts, for servers and clients alike. With negative days it
+    has expired already.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

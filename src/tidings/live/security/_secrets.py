@@ -1,7 +1,7 @@
-"""Secrets in files: tokens, the token that brokers make for themselves, and clients' own.
+"""Secrets in files: tokens, the token that brokers make for themselves, and clients' own secrets.
 
-A file that everybody may read holds no secret: it is refused, with the remedy. What is made here can be read by its
-owner only, and is there whole or not at all.
+A file that others may read is refused, with the remedy. Files made here are readable by their owner only, and appear
+complete or not at all.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ __all__ = [
 ]
 
 LEAST_CHARACTERS: Final = 16
-"""So long a token has to be."""
+"""The least length of a token, in characters."""
 _BYTES: Final = 32
 _STATE_VARIABLE: Final = "XDG_STATE_HOME"
 
 
 def new_secret() -> str:
-    """43 characters that nobody can guess."""
+    """A random secret of 43 characters."""
     return secrets.token_urlsafe(_BYTES)
 
 
 def read_secret(path: Path) -> str:
-    """The secret in a file; ConfigurationError if it holds none, or everybody may read it."""
+    """The secret in a file; ConfigurationError if it holds none or others may read it."""
     try:
         is_everybodys = is_open(path)
         secret = path.read_text("utf-8").strip()
@@ -49,19 +49,19 @@ def read_secret(path: Path) -> str:
 
 
 def is_open(path: Path) -> bool:
-    """Whether others than its owner and its group may do anything with a file."""
+    """Whether anybody but its owner and its group may access a file."""
     return bool(path.stat().st_mode & stat.S_IRWXO)
 
 
 def write_secret(path: Path, secret: str) -> bool:
-    """Write a secret into a new file that its owner alone may read; whether there was none."""
+    """Write a secret to a new file that only its owner may read; False if the file exists already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(f"{secret}\n")
-        os.link(temporary, path)  # whoever is first has made it
+        os.link(temporary, path)  # the first process wins
     except FileExistsError:
         return False
     finally:
@@ -71,7 +71,7 @@ def write_secret(path: Path, secret: str) -> bool:
 
 
 def kept_secret(path: Path) -> str:
-    """The secret in a file; it is made if there is no such file."""
+    """The secret in a file, which is created if it does not exist."""
     try:
         if not path.exists():
             write_secret(path, new_secret())
@@ -81,9 +81,9 @@ def kept_secret(path: Path) -> str:
 
 
 def client_secret_file(name: str) -> Path:
-    """Where the secret of a durable client is kept if nobody says where: with the state of the user's programs."""
+    """The default file of a durable client's secret, in the user's state directory."""
     given = os.environ.get(_STATE_VARIABLE)
     state = Path(given) if given else Path.home() / ".local" / "state"
     readable = "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
-    # Different names have different files, whatever characters they have.
+    # Different names have different files, whatever their characters.
     return state / "tidings" / "secrets" / f"{readable[:100]}-{name.encode().hex()[:80]}"

@@ -1,10 +1,10 @@
-"""Contexts for TLS: which certificate is shown, and which is asked for.
+"""TLS contexts: which certificate is presented, and which is required.
 
-Between brokers both ends show one, and the name in it has to be the broker's: addresses may change, names do not.
-Clients check the broker's certificate, and show one if the network asks for it. TLS 1.2 is the oldest that is spoken.
+Between brokers both ends present one, and the name in it must be the broker's: addresses may change, names do not.
+Clients check the broker's certificate, and present one if the network requires it. TLS 1.2 is the oldest version.
 
-Certificates are taken back by the authority's list of them (`revoked`), or by another authority. Both are looked at
-whenever somebody comes, and, of those who are there already, when the network's file is read again (`Judge`).
+Certificates are revoked by the authority's list (`revoked`), or by a new authority. Both are checked for every new
+connection, and for open connections when the network's file is reloaded (`Judge`).
 """
 
 import datetime
@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings.errors import ConfigurationError
-from tidings.live.configuration._config import Tls
 
 if TYPE_CHECKING:
     from cryptography import x509
 
+    from tidings.live.configuration._config import Tls
+
 __all__ = ["Judge", "client_context", "dialling_context", "listening_context"]
 
 
-def listening_context(tls: Tls) -> ssl.SSLContext:
-    """What a broker listens with: brokers always show a certificate, clients if they have to."""
+def listening_context(tls: "Tls") -> ssl.SSLContext:
+    """The context for listening: brokers always present a certificate, clients if it is required."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _show(context, tls.certificate, tls.key)
@@ -32,15 +33,15 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def dialling_context(tls: Tls) -> ssl.SSLContext:
-    """What a broker opens connections to other brokers with."""
+def dialling_context(tls: "Tls") -> ssl.SSLContext:
+    """The context for connections to other brokers."""
     context = client_context(tls.authority, tls.certificate, tls.key)
     _distrust(context, tls.revoked)
     return context
 
 
 def client_context(authority: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """What a client connects with: `authority` signs the brokers' certificates."""
+    """The context of a client: `authority` signs the brokers' certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _trust(context, authority)
@@ -88,9 +89,9 @@ def _read_list(revoked: Path) -> "x509.CertificateRevocationList":
 
 
 class Judge:
-    """Whether a certificate that was good when it was shown still is, by the files as they are now."""
+    """Whether a certificate that was valid when it was presented still is, according to the present files."""
 
-    def __init__(self, tls: Tls) -> None:
+    def __init__(self, tls: "Tls") -> None:
         from cryptography import x509
 
         try:
@@ -102,7 +103,7 @@ class Judge:
         self._revoked = None if tls.revoked is None else _read_list(tls.revoked)
 
     def objection(self, certificate: bytes | None) -> str:
-        """Why it is not good any more; empty if it is, or there is none."""
+        """Why it is no longer valid; empty if it is valid or there is none."""
         from cryptography import x509
         from cryptography.exceptions import InvalidSignature
 

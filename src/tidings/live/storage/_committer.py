@@ -1,4 +1,4 @@
-"""The thread that makes commits durable while the event loop goes on; which commits, the node decides.
+"""The thread that makes commits durable while the event loop continues. The node decides what is committed when.
 
 A transaction is put together on the event loop and committed by the thread (`Store.prepare`, `Store.finish`). There is
 one commit at a time.
@@ -42,7 +42,7 @@ class Committer:
         self._thread.start()
 
     def commit(self, commit: Commit) -> None:
-        """Make this durable, then say so; not before the step that wanted it has been carried out."""
+        """Make this durable, then report it, but not before the step that requested it has been carried out."""
         self._began_s = time.monotonic()
         if commit.is_ahead:
             self._work.put(partial(self._store.make_room, list(commit.writes)))
@@ -55,7 +55,7 @@ class Committer:
             self._work.put(partial(self._store.finish, prepared))
 
     async def close(self) -> None:
-        """End the thread; a commit that is under way is finished first."""
+        """Stop the thread after the commit in progress."""
         self._work.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 

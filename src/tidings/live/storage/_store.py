@@ -3,18 +3,18 @@
 Rules:
 
 - A commit is one transaction: when it returns, all of it is on disk; when it raises, none of it is.
-- No room (a full disk, or the store's own bound `max_bytes`) is `StoreFullError`: nothing was written, the same commit
-  may be tried again. Any other failure is `StoreError`, after which the process must not go on: what the system failed
-  to write once it may have forgotten.
-- The bound is for what is kept: a commit after which the store keeps no more than before is not refused for it. LMDB
-  never writes over what it keeps, so even an erasure takes free pages, one for each that it changes; for them the file
-  may become twice as long as the bound.
-- Values are kept as they are given: the node seals them, and checks what it is handed back (`protocol.node`). That the
-  tree itself is whole is checked here: the number of entries must be the one that the store has noted. A damaged tree
-  is an error at the start, never a shorter list of events.
-- Only one process may have a store open; a lock file keeps others out and is free again when the process is gone.
-- In format 1 this module made the checksums. For keys that are not too long they are what the node makes now; what has
-  a long key, and the time that was noted, are sealed when they are read, and replaced when they are written.
+- A lack of room (a full disk, or the store's own bound `max_bytes`) is `StoreFullError`: nothing was written, and the
+  same commit may be tried again. Any other failure is `StoreError`, after which the process must stop: the system may
+  have forgotten what it once failed to write.
+- The bound applies to what is kept: a commit after which the store keeps no more than before is not refused for it.
+  LMDB never overwrites what it keeps, so even an erasure needs a free page for each page it changes; for these the file
+  may grow to twice the bound.
+- Values are kept unchanged: the node seals them and checks what it gets back (`protocol.node`). The integrity of the
+  tree is checked here: the number of entries must equal the number that the store has noted. A damaged tree is an error
+  at the start, never a shorter list of events.
+- Only one process may have a store open; a lock file keeps others out and is released when the process is gone.
+- In format 1 this module made the checksums. For keys that are not too long they equal those that the node makes now;
+  values with a long key, and the noted time, are sealed when they are read and replaced when they are written.
 """
 
 import contextlib
@@ -39,19 +39,19 @@ from tidings.protocol.node import opened, sealed
 __all__ = ["DEFAULT_MAX_BYTES", "Prepared", "Store"]
 
 DEFAULT_MAX_BYTES: Final = 8 << 30
-"""The bound of what a store keeps, reserved as addresses and not as disk."""
+"""The bound of what a store keeps; it reserves addresses, not disk space."""
 
 _FILE: Final = "data.mdb"
 _OLD_CLOCK: Final = b"!clock"
-"""The time in format 1; now what is written when a transaction has to write something."""
+"""The time in format 1; now a value to write when a transaction must write something."""
 _CLOCK: Final = "clock/0"
 _PLAIN: Final = ord("=")
 _MOST_KEY_BYTES: Final = 480
-"""LMDB's keys hold 511 bytes; a longer one is stored under its digest, and travels with its value."""
+"""LMDB's keys hold 511 bytes; a longer key is stored beside its value, under its digest."""
 _LONG_KEY: Final = b"%"
 _OLD_LONG_KEY: Final = b"#"
 _UNREAD: Final = "unread/"
-"""What is stored under a digest, and does not say its name, is handed back under the digest."""
+"""A value under a digest whose key cannot be read is returned under the digest."""
 _UNREAD_KEY: Final = _UNREAD.encode()
 _UNREAD_BYTES: Final = len(_UNREAD_KEY)
 _OLD_CRC_BYTES: Final = 4
@@ -60,14 +60,14 @@ _LONG: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
 class Prepared(NamedTuple):
-    """A transaction that is ready to be made durable."""
+    """A transaction that is ready to be committed."""
 
     transaction: lmdb.Transaction
     size_bytes: int
 
 
 class Store:
-    """A store that is open; `open` makes it, `close` ends it."""
+    """An open store; `open` makes it, `close` ends it."""
 
     def __init__(self, directory: Path, environment: lmdb.Environment, lock: int, max_bytes: int) -> None:
         self.directory = directory
@@ -79,7 +79,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> "Store":
-        """Open a store, or begin one in an empty directory; StoreError if it is damaged or in use."""
+        """Open a store, or create one in an empty directory; StoreError if it is damaged or in use."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             lock = os.open(directory / "in-use", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -89,7 +89,7 @@ class Store:
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held_bytes = file.stat().st_size if (file := directory / _FILE).exists() else 0  # of a larger bound, maybe
+            held_bytes = file.stat().st_size if (file := directory / _FILE).exists() else 0  # maybe of a larger bound
             environment = lmdb.open(
                 str(directory),
                 map_size=max(max_bytes + max(max_bytes, _SPARE_BYTES), held_bytes + _SPARE_BYTES),
@@ -115,7 +115,7 @@ class Store:
         return store
 
     def load(self) -> dict[str, bytes]:
-        """Everything that is kept, as it was committed; StoreError if the tree is damaged."""
+        """All entries as they were committed; StoreError if the tree is damaged."""
         kept: dict[str, bytes] = {}
         try:
             with self._environment.begin() as transaction:
@@ -137,10 +137,10 @@ class Store:
         return kept
 
     def prepare(self, writes: Mapping[str, bytes | None]) -> "Prepared":
-        """Put values into a transaction, and erase those that are None; nothing is durable, and nothing seen, yet.
+        """Put values into a transaction, and erase those that are None; nothing is durable or visible yet.
 
-        Every call of LMDB lets other threads run, and a thread that has let go of the interpreter while the event loop
-        is busy waits for its next turn. So this is for the event loop's own thread, and `finish` for another.
+        Every call of LMDB releases the interpreter, and a thread that has released it while the event loop is busy
+        waits long to get it back. So this is for the event loop's own thread, and `finish` for another.
         """
         size_bytes = sum(len(value) for value in writes.values() if value is not None)
         with self._failing(size_bytes):
@@ -170,8 +170,8 @@ class Store:
         return Prepared(transaction, size_bytes)
 
     def finish(self, prepared: "Prepared") -> None:
-        """Make all of it durable, or none; any thread may. StoreError if the file is gone: what is written to one that
-        nobody can find again would be promised in vain."""
+        """Make all of it durable, or none; any thread may call it. StoreError if the file is gone: nobody could read
+        what is written to a deleted file."""
         with self._failing(prepared.size_bytes):
             prepared.transaction.commit()
         try:
@@ -182,14 +182,14 @@ class Store:
             raise StoreError(f"store {self.directory}: its file is gone, or another one is in its place; who moved it?")
 
     def commit(self, writes: Mapping[str, bytes | None]) -> None:
-        """Both at once."""
+        """Prepare and finish at once."""
         self.finish(self.prepare(writes))
 
     def make_room(self, names: Sequence[str]) -> None:
-        """Forget values, although there may be no room for anything else; the next commit can have whatever is free.
+        """Erase values although there may be no room for anything else; the next commit can use what becomes free.
 
-        Each transaction needs a free page for every page that it changes, so they are forgotten in portions that fit.
-        If this raises, some may be forgotten and others not.
+        Each transaction needs a free page for every page that it changes, so values are erased in portions that fit.
+        If this raises, some may be erased and others not.
         """
         begin, portion = 0, len(names)
         while begin < len(names):
@@ -206,7 +206,7 @@ class Store:
 
     @contextlib.contextmanager
     def _failing(self, size_bytes: int) -> Iterator[None]:
-        """What goes wrong with so many bytes, said in our words."""
+        """LMDB's errors as ours, for a transaction of this many bytes."""
         try:
             yield
         except lmdb.MapFullError:
@@ -224,7 +224,7 @@ class Store:
 
     @property
     def used_bytes(self) -> int:
-        """How large the store's file is."""
+        """The size of the store's file."""
         return (self.directory / _FILE).stat().st_size
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class Store:
         os.close(self._lock)
 
     def _has_room(self, size_bytes: int) -> bool:
-        """Whether as much again could be written: what a full disk writes half of, LMDB calls an input/output error."""
+        """Whether as much could be written again: LMDB reports a partial write on a full disk as an I/O error."""
         wanted_bytes = 4 * size_bytes + _SPARE_BYTES
         try:
             with tempfile.TemporaryFile(dir=self.directory) as file:
@@ -244,15 +244,15 @@ class Store:
 
     @property
     def _missing_bytes(self) -> int:
-        """How much shorter the file is than the tree says."""
+        """How much shorter the file is than its tree states."""
         whole_bytes = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
         return max(int(whole_bytes) - self.used_bytes, 0)
 
     def _fill_up(self) -> None:
-        """Make a short file as long as its tree says.
+        """Make a short file as long as its tree states.
 
-        LMDB does not write pages at the end that it never used, so a sound file may be short. One that was cut off is
-        too, and reading it may end the process without a word; so another process reads it first.
+        LMDB does not write unused pages at the end, so a sound file may be short. A truncated one is short, too, and
+        reading it may kill the process without a message; so another process reads it first.
         """
         os.truncate(self.directory / _FILE, self.used_bytes + self._missing_bytes)
         child = os.fork()
@@ -261,7 +261,7 @@ class Store:
             try:
                 os._exit(1 if opened(self.load()).damaged else 0)
             except FormatError:
-                os._exit(0)  # whoever reads it next says so
+                os._exit(0)  # the next reader reports it
             except BaseException:
                 os._exit(1)
         if os.waitpid(child, 0)[1] != 0:
@@ -269,7 +269,7 @@ class Store:
 
 
 def _pages(transaction: lmdb.Transaction) -> int:
-    """How many pages hold what is kept; free ones, and LMDB's notes of them, are not among them."""
+    """How many pages hold entries; free pages, and LMDB's records of them, are not counted."""
     known = transaction.stat()
     return int(known["branch_pages"] + known["leaf_pages"] + known["overflow_pages"])
 
@@ -285,12 +285,12 @@ def _key(name: str) -> bytes:
 
 
 def _is_sound(key: bytes, data: bytes) -> bool:
-    """Whether a record of format 1 is as it was written."""
+    """Whether a record of format 1 is intact."""
     return crc32(data[_OLD_CRC_BYTES:], crc32(key)).to_bytes(_OLD_CRC_BYTES, "big") == data[:_OLD_CRC_BYTES]
 
 
 def _read_long(key: bytes, data: bytes) -> tuple[str, bytes]:
-    """What is stored under the digest of its name; what cannot be read is handed back as nothing, which is damaged."""
+    """The key and value stored under the key's digest; an unreadable one is returned empty, which counts as damaged."""
     is_old = key.startswith(_OLD_LONG_KEY)
     if not is_old or _is_sound(key, data):
         with contextlib.suppress(msgspec.MsgspecError, ValueError):

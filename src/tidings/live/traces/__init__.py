@@ -1,3 +1,3 @@
-"""What happened, as Parquet files in the format of the trace contract."""
+"""Traces of live brokers: Parquet files in the format of the trace contract."""
 
 __all__: list[str] = []

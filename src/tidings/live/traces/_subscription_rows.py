@@ -1,8 +1,8 @@
-"""The subscriptions of one broker's clients as rows of its trace: one file, replaced when they change, kept over
+"""The subscriptions of one broker's clients as rows of its trace: one file, replaced when they change, kept across
 restarts.
 
-A subscription is named `client/name`; one that comes back on other terms, or after it ended, gets a number:
-`client/name#2`. Of those that have ended the last MAX_ENDED are remembered.
+A subscription is named `client/name`; if it returns on other terms, or after it ended, it gets a number:
+`client/name#2`. The last MAX_ENDED ended ones are remembered.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ _SUBSCRIPTION: Final = msgspec.msgpack.Decoder(tuple[str, wire.Entry])
 
 
 class SubscriptionRows:
-    """What the clients of one broker want, and wanted."""
+    """The present and former subscriptions of one broker's clients."""
 
     def __init__(self, directory: Path, broker: str) -> None:
         self.has_changed = False
@@ -59,17 +59,17 @@ class SubscriptionRows:
         }
 
     def name_of(self, client: str, name: str) -> str:
-        """The name that the trace knows a subscription by."""
+        """The name of a subscription in the trace."""
         row = self._current.get((client, name))
         return f"{client}/{name}" if row is None else str(row["subscription"])
 
     def taken(self) -> list[dict[str, Any]]:
-        """All rows, to be written by somebody else."""
+        """All rows, for another thread to write."""
         self.has_changed = False
         return [*self._ended, *self._current.values()]
 
     def write(self, rows: list[dict[str, Any]], sample: float) -> None:
-        """Write all rows in the place of those before."""
+        """Write all rows, replacing the previous file."""
         write_rows(self._directory, "subscriptions", f"part-{self._broker}", rows, sample, replace=True)
 
     def _end(self, client: str, name: str, now_ns: int) -> None:

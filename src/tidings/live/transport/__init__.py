@@ -1,3 +1,3 @@
-"""Sockets: frames, connections, and the driver that carries out what a machine wants."""
+"""Sockets: connections, listeners, and the driver that carries out a node's effects."""
 
 __all__: list[str] = []

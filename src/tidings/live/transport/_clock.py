@@ -1,7 +1,7 @@
-"""The clock of one machine: nanoseconds since 1970 when it starts, never backwards, on over a restart.
+"""The clock of one machine: it starts at the nanoseconds since 1970 and never goes back, also across restarts.
 
-It follows the steady clock of the system from then on, so no correction of the wall clock makes an event younger or
-older. `noted_ns` is the last time that the life before is known to have seen; what follows from it the node decides.
+From its start on it follows the system's monotonic clock, so no correction of the wall clock changes the age of an
+event. `noted_ns` is the last time that the process before is known to have seen; the node decides what follows from it.
 """
 
 import time
@@ -12,7 +12,7 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """The time as one machine knows it."""
+    """The clock of one machine."""
 
     __slots__ = ("_offset_ns",)
 

@@ -1,8 +1,8 @@
-"""One TCP connection: bytes in, bytes out, and when the socket takes no more.
+"""One TCP connection: bytes in, bytes out, and whether the socket is congested.
 
-Backlog belongs in the machine's queues, where the deadline decides what leaves first, and not in buffers where nobody
-can reorder it. So the kernel keeps little that is not yet sent (`TCP_NOTSENT_LOWAT`, a bounded send buffer), and the
-transport keeps at most HIGH_BYTES before it says that it is congested; the node then sends no events.
+Backlog belongs in the machine's queues, where the deadline decides what is sent first, not in buffers that nobody can
+reorder. So the kernel keeps little that is not yet sent (`TCP_NOTSENT_LOWAT`, a bounded send buffer), and the transport
+keeps at most HIGH_BYTES before it reports congestion; the node then sends no events.
 """
 
 import asyncio
@@ -17,34 +17,34 @@ LOW_BYTES: Final = 16 * 1024
 NOT_SENT_BYTES: Final = 16 * 1024
 SEND_BUFFER_BYTES: Final = 256_000
 TURN_BYTES: Final = 448 * 1024
-"""So much is read from one connection in one turn of the event loop: then it is the turn of the others, and of what is
-to be sent. (A loop that is given more goes on reading for megabytes.)"""
+"""The most that is read from one connection in one turn of the event loop, before the others and pending writes get
+theirs. (Without it the loop would read megabytes at once.)"""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to send what it still has."""
 UNHEARD_MS: Final = 15_000
-"""A peer whose system has acknowledged nothing for so long is gone; without this it would take a quarter of an hour."""
+"""A peer whose system has acknowledged nothing for this long is gone; by default that takes a quarter of an hour."""
 _TCP_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 _TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", 18)
 
 
 class Host(Protocol):
-    """Who is told what happens to a connection."""
+    """Receives the events of a connection."""
 
     def opened(self, connection: "Connection") -> None:
-        """There is a connection."""
+        """A connection is open."""
 
     def received(self, connection: "Connection", data: bytes) -> None:
-        """Bytes have come in."""
+        """Bytes have arrived."""
 
     def lost(self, connection: "Connection", reason: str) -> None:
         """The connection is gone."""
 
     def congested(self, connection: "Connection", *, is_congested: bool) -> None:
-        """The socket takes no more for now, or takes more again."""
+        """The socket is congested, or no longer is."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a host, which knows it by `name`."""
+    """A connection of a host, which identifies it by `name`."""
 
     def __init__(self, host: Host, name: str, *, send_buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
         self.name = name
@@ -60,8 +60,8 @@ class Connection(asyncio.Protocol):
     # -- what asyncio calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there."""
-        transport = cast(asyncio.Transport, transport)  # uvloop's is one, without saying so
+        """The transport is open."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one, but does not declare it
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
         bare = transport.get_extra_info("socket")
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._host.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come in."""
+        """Bytes have arrived."""
         self._turn_bytes += len(data)
         if self._turn_bytes == len(data):
             self._loop.call_soon(self._end_turn)
@@ -85,11 +85,11 @@ class Connection(asyncio.Protocol):
         self._host.received(self, data)
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """The socket is congested."""
         self._host.congested(self, is_congested=True)
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """The socket is no longer congested."""
         self._host.congested(self, is_congested=False)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def certified(self) -> tuple[str, ...]:
-        """Whose certificate the peer has shown: its common name, or if it has none its DNS names; none without one."""
+        """The names in the peer's certificate: its common name, or its DNS names if it has none; empty without one."""
         certificate = self._transport.get_extra_info("peercert") if self._transport is not None else None
         if not certificate:
             return ()
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """The certificate that the peer has shown, as it stands (DER)."""
+        """The peer's certificate (DER)."""
         tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
         return None if tls is None else tls.getpeercert(binary_form=True)
 
@@ -121,14 +121,14 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
 
     def write(self, parts: list[bytes]) -> int:
-        """Write bytes; how many have not left yet."""
+        """Write bytes; returns how many are still unsent."""
         if self._transport is None or self._transport.is_closing():
             return 0
         self._transport.writelines(parts)
         return self._transport.get_write_buffer_size()
 
     def read(self, *, is_on: bool) -> None:
-        """Read nothing for a while, so that the peer has to wait; or go on."""
+        """Stop reading, so that the peer has to wait, or continue."""
         self._is_paused = not is_on
         if is_on:
             self._resume()
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
             self._pause()
 
     def close(self, reason: str) -> None:
-        """Send what there is to send, and close; a peer that does not read is not waited for."""
+        """Send what is pending and close; a peer that does not read is not waited for."""
         self._reason = reason
         if self._transport is not None:
             self._transport.close()

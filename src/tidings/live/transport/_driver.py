@@ -1,8 +1,8 @@
-"""The driver: it carries out what a node wants, with real sockets, a real disk and a real clock, and decides nothing.
+"""The driver: it carries out a node's effects with real sockets, a real disk and a real clock, and decides nothing.
 
-The node is `tidings.protocol`'s, unchanged; `tidings.storm` drives the same one in virtual time. Everything happens on
-one event loop: what came over all connections in one turn of it is one turn of the node, and what the node writes in a
-turn leaves in one write per connection; commits are made by a thread and confirmed on the loop.
+The node is that of `tidings.protocol`, unchanged; `tidings.storm` drives the same one in virtual time. Everything
+happens on one event loop: all that arrived in one turn of the loop is one turn of the node, and what the node sends in
+a turn is one write per connection. A thread makes commits, which are confirmed on the loop.
 """
 
 import asyncio
@@ -10,30 +10,32 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidings.errors import TidingsError
-from tidings.live.configuration._schema import Address
-from tidings.live.storage._committer import Committer
+from tidings.live.configuration._address import Address
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._connection import SEND_BUFFER_BYTES, Connection
 from tidings.live.transport._listener import Handshake
 from tidings.protocol import Acknowledged, HandedOver, Note, SetTimer
 from tidings.protocol.node import Commit, Dial, Node, NodeEffect, Read, Shut, Write
 
+if TYPE_CHECKING:
+    from tidings.live.storage._committer import Committer  # with LMDB, which a client does not have
+
 __all__ = ["Driver", "Tracer", "why_not_reached"]
 
 
 class Tracer(Protocol):
-    """Who writes down what happens to events."""
+    """Records what happens to events."""
 
     def note(self, note: Note, now_ns: int) -> None:
         """Something happened to an event."""
 
-    def handed_over(self, said: HandedOver) -> None:
-        """A client has given events to its application."""
+    def handed_over(self, report: HandedOver) -> None:
+        """A client has handed events to its application."""
 
-    def acknowledged(self, said: Acknowledged, now_ns: int) -> None:
+    def acknowledged(self, report: Acknowledged, now_ns: int) -> None:
         """A peer has acknowledged events."""
 
     def stored(self, writes: dict[str, bytes | None], now_ns: int) -> None:
@@ -43,13 +45,13 @@ class Tracer(Protocol):
         """Time has passed."""
 
     def close(self) -> None:
-        """It is over."""
+        """The driver has stopped."""
 
 
 class Driver:
-    """A node with its connections; `on_effect` gets what is for the application or the operator.
+    """A node with its connections; `on_effect` receives the effects that concern the application or the operator.
 
-    `before_write` is called before bytes leave: whether they may. Whatever they acknowledge was handed over before.
+    `before_write` decides whether bytes may be sent. Whatever they acknowledge was handed over before.
     """
 
     def __init__(
@@ -75,8 +77,8 @@ class Driver:
         self._send_buffer_bytes = send_buffer_bytes
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._dials: dict[str, asyncio.Task[None]] = {}  # by connection that is being opened
-        self._handshakes: dict[str, Handshake] = {}  # by connection that comes in
+        self._dials: dict[str, asyncio.Task[None]] = {}  # by outgoing connection that is being opened
+        self._handshakes: dict[str, Handshake] = {}  # by incoming connection
         self._shaking: set[asyncio.Task[None]] = set()
         self._is_turn_due = False
         self._accepted = 0
@@ -84,18 +86,18 @@ class Driver:
     # -- what the application does -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The machine comes to life."""
-        self.tell(self.node.start)
+        """Start the machine."""
+        self.call_node(self.node.start)
 
     def call(self, do: Callable[..., Any], *what: Any, **more: Any) -> Any:
-        """Call the machine with the time; effects are carried out, anything else it returns is returned."""
+        """Call the machine with the time; carry out its effects and return any other result."""
         now_ns = self.clock.now_ns()
         rest, effects = self.node.call(do, now_ns, *what, **more)
         self._carry_out(effects, now_ns)
         return rest
 
-    def tell(self, do: Callable[..., list[NodeEffect]], *what: Any, **more: Any) -> None:
-        """Call the node with the time. That it raises is a bug of ours: nobody knows in which state it is then."""
+    def call_node(self, do: Callable[..., list[NodeEffect]], *what: Any, **more: Any) -> None:
+        """Call the node with the time. An exception is a bug of ours and leaves the node in an unknown state."""
         now_ns = self.clock.now_ns()
         try:
             self._carry_out(do(*what, now_ns, **more), now_ns)
@@ -104,27 +106,27 @@ class Driver:
             raise
 
     def accept(self) -> Connection:
-        """A connection that comes in, for a listener."""
+        """An incoming connection, for a listener."""
         self._accepted += 1
         return Connection(self, f"in-{self._accepted}", send_buffer_bytes=self._send_buffer_bytes)
 
     def accept_tls(self, bare: socket.socket, address: str, tls: ssl.SSLContext) -> None:
-        """A connection that comes in and has to go through TLS: it is one from now on."""
+        """An incoming connection that still has to complete TLS; it counts as a connection from now on."""
         handshake = Handshake(bare, self.accept())
         name = handshake.connection.name
         self._handshakes[name] = handshake
         task = self._loop.create_task(self._shake_hands(handshake, tls))
         self._shaking.add(task)
         task.add_done_callback(self._shaking.discard)
-        self.tell(self.node.accepted, name, address=address)
+        self.call_node(self.node.accepted, name, address=address)
 
     async def _shake_hands(self, handshake: Handshake, tls: ssl.SSLContext) -> None:
         why = await handshake.shake_hands(tls)
         if self._handshakes.pop(handshake.connection.name, None) is not None and why is not None:
-            self.tell(self.node.lost, handshake.connection.name, why)
+            self.call_node(self.node.lost, handshake.connection.name, why)
 
     def stop(self) -> None:
-        """Wake the node no more, and open no more connections."""
+        """Stop waking the node and opening connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -132,7 +134,7 @@ class Driver:
             task.cancel()
 
     def flush(self) -> None:
-        """Write at once what waits for the end of this turn."""
+        """Write now what waits for the end of this turn."""
         self._turn()
 
     # -- what connections say ------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class Driver:
         """There is a connection."""
         self.connections[connection.name] = connection
         self._handshakes.pop(connection.name, None)
-        self.tell(
+        self.call_node(
             self.node.opened,
             connection.name,
             address=connection.address,
@@ -150,7 +152,7 @@ class Driver:
         )
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes that are looked at with all others of this turn."""
+        """Bytes, processed together with all others of this turn."""
         if self.node.received(connection.name, data):
             self._turn()
         elif not self._is_turn_due:
@@ -160,15 +162,15 @@ class Driver:
     def lost(self, connection: Connection, reason: str) -> None:
         """A connection is gone."""
         if self.connections.pop(connection.name, None) is not None:
-            self.tell(self.node.lost, connection.name, reason)
+            self.call_node(self.node.lost, connection.name, reason)
 
     def congested(self, connection: Connection, *, is_congested: bool) -> None:
         """The socket takes no more for now, or takes more again."""
-        self.tell(self.node.congested, connection.name, is_congested=is_congested)
+        self.call_node(self.node.congested, connection.name, is_congested=is_congested)
 
     def _turn(self) -> None:
         self._is_turn_due = False
-        self.tell(self.node.turn)
+        self.call_node(self.node.turn)
 
     # -- what the node wants -------------------------------------------------------------------------------------
 
@@ -230,15 +232,15 @@ class Driver:
     def _set_timer(self, at_ns: int, now_ns: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # uvloop counts whole milliseconds: half of one more, or it would wake the node too early, again and again.
+        # uvloop counts whole milliseconds: without half of one more it would wake the node too early, again and again.
         self._timer = self._loop.call_later((max(at_ns - now_ns, 0) + 500_000) * 1e-9, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        self.tell(self.node.wake)
+        self.call_node(self.node.wake)
 
     async def _dial(self, dial: Dial) -> None:
-        """Open a connection; the node hears of it, or of why there is none."""
+        """Open a connection and report to the node that it is open, or why it is not."""
         connection = Connection(self, dial.connection, send_buffer_bytes=self._send_buffer_bytes)
         why, code = "", ""
         try:
@@ -257,17 +259,17 @@ class Driver:
         except TidingsError as error:
             why = str(error)
         except Exception as error:
-            # Nobody expected it, and dialling goes on: say so, and let the node try again.
+            # Unexpected, and dialling must continue: log it, and let the node try again.
             self._loop.call_exception_handler({"message": f"dialling {dial.address} failed", "exception": error})
             why = f"{dial.address}: {type(error).__name__}: {error}"
         del self._dials[dial.connection]
         if dial.connection not in self.connections:
-            self.tell(self.node.lost, dial.connection, why or "the other end closed it", code=code)
+            self.call_node(self.node.lost, dial.connection, why or "the other end closed it", code=code)
 
 
 def why_not_reached(address: object, error: OSError) -> str:
-    """Why nobody answers at an address, and what to look at."""
-    # The number of an error in looking up a host is none of the system's.
+    """Why nobody answers at an address, and what to check."""
+    # The error number of a failed host lookup is not one of the system's.
     number = None if isinstance(error, socket.gaierror) else error.errno
     why = os.strerror(number) if number else error.strerror or str(error)
     return f"{address} cannot be reached: {why}; is the broker running?"

@@ -1,7 +1,7 @@
-"""Where a broker listens with TLS: whoever comes is a connection of the node from then on, and not only when TLS is
-through; so the node counts it, and ends it if that takes too long.
+"""A TLS listener whose connections belong to the node from the start, not only after the handshake.
 
-(A listener of the event loop says nothing of a connection before its handshake is done.)
+So the node counts them, and closes those whose handshake takes too long. (The event loop's own listener reports a
+connection only after its handshake.)
 """
 
 import asyncio
@@ -17,13 +17,13 @@ __all__ = ["BACKLOG", "Handshake", "TlsListener"]
 
 BACKLOG: Final = 1_024
 HANDSHAKE_S: Final = 60.0
-"""The node ends a handshake long before; this is for one that has no time to."""
+"""The node ends a handshake long before that; this is for a node that is too busy to."""
 _PAUSE_S: Final = 0.1
-"""How long nobody is taken on when the process has no descriptors left."""
+"""How long to accept nothing when the process has no descriptors left."""
 
 
 class Handshake:
-    """A connection that has come in, and is not through TLS yet."""
+    """An incoming connection that has not completed TLS yet."""
 
     def __init__(self, bare: socket.socket, connection: Connection) -> None:
         self.connection = connection
@@ -37,7 +37,7 @@ class Handshake:
             self._bare.shutdown(socket.SHUT_RDWR)
 
     async def shake_hands(self, tls: ssl.SSLContext) -> str | None:
-        """Why it has not come through; None if it has."""
+        """Why the handshake failed; None if it succeeded."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self.connection, self._bare, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
@@ -50,7 +50,7 @@ class Handshake:
 
 
 class TlsListener:
-    """Takes on whoever comes; `accept` is called with a socket and the address at its other end."""
+    """Accepts connections and calls `accept` with each socket and its peer's address."""
 
     def __init__(self, listening: socket.socket, accept: Callable[[socket.socket, str], None]) -> None:
         self._listening = listening
@@ -59,14 +59,14 @@ class TlsListener:
 
     @classmethod
     async def open(cls, host: str, port: int, accept: Callable[[socket.socket, str], None]) -> "TlsListener":
-        """Listen; OSError if that cannot be."""
+        """Start to listen; OSError if that fails."""
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         listening = socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
         listening.setblocking(False)
         return cls(listening, accept)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._task.cancel()
         self._listening.close()
 

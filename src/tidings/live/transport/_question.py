@@ -1,6 +1,6 @@
-"""One question to a broker: its status, where all brokers are, an operator's order. It is answered and gone.
+"""One question to a broker (its status, all brokers' addresses, an operator's order) on a connection of its own.
 
-Who has to prove something before it is answered is challenged, as anybody who connects (`protocol.node.Opening`).
+A peer that must prove its identity is challenged first, like any other connection (`protocol.node.Opening`).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tidings.live._errors import ConnectionLostError, DeniedError
-from tidings.live.configuration._schema import Address
+from tidings.live.configuration._address import Address
 from tidings.live.transport._driver import why_not_reached
 from tidings.protocol.node import (
     NONCE_BYTES,
@@ -41,7 +41,7 @@ async def ask(
     server_name: str | None = None,
 ) -> Answer:
     """What a broker answers; DeniedError or ConnectionLostError if it does not."""
-    # Whoever is there learns nothing from a question, and cannot do more than answer it wrongly.
+    # An impostor at this address learns nothing from a question, and can only give a wrong answer.
     opening = Opening(question, credentials or Credentials(), os.urandom(NONCE_BYTES), is_trusted=tls is not None)
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -1,13 +1,12 @@
-"""Probability laws as frozen values: how long things take, how large they are, which content is popular.
+"""Probability distributions as frozen values: durations, sizes, the popularity of content.
 
-Every law offers ``mean()``, ``variance()``, ``scv()``, ``pdf(x)`` (Zipf: ``pmf``), ``cdf(x)``, ``quantile(p)``,
-``sample(rng, size)`` and the class method ``fit(samples)``. In TOML a law is a table whose key ``law`` names it,
-such as ``{law = "exponential", mean = 0.002}``; ``msgspec.convert(table, Distribution)`` decodes it strictly.
+Every distribution has ``mean()``, ``variance()``, ``scv()``, ``pdf(x)`` (Zipf: ``pmf``), ``cdf(x)``, ``quantile(p)``
+and ``sample(rng, size)``. In machine formats a distribution is a table with its name under the key ``law``, such as
+``{"law": "exponential", "mean": 0.002}``; ``msgspec.convert(table, Distribution)`` decodes it strictly.
 
 Importing this package loads NumPy only; SciPy is loaded by the functions that need it.
 """
 
-from tidings.model.distributions._choice import DEFAULT_LAWS, Fitted, fit_best, ks_distance, ks_limit, tabulate
 from tidings.model.distributions._discrete import Discrete
 from tidings.model.distributions._elementary import Deterministic, Exponential, Uniform
 from tidings.model.distributions._empirical import Empirical
@@ -16,12 +15,10 @@ from tidings.model.distributions._gamma import ShiftedGamma, Weibull
 from tidings.model.distributions._normal import LogNormal, TruncatedNormal
 from tidings.model.distributions._phase_type import Hypoexponential, PhaseType
 from tidings.model.distributions._replay import Replay
-from tidings.model.distributions._scaled import scaled
-from tidings.model.distributions._union import DelayDistribution, Distribution
+from tidings.model.distributions._union import DelayDistribution, Distribution, ks_distance, ks_limit, scaled
 from tidings.model.distributions._zipf import Zipf
 
 __all__ = [
-    "DEFAULT_LAWS",
     "DelayDistribution",
     "Deterministic",
     "Discrete",
@@ -29,7 +26,6 @@ __all__ = [
     "DistributionError",
     "Empirical",
     "Exponential",
-    "Fitted",
     "Hypoexponential",
     "LogNormal",
     "PhaseType",
@@ -39,9 +35,7 @@ __all__ = [
     "Uniform",
     "Weibull",
     "Zipf",
-    "fit_best",
     "ks_distance",
     "ks_limit",
     "scaled",
-    "tabulate",
 ]

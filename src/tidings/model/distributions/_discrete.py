@@ -1,14 +1,13 @@
-"""A law of a few values, each with its own chance: sizes of messages, retransmission delays, classes of service."""
-
-from typing import Self
+"""A distribution of a few values, each with its own chance: sizes of messages, retransmission delays, classes of
+service."""
 
 import numpy as np
 
-from tidings.model.distributions._errors import FloatArray, Samples, refuse, settle_numbers, settle_samples
-from tidings.model.distributions._law import ContinuousLaw, Shape
+from tidings.model.distributions._base import ContinuousDistribution, Shape
+from tidings.model.distributions._errors import FloatArray, refuse, settle_numbers
 
 
-class Discrete(ContinuousLaw, frozen=True, kw_only=True, tag="discrete"):
+class Discrete(ContinuousDistribution, frozen=True, kw_only=True, tag="discrete"):
     """One of ``values``, in proportion to ``weights`` (equally likely without). All its mass is in atoms."""
 
     values: tuple[float, ...]
@@ -26,12 +25,6 @@ class Discrete(ContinuousLaw, frozen=True, kw_only=True, tag="discrete"):
                 raise refuse(self, "weights", f"{len(values)} numbers, one for each value", len(weights), remedy)
             if weights.min() < 0.0 or weights.sum() <= 0.0:
                 raise refuse(self, "weights", ">= 0 and not all 0", weights.tolist(), remedy)
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """The values that occur, with how often they do."""
-        values, counts = np.unique(settle_samples(cls, samples), return_counts=True)
-        return cls(values=tuple(values.tolist()), weights=tuple(counts.astype(np.float64).tolist()))
 
     def atoms(self) -> tuple[tuple[float, float], ...]:
         weights = np.array(self.weights) if self.weights else np.ones(len(self.values))

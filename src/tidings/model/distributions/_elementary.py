@@ -1,28 +1,19 @@
-"""The laws with one-line formulas: deterministic, exponential, uniform."""
-
-from typing import Self
+"""The distributions with one-line formulas: deterministic, exponential, uniform."""
 
 import msgspec
 import numpy as np
 
-from tidings.model.distributions._errors import FloatArray, Samples, refuse, settle_number, settle_samples
-from tidings.model.distributions._law import ContinuousLaw, Shape
+from tidings.model.distributions._base import ContinuousDistribution, Shape
+from tidings.model.distributions._errors import FloatArray, refuse, settle_number
 
 
-class Deterministic(ContinuousLaw, frozen=True, kw_only=True, tag="deterministic"):
+class Deterministic(ContinuousDistribution, frozen=True, kw_only=True, tag="deterministic"):
     """Always the same value. All its mass is one atom, so its density is 0 everywhere."""
 
     value: float
 
     def __post_init__(self) -> None:
         settle_number(self, "value", at_least=0.0, remedy="write the constant, such as value = 0.002")
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """The mean of the samples."""
-        values = settle_samples(cls, samples)
-        # The mean of equal numbers may round off them, and then no sample would lie on the law.
-        return cls(value=float(np.clip(values.mean(), values[0], values[-1])))
 
     def mean(self) -> float:
         return self.value
@@ -46,18 +37,13 @@ class Deterministic(ContinuousLaw, frozen=True, kw_only=True, tag="deterministic
         return np.full(size, self.value)
 
 
-class Exponential(ContinuousLaw, frozen=True, kw_only=True, tag="exponential"):
+class Exponential(ContinuousDistribution, frozen=True, kw_only=True, tag="exponential"):
     """Memoryless, with the given mean: ``mean`` in TOML, ``scale`` in Python, where ``mean()`` is the method."""
 
     scale: float = msgspec.field(name="mean")
 
     def __post_init__(self) -> None:
         settle_number(self, "scale", above=0.0, remedy="write the mean, such as mean = 0.002 (the rate is 1 / mean)")
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """Maximum likelihood: the mean of the samples."""
-        return cls(scale=float(settle_samples(cls, samples).mean()))
 
     def mean(self) -> float:
         return self.scale
@@ -80,7 +66,7 @@ class Exponential(ContinuousLaw, frozen=True, kw_only=True, tag="exponential"):
         return rng.exponential(self.scale, size)
 
 
-class Uniform(ContinuousLaw, frozen=True, kw_only=True, tag="uniform"):
+class Uniform(ContinuousDistribution, frozen=True, kw_only=True, tag="uniform"):
     """Every value between ``low`` and ``high`` alike; U(0, 2m) has a squared coefficient of variation of 1/3."""
 
     low: float
@@ -90,16 +76,8 @@ class Uniform(ContinuousLaw, frozen=True, kw_only=True, tag="uniform"):
         low = settle_number(self, "low", at_least=0.0, remedy="write the lower end, such as low = 0.0")
         high = settle_number(self, "high", at_least=0.0, remedy="write the upper end, such as high = 0.004")
         if not low < high:
-            remedy = 'swap the two, or write law = "deterministic" for a constant'
+            remedy = "swap the two, or write the deterministic distribution for a constant"
             raise refuse(self, "high", f"above low = {low!r}", high, remedy)
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """The unbiased ends: smallest and largest sample, each moved out by range / (n - 1); never below 0."""
-        values = settle_samples(cls, samples, distinct=2)
-        low, high = float(values[0]), float(values[-1])
-        beyond = (high - low) / (values.size - 1)
-        return cls(low=max(0.0, low - beyond), high=high + beyond)
 
     def mean(self) -> float:
         return self.low + (self.high - self.low) / 2.0

@@ -1,14 +1,15 @@
-"""A law given by measured quantiles: values at equally spaced probabilities, straight lines between them.
+"""A distribution given by measured quantiles: values at equally spaced probabilities, straight lines between them.
 
-With n values the i-th is the quantile of i / (n - 1); the first and last are the ends of the law. The mean is then the
-trapezoid sum, and on a piece from a to b the second moment is (a^2 + ab + b^2) / 3: both exact, no sampling involved.
-Equal neighbours make an atom.
+With n values the i-th is the quantile of i / (n - 1); the first and last are the ends of the distribution. The mean is
+then the trapezoid sum, and on a piece from a to b the second moment is (a^2 + ab + b^2) / 3: both exact, no sampling
+involved. Equal neighbours make an atom.
 """
 
 from typing import Self
 
 import numpy as np
 
+from tidings.model.distributions._base import ContinuousDistribution, Shape
 from tidings.model.distributions._errors import (
     FloatArray,
     Samples,
@@ -17,12 +18,11 @@ from tidings.model.distributions._errors import (
     settle_numbers,
     settle_samples,
 )
-from tidings.model.distributions._law import ContinuousLaw, Shape
 
 DEFAULT_QUANTILES = 257
 
 
-class Empirical(ContinuousLaw, frozen=True, kw_only=True, tag="empirical"):
+class Empirical(ContinuousDistribution, frozen=True, kw_only=True, tag="empirical"):
     """Piecewise linear between ``quantiles``, the values at probabilities 0, 1/(n-1), ..., 1."""
 
     quantiles: tuple[float, ...]
@@ -42,7 +42,7 @@ class Empirical(ContinuousLaw, frozen=True, kw_only=True, tag="empirical"):
 
     @classmethod
     def from_samples(cls, samples: Samples, n: int = DEFAULT_QUANTILES) -> Self:
-        """The law through `n` quantiles of the samples; at most 1 / (n - 1) away from them in any probability.
+        """The distribution through `n` quantiles of the samples; at most 1 / (n - 1) away from them in any probability.
 
         The two ends are not the extreme samples but lie where the first and last piece get the mean of the samples
         they stand for: a straight line to the largest sample would give a long tail far too much weight. The mean is
@@ -60,11 +60,6 @@ class Empirical(ContinuousLaw, frozen=True, kw_only=True, tag="empirical"):
             points[-1] = np.clip(2.0 * last - points[-2], points[-2], values[-1])
         # Interpolation between equal samples may round down by an ulp.
         return cls(quantiles=tuple(np.maximum.accumulate(points).tolist()))
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """`from_samples` with 257 quantiles."""
-        return cls.from_samples(samples)
 
     def _values(self) -> FloatArray:
         return np.array(self.quantiles)

@@ -1,11 +1,11 @@
 """The one error of this package, and the checks that raise it.
 
 The error is a ``ValueError`` too, because msgspec turns a ``ValueError`` raised while a value is being built into a
-``ValidationError`` that says where in the document it happened (``... - at `$.links[3].delay` ``). So a scenario
+``ValidationError`` with the place in the document (``... - at `$.links[3].delay` ``). So a scenario
 reader gets the place and the message, and a caller in Python gets a ``ConfigurationError``.
 
 The checks also settle the fields of a frozen value: whatever number or sequence came in (an int, a NumPy scalar, a
-list), a plain float or a tuple of floats is stored, so that equal laws compare, hash and encode alike.
+list), a plain float or a tuple of floats is stored, so that equal distributions compare, hash and encode alike.
 """
 
 import math
@@ -24,23 +24,24 @@ Samples = Sequence[float] | NDArray[Any]
 
 
 class DistributionError(ConfigurationError, ValueError):
-    """Raised when a law is given parameters it cannot have, or samples it cannot be fitted to."""
+    """Raised when a distribution is given parameters it cannot have, or samples it cannot be fitted to."""
 
 
-def name_of(law: type[msgspec.Struct] | msgspec.Struct) -> str:
-    """The law's name as written in a scenario, such as ``log-normal``."""
-    return str(law.__struct_config__.tag)
+def name_of(distribution: type[msgspec.Struct] | msgspec.Struct) -> str:
+    """The distribution's name as written in a scenario, such as ``log-normal``."""
+    return str(distribution.__struct_config__.tag)
 
 
-def _spelling(law: msgspec.Struct, field: str) -> str:
+def _spelling(distribution: msgspec.Struct, field: str) -> str:
     """The field as the user writes it in TOML, and in Python where that differs."""
-    key = dict(zip(law.__struct_fields__, law.__struct_encode_fields__, strict=True))[field]
+    key = dict(zip(distribution.__struct_fields__, distribution.__struct_encode_fields__, strict=True))[field]
     return f"`{key}`" if key == field else f"`{key}` (in Python `{field}`)"
 
 
-def refuse(law: msgspec.Struct, field: str, rule: str, value: object, remedy: str) -> DistributionError:
-    """The error for one bad field: names the law, the field, the value and the remedy."""
-    return DistributionError(f"{name_of(law)}: {_spelling(law, field)} must be {rule}, not {value!r}; {remedy}")
+def refuse(distribution: msgspec.Struct, field: str, rule: str, value: object, remedy: str) -> DistributionError:
+    """The error for one bad field: names the distribution, the field, the value and the remedy."""
+    place = f"{name_of(distribution)}: {_spelling(distribution, field)}"
+    return DistributionError(f"{place} must be {rule}, not {value!r}; {remedy}")
 
 
 def _is_number(value: object) -> bool:
@@ -56,7 +57,7 @@ def check_whole(place: str, value: object, *, at_least: int) -> None:
 
 
 def settle_number(
-    law: msgspec.Struct,
+    distribution: msgspec.Struct,
     field: str,
     *,
     remedy: str,
@@ -65,7 +66,7 @@ def settle_number(
     at_most: float = math.inf,
 ) -> float:
     """Check one field against its bounds and store it as a float."""
-    value = getattr(law, field)
+    value = getattr(distribution, field)
     if not _is_number(value) or not (above < value and at_least <= value <= at_most):
         bounds = [
             f"> {above:g}" if above > -math.inf else "",
@@ -73,55 +74,50 @@ def settle_number(
             f"<= {at_most:g}" if at_most < math.inf else "",
         ]
         rule = " ".join(["a finite number", " and ".join(bound for bound in bounds if bound)]).rstrip()
-        raise refuse(law, field, rule, value, remedy)
+        raise refuse(distribution, field, rule, value, remedy)
     settled = float(value)
-    msgspec.structs.force_setattr(law, field, settled)
+    msgspec.structs.force_setattr(distribution, field, settled)
     return settled
 
 
-def settle_numbers(law: msgspec.Struct, field: str, *, remedy: str, minimum_length: int = 1) -> tuple[float, ...]:
+def settle_numbers(
+    distribution: msgspec.Struct, field: str, *, remedy: str, minimum_length: int = 1
+) -> tuple[float, ...]:
     """Check that one field is a sequence of finite numbers and store it as a tuple of floats."""
-    value = getattr(law, field)
+    value = getattr(distribution, field)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise refuse(law, field, "a list of numbers", value, remedy)
+        raise refuse(distribution, field, "a list of numbers", value, remedy)
     items = tuple(value)
     if len(items) < minimum_length:
-        raise refuse(law, field, f"a list of at least {minimum_length} numbers", list(items), remedy)
+        raise refuse(distribution, field, f"a list of at least {minimum_length} numbers", list(items), remedy)
     for position, item in enumerate(items):
         if not _is_number(item):
-            raise refuse(law, field, f"finite numbers throughout (position {position})", item, remedy)
+            raise refuse(distribution, field, f"finite numbers throughout (position {position})", item, remedy)
     settled = tuple(float(item) for item in items)
-    msgspec.structs.force_setattr(law, field, settled)
+    msgspec.structs.force_setattr(distribution, field, settled)
     return settled
 
 
-def settle_samples(
-    law: type[msgspec.Struct], samples: Samples, *, distinct: int = 1, above_zero: bool = False
-) -> FloatArray:
-    """The samples as a sorted float array, or an error that says which sample will not do and why."""
-    name = name_of(law)
+def settle_samples(distribution: type[msgspec.Struct], samples: Samples, *, distinct: int = 1) -> FloatArray:
+    """The samples as a sorted float array, or an error that names a bad sample and the reason."""
+    name = name_of(distribution)
     try:
         values = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     except (TypeError, ValueError) as error:
         raise DistributionError(f"{name}: samples must be numbers: {error}") from error
     if values.size == 0:
-        raise DistributionError(f"{name}: cannot be fitted to no samples at all; give at least {distinct}")
+        raise DistributionError(f"{name}: there are no samples; give at least {distinct}")
     bad = values[~np.isfinite(values) | (values < 0.0)]
     if bad.size:
         raise DistributionError(
             f"{name}: samples must be finite and >= 0, but {bad.size} of {values.size} are not "
-            f"(such as {float(bad[0])!r}); leave them out before fitting"
-        )
-    if above_zero and values[0] == 0.0:
-        raise DistributionError(
-            f"{name}: samples must be > 0, but {int(np.sum(values == 0.0))} of {values.size} are 0; "
-            "leave them out or fit a law that allows 0, such as empirical"
+            f"(such as {float(bad[0])!r}); leave them out"
         )
     if distinct > 1:
         found = int(np.unique(values).size)
         if found < distinct:
             raise DistributionError(
                 f"{name}: fitting needs at least {distinct} different samples, not {found}; "
-                "give more samples or use the deterministic law"
+                "give more samples or use the deterministic distribution"
             )
     return values

@@ -1,20 +1,16 @@
-"""The two laws that stand on the normal: the normal truncated at 0, and the log-normal, clipped if asked.
+"""The two distributions that stand on the normal: the normal truncated at 0, and the log-normal, clipped if asked.
 
 Truncated means conditioned: a negative draw is drawn again, so no value gathers mass. Clipped means moved: a value
 outside the bounds becomes the bound, so the bounds are atoms.
 """
 
 import math
-from typing import Self
 
 import msgspec
 import numpy as np
 
-from tidings.model.distributions._errors import FloatArray, Samples, refuse, settle_number, settle_samples
-from tidings.model.distributions._law import ContinuousLaw, Shape
-
-# Squared coefficient of variation of the half-normal, the widest law of this family (location 0).
-_HALF_NORMAL_SCV = math.pi / 2.0 - 1.0
+from tidings.model.distributions._base import ContinuousDistribution, Shape
+from tidings.model.distributions._errors import FloatArray, refuse, settle_number
 
 # Beyond this the mean is 10**21 medians and moments soon leave the doubles; nothing measured comes near.
 MAX_SIGMA = 10.0
@@ -29,19 +25,13 @@ def _Phi(z: float) -> float:  # noqa: N802 - the usual name of the standard norm
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
-def _truncated_scv(a: float) -> float:
-    """Squared coefficient of variation of a normal truncated at 0 whose location is `a` scales above 0."""
-    hazard = _phi(a) / _Phi(a)
-    return (1.0 - a * hazard - hazard * hazard) / (a + hazard) ** 2
-
-
-class TruncatedNormal(ContinuousLaw, frozen=True, kw_only=True, tag="normal"):
+class TruncatedNormal(ContinuousDistribution, frozen=True, kw_only=True, tag="normal"):
     """A normal conditioned on being >= 0: negative draws are drawn again.
 
     ``location`` and ``scale`` (in TOML ``mean`` and ``sd``) are those of the normal BEFORE it is truncated, as the
-    papers give them; ``mean()`` and ``variance()`` are those of the law itself, and differ by less than 2e-4 of the
-    scale when the location is at least 4 scales above 0. The location may not be negative: such a law is all tail,
-    and the minus is nearly always a slip.
+    papers give them; ``mean()`` and ``variance()`` are those of the distribution itself, and differ by less than 2e-4
+    of the scale when the location is at least 4 scales above 0. The location may not be negative: such a distribution
+    is all tail, and the minus is nearly always a slip.
     """
 
     location: float = msgspec.field(name="mean")
@@ -55,27 +45,8 @@ class TruncatedNormal(ContinuousLaw, frozen=True, kw_only=True, tag="normal"):
             self,
             "scale",
             above=0.0,
-            remedy='write its standard deviation, such as sd = 20.0, or law = "deterministic" for a constant',
+            remedy="write its standard deviation, such as sd = 20.0, or the deterministic distribution for a constant",
         )
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """Maximum likelihood under location >= 0.
-
-        The family is exponential, so the likelihood is largest where the law's mean and variance are the samples'.
-        Samples that vary more than a half-normal (scv above .571) get the best half-normal.
-        """
-        from scipy.optimize import brentq
-
-        values = settle_samples(cls, samples, distinct=2)
-        mean, variance = float(values.mean()), float(values.var())
-        scv = variance / mean**2
-        if scv >= _HALF_NORMAL_SCV:
-            return cls(location=0.0, scale=math.sqrt(float(np.mean(values**2))))
-        # scv(a) falls from .571 at 0 and is about 1 / a**2 from 3 on, so this interval holds the root.
-        a = float(brentq(lambda t: _truncated_scv(t) - scv, 0.0, 3.0 + 2.0 / math.sqrt(scv), xtol=1e-13, rtol=1e-14))
-        scale = mean / (a + _phi(a) / _Phi(a))
-        return cls(location=a * scale, scale=scale)
 
     def _hazard(self) -> tuple[float, float]:
         a = self.location / self.scale
@@ -117,15 +88,17 @@ class TruncatedNormal(ContinuousLaw, frozen=True, kw_only=True, tag="normal"):
         negative = drawn < 0.0
         again = int(np.count_nonzero(negative))
         if again:
-            # Drawing again until >= 0 is one draw from the truncated law; its quantile does that in a single step.
+            # Drawing again until >= 0 is one draw from the truncated distribution; its quantile does that in a single
+            # step.
             drawn[negative] = self._quantile(rng.random(again))
         return drawn
 
 
-class LogNormal(ContinuousLaw, frozen=True, kw_only=True, tag="log-normal"):
+class LogNormal(ContinuousDistribution, frozen=True, kw_only=True, tag="log-normal"):
     """exp of a normal with standard deviation ``sigma`` around ln ``median``; clipped to [low, high] if given.
 
-    Clipping moves values outside to the nearer bound: the bounds are atoms. ``median`` is that of the unclipped law.
+    Clipping moves values outside to the nearer bound: the bounds are atoms. ``median`` is that of the unclipped
+    distribution.
     """
 
     median: float
@@ -150,13 +123,6 @@ class LogNormal(ContinuousLaw, frozen=True, kw_only=True, tag="log-normal"):
             settle_number(self, "high", above=0.0, remedy="write the upper clip, such as high = 0.2, or leave it out")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise refuse(self, "high", f"above low = {self.low!r}", self.high, "swap the two or leave one out")
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """Maximum likelihood: mean and standard deviation of the logarithms; never clipped."""
-        logs = np.log(settle_samples(cls, samples, distinct=2, above_zero=True))
-        sigma = max(float(logs.std()), 1e-15)  # different samples, yet their logarithms may round to one number
-        return cls(median=math.exp(float(logs.mean())), sigma=sigma)
 
     def _bounds(self) -> tuple[float, float]:
         """The clip bounds on the standard normal scale."""

@@ -1,8 +1,9 @@
-"""Sums of exponential stages and their generalisation: hypoexponential and phase-type laws.
+"""Sums of exponential stages and their generalisation: hypoexponential and phase-type distributions.
 
 Hypoexponential: the sum of independent exponentials with the given rates, the delay through a row of brokers (paper A,
 section 3.3; two M/M/1 brokers in tandem are Erlang-2 of rate mu - lambda). Phase-type: the time until a finite Markov
-chain is absorbed; dense among all laws on [0, inf), which is why two moments of anything can be matched by one.
+chain is absorbed; dense among all distributions on [0, inf), which is why two moments of anything can be matched by
+one.
 """
 
 import math
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 
 from tidings.model.distributions import _phases
+from tidings.model.distributions._base import ContinuousDistribution, Shape
 from tidings.model.distributions._errors import (
     DistributionError,
     FloatArray,
@@ -22,7 +24,6 @@ from tidings.model.distributions._errors import (
     settle_numbers,
     settle_samples,
 )
-from tidings.model.distributions._law import ContinuousLaw, Shape
 from tidings.model.distributions._stages import fit_rates
 
 # The most phases that a fit will use; a smaller scv than 1 / MAX_FITTED_PHASES is met with that one instead.
@@ -30,12 +31,12 @@ MAX_FITTED_PHASES = 64
 _TOLERANCE = 1e-9
 
 
-class _PhaseLaw(ContinuousLaw, frozen=True, kw_only=True):
-    """What both laws do with their initial vector and sub-generator."""
+class _PhaseTypeBase(ContinuousDistribution, frozen=True, kw_only=True):
+    """The common part of both distributions: an initial vector and a sub-generator."""
 
     @abstractmethod
     def _chain(self) -> tuple[FloatArray, FloatArray]:
-        """Said by each law."""
+        """Defined by each distribution."""
 
     def _pdf(self, x: FloatArray) -> FloatArray:
         return _phases.survival_and_density(*self._chain(), x)[1]
@@ -47,7 +48,7 @@ class _PhaseLaw(ContinuousLaw, frozen=True, kw_only=True):
         return _phases.quantiles(*self._chain(), p)
 
 
-class Hypoexponential(_PhaseLaw, frozen=True, kw_only=True, tag="hypoexponential"):
+class Hypoexponential(_PhaseTypeBase, frozen=True, kw_only=True, tag="hypoexponential"):
     """The sum of independent exponentials, one per rate; equal and nearly equal rates are fine."""
 
     rates: tuple[float, ...]
@@ -94,11 +95,11 @@ class Hypoexponential(_PhaseLaw, frozen=True, kw_only=True, tag="hypoexponential
         return total
 
 
-class PhaseType(_PhaseLaw, frozen=True, kw_only=True, tag="phase-type"):
-    """Time to absorption of a Markov chain: ``alpha`` says where it starts, ``sub_generator`` how it moves.
+class PhaseType(_PhaseTypeBase, frozen=True, kw_only=True, tag="phase-type"):
+    """Time to absorption of a Markov chain: ``alpha`` is its initial vector, ``sub_generator`` holds its rates.
 
     Row i of the sub-generator holds minus the total rate of leaving phase i on the diagonal and the rates to the other
-    phases beside it; what is missing to a row sum of 0 is the rate of absorption. Absorption must be certain.
+    phases beside it; the missing part of a row sum of 0 is the rate of absorption. Absorption must be certain.
     """
 
     alpha: tuple[float, ...]
@@ -167,7 +168,7 @@ class PhaseType(_PhaseLaw, frozen=True, kw_only=True, tag="phase-type"):
 
     @classmethod
     def from_moments(cls, *, mean: float, scv: float) -> Self:
-        """The smallest well-known law with this mean and squared coefficient of variation.
+        """The smallest well-known distribution with this mean and squared coefficient of variation.
 
         scv < 1: with probability p an Erlang of k - 1 stages, else of k, all of one rate, where 1/k <= scv <= 1/(k-1).
         scv >= 1: a mixture of two exponentials that contribute half of the mean each (balanced means).
@@ -188,13 +189,6 @@ class PhaseType(_PhaseLaw, frozen=True, kw_only=True, tag="phase-type"):
         sub = np.diag(np.full(k, -rate)) + np.diag(np.full(k - 1, rate), 1)
         alpha = (1.0 - skip, skip, *([0.0] * (k - 2)))
         return cls(alpha=alpha, sub_generator=tuple(tuple(row) for row in sub.tolist()))
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """Two moments: `from_moments` of the samples' mean and squared coefficient of variation."""
-        values = settle_samples(cls, samples, distinct=2)
-        mean = float(values.mean())
-        return cls.from_moments(mean=mean, scv=float(values.var()) / mean**2)
 
     def mean(self) -> float:
         return _phases.moments(*self._chain())[0]

@@ -1,4 +1,5 @@
-"""Phase-type arithmetic on arrays: the time until a Markov chain (initial law alpha, sub-generator S) is absorbed.
+"""Phase-type arithmetic on arrays: the time until a Markov chain (initial distribution alpha, sub-generator S) is
+absorbed.
 
 P[X > x] = alpha exp(Sx) 1 and the density is alpha exp(Sx) s, s = -S1, for any S: equal or nearly equal rates need no
 care, unlike in the textbook sum over partial fractions, which divides by their differences.
@@ -7,8 +8,8 @@ The matrix exponential is that of a sub-generator, and is taken by uniformisatio
 times powers of the non-negative matrix I + S/rate, for a short time that is then doubled by squaring. Nothing is
 ever subtracted, so nothing cancels. (The general routine scipy.linalg.expm, as of 1.17, takes divided differences
 beside the diagonal of triangular matrices: 9 digits are left for rates that differ in the eighth, 5 in the twelfth.)
-On triangular matrices, which all the usual laws have, the diagonal is known exactly and is put right after every
-squaring: the error then grows with the number of squarings, not with the time.
+On triangular matrices, which all the usual distributions have, the diagonal is known exactly and is put right after
+every squaring: the error then grows with the number of squarings, not with the time.
 
 Many points at once: x is written in base 32 as multiples of a tiny step, one matrix exponential is taken for each digit
 of each place, and the row vector alpha is multiplied through the places. That costs a few hundred small matrix
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from tidings.model.distributions._errors import DistributionError, FloatArray
 
-# Up to this many points, one matrix exponential each is the cheaper way.
+# Up to this many points, one matrix exponential each is cheaper.
 _DIRECT_POINTS = 64
 _BASE = 32
 # Terms of the series for rate * time <= 1: the next one is below 1e-19.
@@ -30,7 +31,7 @@ _SERIES_TERMS = 20
 _STEP = 1e-5
 _START_POINTS = 513
 _MAX_NEWTON_STEPS = 80
-# A chain that jumps this often before it is absorbed is no delay law; see `sample_chain`.
+# A chain that jumps this often before it is absorbed is no delay distribution; see `sample_chain`.
 MAX_JUMPS = 1_000_000
 
 
@@ -43,7 +44,7 @@ def moments(alpha: FloatArray, sub: FloatArray) -> tuple[float, float]:
 
 
 def _horizon(sub: FloatArray) -> float:
-    """A time by which every law with this sub-generator is absorbed, as far as doubles can tell."""
+    """A time by which every distribution with this sub-generator is absorbed, as far as doubles can tell."""
     slowest = float(np.min(-np.linalg.eigvals(sub).real))
     return float(1000.0 + 100.0 * sub.shape[0]) / slowest
 
@@ -169,8 +170,8 @@ def sample_chain(alpha: FloatArray, sub: FloatArray, rng: np.random.Generator, c
     phases = alpha.size
     rates = -np.diag(sub)
     starts = np.cumsum(alpha)
-    # Row i of the jump law lies in (i, i + 1), so that one search over all rows picks every chain's next phase;
-    # what is left of the row above its last entry is absorption.
+    # Row i of the jump distribution lies in (i, i + 1), so that one search over all rows picks every chain's next
+    # phase; the rest of the row above its last entry is absorption.
     jumps = np.cumsum(np.where(np.eye(phases, dtype=bool), 0.0, sub) / rates[:, None], axis=1)
     stays = np.maximum(-sub.sum(axis=1), 0.0) <= 1e-12 * rates
     jumps[stays] /= jumps[stays, -1:]

@@ -1,23 +1,23 @@
 """Recorded values in the order in which they were recorded.
 
-The simulator takes the k-th value for the k-th draw of a link or broker; whoever asks for a distribution (a strategy, a
+The simulator takes the k-th value for the k-th draw of a link or broker; a user of the distribution (a strategy, a
 prediction, a storm's draws) gets that of the values, in any order.
 """
 
 from functools import cached_property
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import numpy as np
 
+from tidings.model.distributions._base import ContinuousDistribution, Shape
 from tidings.model.distributions._empirical import DEFAULT_QUANTILES, Empirical
-from tidings.model.distributions._errors import FloatArray, Samples, refuse, settle_numbers
-from tidings.model.distributions._law import ContinuousLaw, Shape
+from tidings.model.distributions._errors import FloatArray, refuse, settle_numbers
 
 REPLAYED_MAX: Final = 1_000_000
 """A recording with more values is refused: a run holds all of them in memory."""
 
 
-class Replay(ContinuousLaw, frozen=True, kw_only=True, dict=True, tag="replay"):
+class Replay(ContinuousDistribution, frozen=True, kw_only=True, dict=True, tag="replay"):
     """``values`` one after the other; ``then`` they begin again (``"repeat"``) or the ``"last"`` one stays."""
 
     values: tuple[float, ...]
@@ -37,11 +37,6 @@ class Replay(ContinuousLaw, frozen=True, kw_only=True, dict=True, tag="replay"):
     def distribution(self) -> Empirical:
         """The distribution of the values, whatever their order."""
         return Empirical.from_samples(self.values, n=min(DEFAULT_QUANTILES, max(2, len(self.values))))
-
-    @classmethod
-    def fit(cls, samples: Samples) -> Self:
-        """The samples in their order."""
-        return cls(values=tuple(np.asarray(samples, np.float64).ravel().tolist()))
 
     def mean(self) -> float:
         return self.distribution.mean()

@@ -1,9 +1,9 @@
-"""Fitting the rates of a hypoexponential law.
+"""Fitting the rates of a hypoexponential distribution.
 
 The samples are counted in equal cells from 0 to the largest. The probability of every cell then comes from one matrix
 exponential, that of a step of one cell, and a handful of matrix products that double the number of steps known; so a
 likelihood costs well under a millisecond however many samples there are, and an ordinary optimiser over the
-logarithms of the rates does the rest. A cell is about 1/40 of the mean, far finer than the law's features.
+logarithms of the rates does the rest. A cell is about 1/40 of the mean, far finer than the distribution's features.
 """
 
 import math
@@ -24,7 +24,7 @@ def fit_rates(values: FloatArray, stages: int | None) -> tuple[float, ...]:
     mean = float(values.mean())
     step = float(values[-1]) / (_CELLS - 1) / mean  # in means: the search is then the same in every unit
     if step == 0.0:
-        raise DistributionError("hypoexponential: the samples are too small to be told from 0; use a larger unit")
+        raise DistributionError("hypoexponential: the samples are too close to 0; use a smaller unit")
     counts = np.bincount(np.minimum((values / (mean * step)).astype(np.int64), _CELLS - 1), minlength=_CELLS)
     shares = counts / values.size
     scv = float(values.var()) / mean**2
@@ -58,7 +58,7 @@ def _most_likely(shares: FloatArray, step: float, scv: float, stages: int) -> tu
 
 
 def _start(scv: float, stages: int) -> FloatArray:
-    """One long stage and stages - 1 equal short ones with this scv and mean 1, as near as such a law can come.
+    """One long stage and stages - 1 equal short ones with this scv and mean 1, as near as such a distribution can come.
 
     The short ones are then spread by a few per cent: from equal rates the search could not tell them apart.
     """

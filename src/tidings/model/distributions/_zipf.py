@@ -1,26 +1,25 @@
-"""Zipf's law over ranks 1 .. count, for content: P[rank = r] is proportional to r ** -exponent.
+"""The Zipf distribution over ranks 1 .. count, for content: P[rank = r] is proportional to r ** -exponent.
 
-Discrete, so it has ``pmf`` where the other laws have ``pdf``; ranks are whole numbers. Everything is a sum over the
-ranks (an exponent of 1 or less has no limit law to lean on); the running sums are computed once per (count, exponent).
-Raising every probability to the power a and normalising, the "skewness" of paper B, is exactly Zipf(a * exponent).
+Discrete, so it has ``pmf`` where the other distributions have ``pdf``; ranks are whole numbers. Everything is a sum
+over the ranks (an exponent of 1 or less has no limit distribution to lean on); the running sums are computed once per
+(count, exponent). Raising every probability to the power a and normalising, the "skewness" of paper B, is exactly
+Zipf(a * exponent).
 """
 
 from functools import lru_cache
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tidings.model.distributions._base import BaseDistribution, Shape, apply_flat, check_probabilities
 from tidings.model.distributions._errors import (
-    DistributionError,
     FloatArray,
     Samples,
     refuse,
     settle_number,
-    settle_samples,
 )
-from tidings.model.distributions._law import Law, Shape, apply_flat, check_probabilities
 
 IntArray = NDArray[np.int64]
 Ranks = Samples | NDArray[Any]
@@ -39,7 +38,7 @@ def _running_sums(count: int, exponent: float) -> FloatArray:
     return sums
 
 
-class Zipf(Law, frozen=True, kw_only=True, tag="zipf"):
+class Zipf(BaseDistribution, frozen=True, kw_only=True, tag="zipf"):
     """Ranks 1 .. ``count``, rank r with probability proportional to r ** -``exponent``; exponent 0 is uniform."""
 
     count: int
@@ -54,36 +53,6 @@ class Zipf(Law, frozen=True, kw_only=True, tag="zipf"):
         settle_number(
             self, "exponent", at_least=0.0, at_most=MAX_EXPONENT, remedy="write the exponent, such as exponent = 1.0"
         )
-
-    @classmethod
-    def fit(cls, samples: Samples, *, count: int | None = None) -> Self:
-        """Maximum likelihood of the exponent: the one whose mean ln(rank) is the samples'.
-
-        Without `count` the largest rank seen is taken for it. Ranks that are commoner the higher they are get 0.
-        """
-        from scipy.optimize import brentq
-
-        ranks = settle_samples(cls, samples)
-        most = int(ranks[-1]) if count is None else count
-        if ranks[0] < 1.0 or ranks[-1] > most or (ranks != np.floor(ranks)).any():
-            raise DistributionError(
-                f"zipf: samples must be whole ranks from 1 to {most}, not from {float(ranks[0])!r} to "
-                f"{float(ranks[-1])!r}; number the contents from 1, commonest first"
-            )
-        logs = np.log(np.arange(1, cls(count=most, exponent=0.0).count + 1, dtype=np.float64))
-        wanted = float(np.log(ranks).mean())
-
-        def excess(exponent: float) -> float:
-            weights = np.exp(-exponent * logs)
-            return float(weights @ logs / weights.sum()) - wanted
-
-        if excess(0.0) <= 0.0:
-            exponent = 0.0
-        elif excess(MAX_EXPONENT) >= 0.0:
-            exponent = MAX_EXPONENT
-        else:
-            exponent = float(brentq(excess, 0.0, MAX_EXPONENT, xtol=1e-12))
-        return cls(count=most, exponent=exponent)
 
     def _masses(self) -> FloatArray:
         weights = np.arange(1, self.count + 1, dtype=np.float64) ** -self.exponent

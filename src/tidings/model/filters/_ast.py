@@ -1,17 +1,19 @@
 """The syntax tree of a filter: what one parse produces and every use reads.
 
-Rules of the language (docs/reference/filters.md tells them to users):
+Rules of the language (docs/reference/filters.md has them for users):
 
 - Three-valued logic as in SQL: a condition is true, false or unknown (None). A missing attribute is NULL.
 - A comparison with NULL is unknown, and so is one between values of different kinds (a number and a string):
-  to that comparison the attribute is as good as missing. This keeps negation exact: NOT can always be pushed down
+  to that comparison the attribute is missing. This keeps negation exact: NOT can always be pushed down
   to the leaves, ``NOT a < 5`` is ``a >= 5``.
 - Kinds are number, string, boolean. Whole numbers (64 bits) and doubles compare exactly, never by rounding.
 - Strings compare by code point, which is also the order of their UTF-8 bytes.
-- Arithmetic is done in doubles; division by zero and a result that is not a number are NULL.
+- Arithmetic is done in doubles; division by zero, its remainder and a result that is not a number are NULL. ``%`` has
+  the sign of its left operand. ``+`` joins two strings; of a string and anything else it is NULL.
 - Booleans are equal or not; ordering two of them is unknown.
-- BETWEEN, a bare boolean attribute and signs are rewritten while parsing; they have no node of their own. A sign on a
-  literal is part of it, any other is arithmetic: ``-a`` is ``0 - a``, ``+a`` is ``0 + a``.
+- BETWEEN, IN with other members than literals, a bare boolean attribute and signs are rewritten while parsing; they
+  have no node of their own. A sign on a literal is part of it, any other is arithmetic: ``-a`` is ``0 - a``, ``+a`` is
+  ``0 + a``.
 - AND and OR are flat: no And is an operand of an And, no Or of an Or. Everything else nests at most 200 levels deep.
 """
 
@@ -37,7 +39,7 @@ class Attribute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Arithmetic(msgspec.Struct, frozen=True, tag=True):
-    op: OneOf["+", "-", "*", "/"]
+    op: OneOf["+", "-", "*", "/", "%"]
     left: "Operand"
     right: "Operand"
 
@@ -68,6 +70,14 @@ class Like(msgspec.Struct, frozen=True, tag=True):
     negated: bool = False
 
 
+class Matches(msgspec.Struct, frozen=True, tag=True):
+    """``attribute [NOT] MATCHES 'plant/+/temp/#'``: the attribute is a topic that fits an MQTT pattern."""
+
+    attribute: Attribute
+    pattern: str
+    negated: bool = False
+
+
 class IsNull(msgspec.Struct, frozen=True, tag=True):
     attribute: Attribute
     negated: bool = False
@@ -85,4 +95,4 @@ class Or(msgspec.Struct, frozen=True, tag=True):
     operands: tuple["Condition", ...]
 
 
-Condition = Constant | Comparison | Membership | Like | IsNull | Not | And | Or
+Condition = Constant | Comparison | Membership | Like | Matches | IsNull | Not | And | Or

@@ -14,6 +14,7 @@ from lark import Token
 
 from tidings.model.filters import _ast
 from tidings.model.filters._like import parse_pattern
+from tidings.model.filters._topics import pattern_problem
 from tidings.model.filters._tree import ArithmeticOperator, Operator
 from tidings.model.filters._values import WHOLE_MAX, PlainValue, kind_of
 
@@ -30,6 +31,9 @@ OPERATORS: Final[dict[str, Operator]] = {
     "!=": "<>",
 }
 ALIASES: Final[dict[str, Operator]] = {"eq": "=", "neq": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+OF_ANY_KIND: Final = ("attribute", "value")
+"""Parts whose kind only the event decides."""
 
 NULL_REMEDY: Final = "NULL equals nothing, not even NULL: write `attribute IS NULL` or `attribute IS NOT NULL`."
 
@@ -49,7 +53,11 @@ _WHOLE_REMEDY = "Write it with a point or an exponent to compare as a double: 1e
 
 
 class Part:
-    """A piece of the tree under construction. Kinds: number, string, boolean, attribute, null, condition, pattern."""
+    """A piece of the tree under construction.
+
+    Kinds: number, string, boolean, attribute, value (a sum of attributes: of numbers or of strings), null, condition,
+    pattern.
+    """
 
     __slots__ = ("depth", "kind", "node", "position")
 
@@ -79,6 +87,9 @@ class Builder:
 
     def NAME(self, token: Token) -> Part:  # noqa: N802 (named after the terminal)
         return Part(_ast.Attribute(str(token)), "attribute", _at(token))
+
+    def name(self, tokens: Sequence[Token]) -> Part:
+        return self.NAME(tokens[0])
 
     def QUOTED(self, token: Token) -> Part:  # noqa: N802
         name = unquoted(token)
@@ -150,6 +161,12 @@ class Builder:
     def not_like(self, parts: Sequence[Part]) -> Part:
         return _like(parts[0], parts[2], negated=True)
 
+    def matches(self, parts: Sequence[Part]) -> Part:
+        return _matches(parts[0], parts[-1], negated=False)
+
+    def not_matches(self, parts: Sequence[Part]) -> Part:
+        return _matches(parts[0], parts[-1], negated=True)
+
     def is_null(self, parts: Sequence[Part]) -> Part:
         return Part(_ast.IsNull(_attribute(parts[0], "IS NULL")), "condition", parts[0].position)
 
@@ -174,10 +191,14 @@ class Builder:
 
     def arithmetic(self, parts: Sequence[Part | Token]) -> Part:
         left, op, right = cast(tuple[Part, Token, Part], parts)
-        node = _ast.Arithmetic(cast(ArithmeticOperator, str(op)), _number_operand(left, op), _number_operand(right, op))
+        kind = _sum_kind(left, right) if op == "+" else "number"
+        if kind == "string":
+            a, b = _text_operand(left), _text_operand(right)
+        else:
+            a, b = _number_operand(left, op), _number_operand(right, op)
         depth = 1 + max(left.depth, right.depth)
         check_depth(depth, _at(op))
-        return Part(node, "number", left.position, depth)
+        return Part(_ast.Arithmetic(cast(ArithmeticOperator, str(op)), a, b), kind, left.position, depth)
 
     def signed(self, parts: Sequence[Part | Token]) -> Part:
         sign, part = cast(tuple[Token, Part], parts)
@@ -253,9 +274,25 @@ def _operand(part: Part) -> _ast.Operand:
     return cast(_ast.Operand, part.node)
 
 
+def _sum_kind(left: Part, right: Part) -> str:
+    """What ``left + right`` is: a string, a number or, of attributes alone, a value of either kind."""
+    kinds = {left.kind, right.kind}
+    if "string" in kinds:
+        return "string"
+    return "value" if kinds <= {"attribute", "value"} else "number"
+
+
+def _text_operand(part: Part) -> _ast.Operand:
+    operand = _operand(part)
+    if part.kind not in ("string", *OF_ANY_KIND):
+        problem = f"a string is joined with a string, found a {part.kind}"
+        raise MalformedError(problem, part.position, "Put quotes around both or around neither.")
+    return operand
+
+
 def _number_operand(part: Part, op: Token) -> _ast.Operand:
     operand = _operand(part)
-    if part.kind not in ("number", "attribute"):
+    if part.kind not in ("number", *OF_ANY_KIND):
         raise MalformedError(
             f"{str(op)!r} works on numbers, found a {part.kind}", part.position, "Take the quotes off a number."
         )
@@ -264,7 +301,7 @@ def _number_operand(part: Part, op: Token) -> _ast.Operand:
 
 def _attribute(part: Part, what: str) -> _ast.Attribute:
     if part.kind != "attribute":
-        found = "a computed number" if isinstance(part.node, _ast.Arithmetic) else f"a {part.kind}"
+        found = "a computed value" if isinstance(part.node, _ast.Arithmetic) else f"a {part.kind}"
         remedy = 'An attribute is a name such as volume, trade.symbol or "any name".'
         raise MalformedError(f"{what} works on an attribute, found {found}", part.position, remedy)
     return cast(_ast.Attribute, part.node)
@@ -272,7 +309,7 @@ def _attribute(part: Part, what: str) -> _ast.Attribute:
 
 def _comparison(op: Operator, left: Part, right: Part, position: int) -> Part:
     a, b = _operand(left), _operand(right)
-    if left.kind != right.kind and "attribute" not in (left.kind, right.kind):
+    if left.kind != right.kind and left.kind not in OF_ANY_KIND and right.kind not in OF_ANY_KIND:
         problem = f"a {left.kind} cannot be compared with a {right.kind}"
         raise MalformedError(problem, position, "Put quotes around both or around neither.")
     if op not in ("=", "<>") and "boolean" in (left.kind, right.kind):
@@ -296,26 +333,43 @@ def compare_values(op: str, a: PlainValue, b: PlainValue) -> bool:
 
 
 def _membership(left: Part, items: Sequence[Part], *, negated: bool) -> Part:
-    attribute = _attribute(left, "NOT IN" if negated else "IN")
-    values: list[PlainValue] = []
+    """A list of literals is one node; any other member is a comparison of its own, beside it."""
+    literals = [item for item in items if isinstance(item.node, _ast.Value)]
     for item in items:
         if item.kind == "null":
             raise MalformedError(
                 "NULL cannot be in the list", item.position, "Write `... OR attribute IS NULL` beside the list."
             )
-        if item.kind != items[0].kind:
-            problem = f"the list mixes kinds: a {items[0].kind} and a {item.kind}"
+        if isinstance(item.node, _ast.Value) and item.kind != literals[0].kind:
+            problem = f"the list mixes kinds: a {literals[0].kind} and a {item.kind}"
             raise MalformedError(
                 problem, item.position, "Quote all the values of the list or none; or write two lists with OR."
             )
-        values.append(cast(_ast.Value, _operand(item)).value)
-    return Part(_ast.Membership(attribute, tuple(values), negated), "condition", left.position)
+    parts: list[Part] = []
+    if left.kind == "attribute" and literals:
+        values = tuple([cast(_ast.Value, _operand(item)).value for item in literals])
+        node = _ast.Membership(cast(_ast.Attribute, left.node), values, negated)
+        parts.append(Part(node, "condition", left.position))
+        items = [item for item in items if not isinstance(item.node, _ast.Value)]
+    parts += [_comparison("<>" if negated else "=", left, item, item.position) for item in items]
+    return parts[0] if len(parts) == 1 else _flat(_ast.And if negated else _ast.Or, parts)
 
 
 def _like(left: Part, right: Part, *, negated: bool) -> Part:
     pattern, escape = cast(tuple[str, str | None], right.node)
     attribute = _attribute(left, "NOT LIKE" if negated else "LIKE")
     return Part(_ast.Like(attribute, pattern, escape, negated), "condition", left.position)
+
+
+def _matches(left: Part, right: Part, *, negated: bool) -> Part:
+    attribute = _attribute(left, "NOT MATCHES" if negated else "MATCHES")
+    pattern = _text(right)
+    problem = pattern_problem(pattern)
+    if problem is not None:
+        before = pattern[: problem.position]  # a quote is written twice, behind the one that opens the string
+        position = right.position + 1 + len(before) + before.count("'")
+        raise MalformedError(problem.problem, position, problem.remedy)
+    return Part(_ast.Matches(attribute, pattern, negated), "condition", left.position)
 
 
 def _text(part: Part) -> str:
@@ -331,9 +385,11 @@ def string_of(written: str) -> str:
 
 def number_of(written: str) -> int | float:
     """The number that a literal means; OverflowError, with the problem and the remedy, if there is none."""
-    if written.isdigit():
-        digits = written.lstrip("0")
-        if len(digits) > 19 or (number := int(digits or "0")) > WHOLE_MAX + 1:
+    is_hexadecimal = written[:2] in ("0x", "0X")
+    whole = written.rstrip("lL")
+    if is_hexadecimal or whole.isdigit():
+        digits = (whole[2:] if is_hexadecimal else whole).lstrip("0")
+        if len(digits) > 19 or (number := int(digits or "0", 16 if is_hexadecimal else 10)) > WHOLE_MAX + 1:
             raise OverflowError(_WHOLE_PROBLEM, _WHOLE_REMEDY)
         return number
     value = float(written)

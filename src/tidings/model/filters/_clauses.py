@@ -2,7 +2,7 @@
 
 A filter is true exactly when at least one of its clauses is; a clause is true exactly when all its tests are and its
 residual (if any) evaluates to true. Tests are *necessary* conditions that an index can work with; what no test can
-say (LIKE, arithmetic, one attribute against another, bounds beyond 2**53 that doubles cannot hold exactly) is the
+express (LIKE, arithmetic, one attribute against another, bounds beyond 2**53 that doubles cannot hold exactly) is the
 residual, evaluated on the event itself.
 """
 
@@ -42,11 +42,19 @@ class Presence(msgspec.Struct, frozen=True):
     missing: bool
 
 
-Test = Within | OneOf | Presence
+class Topic(msgspec.Struct, frozen=True):
+    """The attribute is a string that matches a topic pattern with wildcards, or (negated) one that does not."""
+
+    attribute: str
+    pattern: str
+    negated: bool = False
+
+
+Test = Within | OneOf | Topic | Presence
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """At most one `Within` per attribute; no test contradicts another (such clauses are left out)."""
+    """At most one `Within` and one positive `Topic` per attribute. Clauses that contradict themselves are left out."""
 
     tests: tuple[Test, ...]
     residual: "_ast.Condition | None" = None

@@ -1,8 +1,8 @@
 """Does one filter cover another: is every event that `g` accepts accepted by `f` too?
 
-Sound both ways. True is only said when proven: each clause of `g` implies some clause of `f`. False is only said with
-a witness in hand: an event, built from the corner points of both filters, that `g` accepts and `f` does not, checked
-by evaluating both. Everything between is None, "unknown": a router that does not know keeps both subscriptions.
+Never a guess. The answer is True if it is proven: each clause of `g` implies some clause of `f`. It is False if there
+is a witness: an event, built from the corner points of both filters, that `g` accepts and `f` does not, checked by
+evaluating both. Otherwise it is None, "unknown"; a router then keeps both subscriptions.
 
 A clause implies another when its tests imply each test there (an interval inside an interval, a set inside a set, any
 value test where presence is asked), and each part of the other's residual is among its own, or follows from a
@@ -14,10 +14,11 @@ from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from tidings.model.filters import _ast
-from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Within
+from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Topic, Within
 from tidings.model.filters._evaluate import COMPARE, MIRRORED, compile_condition
 from tidings.model.filters._like import ANY_CHARACTER, Segment, parse_pattern
 from tidings.model.filters._sql import to_sql
+from tidings.model.filters._topics import common_pattern, compile_topic, literal_start, topic_covers
 from tidings.model.filters._tree import attribute_names
 from tidings.model.filters._values import EXACT_WHOLE, PlainValue, kind_of
 from tidings.model.filters._witness import witness
@@ -37,23 +38,18 @@ def covers(f: "Filter", g: "Filter") -> bool | None:
 
 
 def surely_covers(f: "Filter", g: "Filter") -> bool:
-    """Whether that is proven; a witness of the opposite, which takes most of the time, is not looked for."""
+    """Whether `covers` is True; faster, because no witness of the opposite is searched for."""
     known = [_Clause(clause) for clause in g.clauses]
     return all(any(clause.implies(wanted) for wanted in f.clauses) for clause in known)
 
 
 def intersects(f: "Filter", g: "Filter") -> bool | None:
     """Whether some event is accepted by both: True with a witness, False if proven impossible, None if unknown."""
-    from tidings.model.filters._filter import both, nothing
-
-    common = both(f, g)
-    if not common.clauses:
-        return False
-    return None if witness(nothing(), common) is None else True
+    return f.intersects(g)
 
 
 class _Clause:
-    """A clause of the covered filter, laid out for asking what follows from it."""
+    """A clause of the covered filter, prepared for proofs from it."""
 
     def __init__(self, clause: Clause) -> None:
         self.tests: dict[str, list[Test]] = {}
@@ -82,10 +78,14 @@ class _Clause:
                 if negated and kind == "string":
                     return self._never(attribute, cast("frozenset[str]", values), own)
                 return _keeps_to(own, kind, cast("frozenset[PlainValue]", values), negated)
+            case Topic(_, pattern, negated):
+                return any(_keeps_off(test, pattern) if negated else _keeps_in(test, pattern) for test in own)
 
     def _never(self, name: str, texts: frozenset[str], own: list[Test]) -> bool:
         """Whether the attribute is a string but none of these, by the tests or by residuals such as LIKE."""
-        about = [part for part in self.residuals if _says_string(part, name)]
+        about = [part for part in self.residuals if _demands_string(part, name)]
+        topics = [test for test in own if isinstance(test, Topic)]
+        about += [_ast.Matches(_ast.Attribute(name), test.pattern, test.negated) for test in topics]
         predicates = [compile_condition(part) for part in about]
         left = frozenset(t for t in texts if all(predicate({name: t}) is True for predicate in predicates))
         return _keeps_to(own, "string", left, True) or (bool(about) and not left)
@@ -98,6 +98,9 @@ class _Clause:
             return self._by_values(wanted) or any(
                 all(self._implies_condition(part) for part in _parts(operand)) for operand in wanted.operands
             )
+        if isinstance(wanted, _ast.Matches):
+            test = Topic(wanted.attribute.name, wanted.pattern, wanted.negated)
+            return self._implies_test(test) or self._by_values(wanted)
         return self._by_comparison(wanted) or self._by_prefix(wanted) or self._by_values(wanted)
 
     def _by_comparison(self, wanted: _ast.Condition) -> bool:
@@ -118,9 +121,14 @@ class _Clause:
         return below or (op in (">", ">=", "<>") and any(low > float(value) for low, _ in ends))
 
     def _by_prefix(self, wanted: _ast.Condition) -> bool:
-        """``s LIKE 'abc%'`` implies ``s LIKE 'ab%'``."""
+        """``s LIKE 'abc%'`` implies ``s LIKE 'ab%'``, and so does ``s MATCHES 'abc/#'``."""
         prefix = _prefix(wanted)
-        return prefix is not None and any(
+        if prefix is None:
+            return False
+        for test in self.tests.get(prefix[0], ()):
+            if isinstance(test, Topic) and not test.negated:
+                return tuple(literal_start(test.pattern))[: len(prefix[1])] == prefix[1]
+        return any(
             isinstance(part, _ast.Like)
             and not part.negated
             and part.attribute.name == prefix[0]
@@ -158,6 +166,26 @@ def _inside(test: Test, low: float, high: float) -> bool:
     return False
 
 
+def _keeps_in(test: Test, pattern: str) -> bool:
+    """Whether the test keeps the attribute among the topics of a pattern."""
+    match test:
+        case Topic(_, own, False):
+            return topic_covers(pattern, own)
+        case OneOf(_, "string", values, False):
+            return all(map(compile_topic(pattern), cast("frozenset[str]", values)))
+    return False
+
+
+def _keeps_off(test: Test, pattern: str) -> bool:
+    """Whether the test keeps the attribute a string, and off the topics of a pattern."""
+    match test:
+        case Topic(_, own, negated):
+            return topic_covers(own, pattern) if negated else common_pattern(own, pattern) is None
+        case OneOf(_, "string", values, False):
+            return not any(map(compile_topic(pattern), cast("frozenset[str]", values)))
+    return False
+
+
 def _keeps_to(own: Iterable[Test], kind: str, values: frozenset[PlainValue], negated: bool) -> bool:
     """Whether one of the tests keeps the attribute among the values, or (negated) all of them together off them."""
     if not negated:
@@ -192,10 +220,10 @@ def _exact_values(test: Test) -> frozenset[PlainValue] | None:
     return None
 
 
-def _says_string(condition: _ast.Condition, name: str) -> bool:
+def _demands_string(condition: _ast.Condition, name: str) -> bool:
     """Whether the condition can only be true if the attribute, the only one it reads, is a string."""
     match condition:
-        case _ast.Like(_ast.Attribute(attribute)):
+        case _ast.Like(_ast.Attribute(attribute)) | _ast.Matches(_ast.Attribute(attribute)):
             return attribute == name
         case _ast.Comparison():
             bound = _attribute_bound(condition)

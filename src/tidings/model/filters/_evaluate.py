@@ -6,12 +6,14 @@ literal of a known kind is by far the most common), so that nothing about the fi
 """
 
 from collections.abc import Callable, Mapping
-from math import isnan
+from math import fmod, isinf, isnan
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
 from tidings.model.filters import _ast
 from tidings.model.filters._like import compile_pattern
+from tidings.model.filters._topics import compile_topic
+from tidings.model.filters._tree import may_be_text
 from tidings.model.filters._values import PlainValue
 
 Values = Mapping[str, PlainValue | None]
@@ -35,8 +37,10 @@ def compile_condition(condition: _ast.Condition) -> Predicate:
             return _negation(operand)
         case _ast.Membership():
             return _membership(condition)
-        case _ast.Like():
-            return _like(condition)
+        case _ast.Like(_ast.Attribute(name), pattern, escape, negated):
+            return _text_test(name, compile_pattern(pattern, escape), negated)
+        case _ast.Matches(_ast.Attribute(name), pattern, negated):
+            return _text_test(name, compile_topic(pattern), negated)
         case _ast.IsNull(_ast.Attribute(name), negated):
             return lambda values: (values.get(name) is None) is not negated
         case _ast.Constant(value):
@@ -126,15 +130,12 @@ def _membership(membership: _ast.Membership) -> Predicate:
     return membership_test
 
 
-def _like(like: _ast.Like) -> Predicate:
-    name, negated = like.attribute.name, like.negated
-    matches = compile_pattern(like.pattern, like.escape)
-
-    def like_test(values: Values) -> bool | None:
+def _text_test(name: str, matches: Callable[[str], bool], negated: bool) -> Predicate:
+    def text_test(values: Values) -> bool | None:
         value = values.get(name)
         return matches(value) is not negated if isinstance(value, str) else None
 
-    return like_test
+    return text_test
 
 
 def _operand(operand: _ast.Operand) -> Callable[[Values], PlainValue | None]:
@@ -144,7 +145,23 @@ def _operand(operand: _ast.Operand) -> Callable[[Values], PlainValue | None]:
         case _ast.Value(value):
             return lambda _: value
         case _ast.Arithmetic():
-            return _arithmetic(operand)
+            return _sum_or_text(operand) if may_be_text(operand) else _arithmetic(operand)
+
+
+def _sum_or_text(node: _ast.Arithmetic) -> Callable[[Values], PlainValue | None]:
+    """``left + right`` where the event decides whether numbers are added or strings joined."""
+    left, right = _operand(node.left), _operand(node.right)
+
+    def sum_or_text(values: Values) -> PlainValue | None:
+        a, b = left(values), right(values)
+        if type(a) is str and type(b) is str:
+            return a + b
+        if type(a) in (int, float) and type(b) in (int, float):
+            result = float(a) + float(b)  # type: ignore[arg-type]
+            return None if isnan(result) else result
+        return None
+
+    return sum_or_text
 
 
 def _double(operand: _ast.Operand) -> Compute:
@@ -178,9 +195,9 @@ def _arithmetic(node: _ast.Arithmetic) -> Compute:
         elif op == "*":
             result = a * b
         else:
-            if b == 0.0:
+            if b == 0.0 or (op == "%" and isinf(a)):
                 return None
-            result = a / b
+            result = a / b if op == "/" else fmod(a, b)
         return None if isnan(result) else result
 
     return arithmetic

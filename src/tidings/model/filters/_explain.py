@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Within
+from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Topic, Within
 from tidings.model.filters._sql import name_sql, to_sql, value_sql
 from tidings.model.filters._values import PlainValue
 
@@ -67,6 +67,9 @@ def _test(test: Test) -> str:
         case OneOf(attribute, kind, values, negated):
             verb = "is a {} not in" if negated else "in"
             return f"{name_sql(attribute)} {verb.format(kind)} ({_values(values)})"
+        case Topic(attribute, pattern, negated):
+            verb = "is a string that does not match" if negated else "matches"
+            return f"{name_sql(attribute)} {verb} {value_sql(pattern)}"
         case Presence(attribute, missing):
             return f"{name_sql(attribute)} is {'missing' if missing else 'present'}"
 

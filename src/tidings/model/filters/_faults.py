@@ -13,15 +13,16 @@ WINDOW: Final = 96
 """How many characters of the filter a message shows at most."""
 
 
-def fault(problem: str, *, text: str, position: int, remedy: str = "") -> FilterError:
+def fault(problem: str, *, text: str, position: int, remedy: str = "", what: str = "filter") -> FilterError:
     """The error to raise: `problem` at `position` of `text`, and what to write instead."""
-    return FilterError(message(problem, text=text, position=position, remedy=remedy), text=text, position=position)
+    words = message(problem, text=text, position=position, remedy=remedy, what=what)
+    return FilterError(words, text=text, position=position)
 
 
-def message(problem: str, *, text: str, position: int, remedy: str = "") -> str:
+def message(problem: str, *, text: str, position: int, remedy: str = "", what: str = "filter") -> str:
     """A complaint about a place of a filter, in words."""
     line, caret = _window(text, position)
-    lines = [f"{problem} (character {position + 1} of the filter)", f"  {line}", f"  {' ' * caret}^"]
+    lines = [f"{problem} (character {position + 1} of the {what})", f"  {line}", f"  {' ' * caret}^"]
     return "\n".join([*lines, remedy] if remedy else lines)
 
 

@@ -1,7 +1,7 @@
 """The filter itself: one parse, and every use of it behind one immutable value.
 
-What a filter is asked for is worked out on first use and kept: a million filters that only go into an index never
-pay for a predicate or a text.
+Predicate, clauses and canonical text are computed on first use and kept: a million filters that only go into an index
+never pay for a predicate or a text.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -32,8 +32,7 @@ _ORDERINGS: Final = frozenset(("<", "<=", ">", ">="))
 class Filter:
     """A condition on the attributes of an event, with the three-valued logic of SQL.
 
-    Two filters are equal when their conditions are written the same in canonical form; how they were spelt, in case
-    and parentheses, does not count.
+    Two filters are equal if their canonical texts are; spelling, case and needless parentheses do not matter.
     """
 
     __slots__ = ("_attributes", "_canonical", "_clauses", "_condition", "_predicate", "_text")
@@ -49,13 +48,22 @@ class Filter:
         raise TypeError("a filter is made by Filter.parse(text) or Filter.all_of(tests)")
 
     @classmethod
-    def parse(cls, text: str) -> "Filter":
-        """The filter that a text says; FilterError, with the place, if it says none."""
-        return _new(parse(text), text)
+    def parse(cls, text: str, *, strict: bool = False) -> "Filter":
+        """The filter that a text describes; FilterError, with the place, if it is malformed.
+
+        With `strict`, what `filter_warnings` would warn about is an error too.
+        """
+        filter = _new(parse(text), text)
+        if strict:
+            from tidings.model.filters._warnings import filter_warnings
+
+            for warning in filter_warnings(filter):
+                raise FilterError(str(warning), text=warning.text, position=warning.position)
+        return filter
 
     @classmethod
     def parse_in_slices(cls, text: str, tokens: int) -> "Generator[None, None, Filter]":
-        """The same, with pauses: after every so many tokens, and before each thing that others want to know of it."""
+        """The same, with pauses: after every so many tokens, and before each value that is derived from it."""
         filter = _new((yield from parse_in_slices(text, tokens)), text)
         yield
         _ = filter.attributes
@@ -139,16 +147,20 @@ class Filter:
         return covers(self, other)
 
     def surely_covers(self, other: "Filter") -> bool:
-        """Whether `covers` says True; quicker than asking it where False and unknown are the same."""
+        """Whether `covers` is True; faster, for callers to whom False and unknown are the same."""
         from tidings.model.filters._covers import surely_covers
 
         return surely_covers(self, other)
 
     def intersects(self, other: "Filter") -> bool | None:
         """Whether some event is accepted by both: True, False, or None if that is unknown."""
-        from tidings.model.filters._covers import intersects
+        from tidings.model.filters._witness import witness
 
-        return intersects(self, other)
+        both = _new(flat(_ast.And, [self.condition, other.condition]), None)
+        if not both.clauses:
+            return False
+        nothing = _new(_ast.Constant(False), None)
+        return None if witness(nothing, both) is None else True
 
     def __eq__(self, other: object) -> bool:
         # By canonical text, not by tree: to Python the literals TRUE, 1 and 1.0 are one.
@@ -177,16 +189,6 @@ def _new(condition: _ast.Condition, text: str | None) -> Filter:
     self._text = text
     self._attributes = self._canonical = self._clauses = self._predicate = None
     return self
-
-
-def both(f: Filter, g: Filter) -> Filter:
-    """The filter that accepts what both accept."""
-    return _new(flat(_ast.And, [f.condition, g.condition]), None)
-
-
-def nothing() -> Filter:
-    """The filter that accepts no event."""
-    return _new(_ast.Constant(False), None)
 
 
 def _restore(packed: bytes, text: str | None) -> Filter:

@@ -1,5 +1,7 @@
 """LIKE patterns: ``%`` stands for any text, ``_`` for one character (a code point), an escape makes either literal.
 
+As in ActiveMQ, the escape may be ``%`` or ``_`` itself: before one of the two it escapes, elsewhere it is a wildcard.
+
 A pattern is cut at its ``%`` into segments of fixed length. The first and the last segment are anchored, and those
 between are searched for from left to right: taking each at its first place never spoils a later one, so matching
 takes no backtracking and no pattern can make it slow.
@@ -19,14 +21,17 @@ def parse_pattern(pattern: str, escape: str | None) -> tuple[Segment, ...]:
     """The segments between the ``%`` of a pattern; ValueError if the escape character escapes nothing."""
     segments: list[Segment] = []
     current: list[str | None] = []
-    characters = iter(pattern)
-    for c in characters:
+    characters = enumerate(pattern)
+    for place, c in characters:
         if c == escape:
-            escaped = next(characters, "")
-            if not escaped or (escaped not in "%_" and escaped != escape):
+            following = pattern[place + 1 : place + 2]
+            if following and (following in "%_" or following == escape):
+                current.append(following)
+                next(characters)
+                continue
+            if c not in "%_":
                 raise ValueError(f"the escape character {escape} must come before %, _ or itself")
-            current.append(escaped)
-        elif c == "%":
+        if c == "%":
             segments.append(tuple(current))
             current = []
         else:

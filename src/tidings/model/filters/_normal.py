@@ -1,9 +1,9 @@
 """From a condition to its clauses (the disjunctive normal form that the matching index works on).
 
 1. Push NOT down to the leaves. What remains is AND and OR of leaves; such a condition is true exactly when the leaves
-   make it true, so unknown needs no thought from here on.
+   make it true, so unknown needs no special case from here on.
 2. Merge equalities on one attribute inside an OR: ``a = 1 OR a = 2 OR a IN (3, 4)`` is one leaf.
-3. Distribute AND over OR while the clauses stay few (`MAX_CLAUSES`); a disjunction that would burst the bound stays
+3. Distribute AND over OR while the clauses stay few (`MAX_CLAUSES`); a disjunction that would exceed the bound stays
    whole, in the residual of its conjunction, so the tests on the other conjuncts are kept.
 4. Translate each conjunction to tests (`_conjunction`); contradictory ones vanish.
 """
@@ -15,6 +15,7 @@ from typing import Final
 from tidings.model.filters import _ast
 from tidings.model.filters._clauses import Clause
 from tidings.model.filters._conjunction import clause_of
+from tidings.model.filters._topics import has_wildcard
 from tidings.model.filters._tree import flat, without_not
 from tidings.model.filters._values import PlainValue, kind_of
 
@@ -72,7 +73,7 @@ def _with_equalities_merged(operands: Iterable[_ast.Condition]) -> list[_ast.Con
 
 
 def _equality(condition: _ast.Condition) -> tuple[str, tuple[PlainValue, ...]] | None:
-    """The attribute and the values of `attribute = value` and `attribute IN (values)`."""
+    """The attribute and the values of `attribute = value`, `attribute IN (values)` and a pattern without wildcards."""
     match condition:
         case _ast.Comparison("=", _ast.Attribute(name), _ast.Value(value)):
             return name, (value,)
@@ -80,6 +81,8 @@ def _equality(condition: _ast.Condition) -> tuple[str, tuple[PlainValue, ...]] |
             return name, (value,)
         case _ast.Membership(_ast.Attribute(name), values, False):
             return name, values
+        case _ast.Matches(_ast.Attribute(name), pattern, False) if not has_wildcard(pattern):
+            return name, (pattern,)
     return None
 
 

@@ -18,16 +18,18 @@ from tidings.errors import FilterError
 from tidings.model.filters import _ast
 from tidings.model.filters._build import MAX_DEPTH, Builder, MalformedError, check_depth, unquoted
 from tidings.model.filters._faults import fault, shorten
-from tidings.model.filters._shapes import Shapes
+from tidings.model.filters._templates import Templates
 
 MAX_LENGTH: Final = 1_000_000
-"""How many characters a filter may have; a longer one is refused unread."""
+"""How many characters a filter may have; a longer one is refused without being parsed."""
 
 KEYWORDS: Final = {
     **{word: f"_{word}" for word in ("AND", "OR", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS")},
     **{word: word for word in ("NOT", "NULL", "TRUE", "FALSE")},
 }
 """Reserved words and the terminals of the grammar that they are."""
+_WORDS: Final = {**KEYWORDS, "MATCHES": "MATCHES"}
+"""Those, and the word that is one only behind an operand."""
 
 _NESTING: Final = re.compile(
     r"""'(?:[^']|'')*+'|"(?:[^"]|"")*+"|[()]|(?P<prefixes>(?:[-+]\s*){%d}|\b(?i:(?:NOT\s+){%d}))""".replace(
@@ -41,7 +43,7 @@ _NAMES: Final = {
     "_AND": "AND",
     "_OR": "OR",
     "SIGN": "+ or -",
-    "SCALE": "* or /",
+    "SCALE": "*, / or %",
     "STRING": "a string in single quotes",
     "NUMBER": "a number",
     "QUOTED": "a quoted name",
@@ -51,7 +53,7 @@ _NAMES: Final = {
     "COMMA": ",",
     "LSQB": "[",
     "RSQB": "]",
-    **{terminal: word for word, terminal in KEYWORDS.items()},
+    **{terminal: word for word, terminal in _WORDS.items()},
     "$END": "the end",
 }
 _ORDER: Final = {terminal: place for place, terminal in enumerate(_NAMES)}
@@ -60,10 +62,10 @@ _LOOK_BEHIND: Final = 40
 
 
 def parse(text: str) -> _ast.Condition:
-    """The condition that the text says; FilterError if it says none."""
+    """The condition of a text; FilterError if the text is malformed."""
     with _refusing(text):
         _check(text)
-        return _shapes().parse(text)
+        return _templates().parse(text)
 
 
 def parse_in_slices(text: str, tokens: int) -> Generator[None, None, _ast.Condition]:
@@ -80,13 +82,13 @@ def parse_in_slices(text: str, tokens: int) -> Generator[None, None, _ast.Condit
                     yield
             return cast(_ast.Condition, parser.feed_eof(token))  # type: ignore[no-untyped-call]
         except UnexpectedToken as error:
-            error.interactive_parser = parser  # which knows what would have been right
+            error.interactive_parser = parser  # it knows what was expected
             raise
 
 
 @contextmanager
 def _refusing(text: str) -> Iterator[None]:
-    """What the parser refuses is refused in our words."""
+    """Report what the parser refuses, in our words."""
     try:
         yield
     except MalformedError as error:
@@ -113,18 +115,23 @@ def _check(text: str) -> None:
         _check_nesting(text)
 
 
+def numbers_written(text: str) -> Iterator[tuple[str, int]]:
+    """Every number of a filter that has been read, as it is written, and where it begins."""
+    return ((str(token), token.start_pos or 0) for token in _parser().lex(text) if token.type == "NUMBER")
+
+
 def names_written(text: str) -> Iterator[tuple[str, int]]:
     """Every attribute name of a filter that has been read, as often as it is written, and where it begins."""
     for token in _parser().lex(text):
-        if token.type == "NAME":
+        if token.type in ("NAME", "MATCHES"):
             yield str(token), token.start_pos or 0
         elif token.type == "QUOTED":
             yield unquoted(token), token.start_pos or 0
 
 
 @cache
-def _shapes() -> Shapes:
-    return Shapes(lambda text: cast(_ast.Condition, _parser().parse(text)))
+def _templates() -> Templates:
+    return Templates(lambda text: cast(_ast.Condition, _parser().parse(text)))
 
 
 @cache
@@ -142,7 +149,7 @@ def _parser() -> Lark:
 def _keyword(token: Token) -> Token:
     # Only ASCII spells a keyword: 'ıs'.upper() is 'IS' too, but a name with a dotless i is a name.
     if len(token) <= 7 and token.isascii():
-        token.type = KEYWORDS.get(token.upper(), "NAME")
+        token.type = _WORDS.get(token.upper(), "NAME")
     return token
 
 
@@ -188,8 +195,10 @@ def _spelling(text: str, token: Token) -> str:
 
 
 def _expected(terminals: set[str]) -> str:
-    """The terminals that the grammar accepts, in words; the seven ways to start an operand are one phrase."""
+    """The terminals that the grammar accepts, in words; what can begin an operand is one phrase."""
     words: list[str] = []
+    if "NAME" in terminals:
+        terminals = terminals - {"MATCHES"}
     if {"NAME", "NUMBER", "STRING", "LPAR"} <= terminals:
         words += _OPERAND
         terminals = terminals - {"NAME", "NUMBER", "STRING", "LPAR", "QUOTED", "TRUE", "FALSE", "NULL", "SIGN", "LSQB"}
@@ -206,6 +215,8 @@ def _remedy(text: str, token: Token, position: int, accepted: set[str]) -> str:
         if "_AND" in accepted:
             return "Comparisons do not chain: write a < b AND b < c."
         return ""
+    if token.type == "SCALE" and "STRING" in accepted:
+        return "A pattern goes into quotes: LIKE '%text%'." if token == "%" else ""
     if token.type == "QUOTED" and "STRING" in accepted:
         return "Double quotes name an attribute; write a string in single quotes: 'text'."
     if token.type == "RPAR":
@@ -226,7 +237,6 @@ _CHARACTER_REMEDIES: Final = {
     "|": "Write OR.",
     "!": "Write NOT, or <> for `is not equal`.",
     ";": "A filter is one condition, without a semicolon.",
-    "%": "There is no remainder operator; a pattern goes into quotes: LIKE '%text%'.",
     "{": "Name an attribute without braces.",
     "`": 'Quote a name with double quotes: "any name".',
 }

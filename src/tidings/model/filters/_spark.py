@@ -1,8 +1,9 @@
 """The filter as a Spark SQL expression: the same truth values as `evaluate`, in ANSI mode too.
 
-Spark is typed by column and follows other rules than this language: it casts a string to compare it with a number
-(and fails on one that is no number), rounds whole numbers to doubles, says NaN = NaN, fails on a division by zero and
-escapes with a backslash. So every attribute is seen through *views*, one per kind, of which at most one is not NULL:
+Spark is typed by column and follows other rules than this language: it casts a string to compare it with a number (and
+fails on one that is no number), rounds whole numbers to doubles, treats NaN as equal to NaN, fails on a division by
+zero and escapes with a backslash. So every attribute is seen through *views*, one per kind, of which at most one is not
+NULL:
 
 - `whole`   the value of an integral column
 - `double`  the value of a float, double or decimal column; NaN is NULL there
@@ -26,6 +27,8 @@ from tidings.model.filters import _ast
 from tidings.model.filters._evaluate import MIRRORED
 from tidings.model.filters._like import parse_pattern
 from tidings.model.filters._normal import merge_equalities
+from tidings.model.filters._topics import topic_regex
+from tidings.model.filters._tree import may_be_text
 from tidings.model.filters._values import WHOLE_MAX, WHOLE_MIN, PlainValue, kind_of
 
 if TYPE_CHECKING:
@@ -87,6 +90,10 @@ class _Writer:
                 text = self.attribute(attribute.name).string
                 like = UNKNOWN if text is None else f"{text} LIKE {_like_pattern(pattern, escape)}"
                 return _negated(like, negated)
+            case _ast.Matches(attribute, pattern, negated):
+                text = self.attribute(attribute.name).string
+                regex = _string(rf"\A{topic_regex(pattern)}\z")
+                return _negated(UNKNOWN if text is None else f"{text} RLIKE {regex}", negated)
             case _ast.IsNull(attribute, negated):
                 return _negated(self._is_null(attribute.name), negated)
             case _ast.Constant(value):
@@ -129,14 +136,26 @@ class _Writer:
                 return Views(double=_double(float(value)))
             case _ast.Arithmetic():
                 computed = self._arithmetic(operand)
-                # Once, at the top: a NaN on the way stays a NaN.
-                return Views() if computed is None else Views(double=f"nanvl({computed}, {NO_DOUBLE})")
+                # Once, at the top: a NaN inside stays a NaN.
+                double = None if computed is None else f"nanvl({computed}, {NO_DOUBLE})"
+                return Views(double=double, string=self._text(operand) if may_be_text(operand) else None)
+
+    def _text(self, operand: _ast.Operand) -> str | None:
+        """The operand as a string, or None if it cannot be one."""
+        match operand:
+            case _ast.Value(value):
+                return _string(cast(str, value))
+            case _ast.Attribute(name):
+                return self.attribute(name).string
+            case _ast.Arithmetic(_, left, right):
+                a, b = self._text(left), self._text(right)
+                return None if a is None or b is None else f"concat({a}, {b})"
 
     def _arithmetic(self, operand: _ast.Operand) -> str | None:
         """The operand as a double, or None if it has no number."""
         match operand:
             case _ast.Value(value):
-                return _double(float(value))
+                return None if isinstance(value, str) else _double(float(value))
             case _ast.Attribute(name):
                 views = self.attribute(name)
                 return _first([views.whole and f"CAST({views.whole} AS DOUBLE)", views.double])
@@ -144,8 +163,8 @@ class _Writer:
                 a, b = self._arithmetic(left), self._arithmetic(right)
                 if a is None or b is None:
                     return None
-                if op == "/":
-                    return f"try_divide({a}, {b})"
+                if op in "/%":
+                    return f"{'try_divide' if op == '/' else 'try_mod'}({a}, {b})"
                 if op == "*" and isinstance(left, _ast.Arithmetic) and left.op in "+-":
                     a = f"({a})"
                 if isinstance(right, _ast.Arithmetic) and (op == "*" or right.op in "+-"):
@@ -167,7 +186,7 @@ def _typed_views(column: str, data_type: "DataType") -> Views:
 
 
 def _dynamic_views(column: str) -> Views:
-    """The views of a column of any type: by way of a string, the one cast that Spark allows from everything."""
+    """The views of a column of any type: through a string, the one cast that Spark allows from everything."""
     kind, text = f"typeof({column})", f"CAST({column} AS STRING)"
     double = (
         f"CASE WHEN {kind} = 'double' OR {kind} LIKE 'decimal%' THEN try_cast({text} AS DOUBLE) "

@@ -28,6 +28,8 @@ def to_sql(condition: _ast.Condition) -> str:
         case _ast.Like(attribute, pattern, escape, negated):
             suffix = "" if escape is None else f" ESCAPE {value_sql(escape)}"
             return f"{name_sql(attribute.name)} {'NOT ' if negated else ''}LIKE {value_sql(pattern)}{suffix}"
+        case _ast.Matches(attribute, pattern, negated):
+            return f"{name_sql(attribute.name)} {'NOT ' if negated else ''}MATCHES {value_sql(pattern)}"
         case _ast.IsNull(attribute, negated):
             return f"{name_sql(attribute.name)} IS {'NOT ' if negated else ''}NULL"
         case _ast.Constant(value):
@@ -45,7 +47,7 @@ def operand_sql(operand: _ast.Operand) -> str:
         case _ast.Value(value):
             return value_sql(value)
         case _ast.Arithmetic(op, left, right):
-            scale = op in "*/"
+            scale = op in "*/%"
             a, b = operand_sql(left), operand_sql(right)
             if scale and isinstance(left, _ast.Arithmetic) and left.op in "+-":
                 a = f"({a})"

@@ -5,8 +5,8 @@ caller handed in and returns a plain ``bool``, ``int``, ``float``, ``str`` or ``
 
 - None is a missing attribute, NULL.
 - A boolean is never a number, although Python says ``True == 1``.
-- Whole numbers have 64 bits; other numbers are finite doubles. NaN and infinities would make comparisons lie, so they
-  are refused rather than guessed at.
+- Whole numbers have 64 bits; other numbers are finite doubles. NaN and infinities are refused, because
+  comparisons with them are rarely what was intended.
 - NumPy scalars count as the Python value they hold; NumPy itself is not imported for that.
 - Strings must be encodable as UTF-8: a lone surrogate could not be sent, and has no place in the order of code points.
 """

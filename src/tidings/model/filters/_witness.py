@@ -1,8 +1,8 @@
 """An event that one filter accepts and another does not, if the corner points of the two show one.
 
-A filter changes its mind only at its literals: an interval at its ends, a set at its members, a pattern at its text.
-So the candidates for an attribute are the literals that either filter compares it with, their neighbours, a value of
-each other kind, and its absence. Trying every combination would explode; instead the candidates of an attribute are
+The answer of a filter changes only at its literals: an interval at its ends, a set at its members, a pattern at its
+text. So the candidates for an attribute are the literals that either filter compares it with, their neighbours, a value
+of each other kind, and its absence. Trying every combination would explode; instead the candidates of an attribute are
 narrowed by the tests of the clause that the event has to satisfy, and the combinations that are tried are bounded.
 """
 
@@ -12,8 +12,9 @@ from math import inf, isinf, nextafter
 from typing import TYPE_CHECKING, Final, cast
 
 from tidings.model.filters import _ast
-from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Within
+from tidings.model.filters._clauses import Clause, OneOf, Presence, Test, Topic, Within
 from tidings.model.filters._like import parse_pattern
+from tidings.model.filters._topics import compile_topic, topic_samples
 from tidings.model.filters._tree import attribute_names, nodes
 from tidings.model.filters._values import WHOLE_MAX, WHOLE_MIN, PlainValue
 
@@ -101,6 +102,8 @@ def _corners(tests: list[Test]) -> Iterator[Value]:
                     yield low / 2 + high / 2
             case OneOf(_, _, values, False):
                 yield from islice(cast("frozenset[PlainValue]", values), MAX_CANDIDATES)
+            case Topic(_, pattern):
+                yield from topic_samples(pattern)
             case _:
                 pass
 
@@ -115,6 +118,8 @@ def passes(test: Test, value: Value) -> bool:
             return number and (float(cast(float, value)) in values) is not negated
         case OneOf(_, kind, values, negated):
             return isinstance(value, str if kind == "string" else bool) and (value in values) is not negated
+        case Topic(_, pattern, negated):
+            return isinstance(value, str) and compile_topic(pattern)(value) is not negated
         case Presence(_, missing):
             return (value is None) is missing
 
@@ -149,6 +154,8 @@ def _meeting(node: _ast.Condition | _ast.Operand) -> tuple[frozenset[str], list[
             return frozenset((name,)), [near for value in values[:MAX_CANDIDATES] for near in _near(value)]
         case _ast.Like(_ast.Attribute(name), pattern, escape):
             return frozenset((name,)), list(_samples(pattern, escape))
+        case _ast.Matches(_ast.Attribute(name), pattern):
+            return frozenset((name,)), list(topic_samples(pattern))
         case _ast.IsNull(_ast.Attribute(name)):
             return frozenset((name,)), []
     return frozenset(), []

@@ -1,17 +1,17 @@
-"""Which components of a scenario fail, and how: brokers, and the connections between them.
+"""The components of a scenario that fail: brokers, and the connections between them.
 
-A component of the links is what fails as one: the two directed links of a pair, unless `together = false` or a
-`[[link]]` with `direction = "forward"` takes them apart. Defaults are drawn component by component from a stream of
-their own, and each exception has its own stream too, so failures move nothing else, and one exception no other.
+Links of one component fail together: the two directed links of a pair, unless `together = false` or a `[[link]]` with
+`direction = "forward"` separates them. Defaults are drawn component by component from their own stream, and each
+exception has its own stream too, so that failures change no other draw, and an exception changes no other exception.
 """
 
 from collections.abc import Sequence
 from typing import Literal
 
+from tidings.model.documents import Place
 from tidings.model.failures import Failures
 from tidings.model.scenario._faults import LinkFailuresWritten, make_failures
 from tidings.model.scenario._schema import Document, LinkOverride
-from tidings.model.scenario._source import Place
 from tidings.model.scenario._streams import Streams
 from tidings.model.topology import Topology
 
@@ -27,7 +27,7 @@ def joint_components(topology: Topology) -> tuple[int, ...]:
 def build_broker_failures(
     document: Document, topology: Topology, place: Place, streams: Streams
 ) -> tuple[Failures | None, ...]:
-    """For each broker how it fails, None if it never does."""
+    """The failures of each broker, None if it never fails."""
     found: list[Failures | None] = [None] * len(topology.brokers)
     usual = document.brokers.failures
     if usual is not None:
@@ -44,7 +44,7 @@ def build_broker_failures(
 def build_link_failures(
     document: Document, topology: Topology, place: Place, streams: Streams
 ) -> tuple[tuple[Failures | None, ...], tuple[int, ...]]:
-    """For each directed link how it fails, and the component that it is part of."""
+    """The failures of each directed link, and its component."""
     keys: list[object] = list(joint_components(topology))
     found: list[Failures | None] = [None] * len(keys)
     numbers = {(link.source, link.target): number for number, link in enumerate(topology.links)}

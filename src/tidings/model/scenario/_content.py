@@ -1,12 +1,12 @@
-"""What events say: a generator for each attribute, and for each parameter of a filter template.
+"""The content of events: a generator for each attribute, and for each parameter of a filter template.
 
 | written                                              | value of the attribute                                      |
 | ---------------------------------------------------- | ----------------------------------------------------------- |
 | `"XETRA"`, `5`, `true`                               | always this one                                             |
 | `{ values = ["A", "B"], weights = [3, 1] }`          | one of these; equally likely, or by `weights`, or Zipf      |
 | `{ range = [1, 10], zipf = 1.0 }`                    | a whole number; k-th value with weight 1 / k^zipf           |
-| `{ law = "uniform", low = 0, high = 10 }`            | a number; `offset` is added, `decimals` rounds it           |
-| `{ law = ..., plus = "low" }`                        | a number, on top of what the client drew for that parameter |
+| `{ distribution = "uniform", low = 0, high = 10 }`   | a number; `offset` is added, `decimals` rounds it           |
+| `{ distribution = ..., plus = "low" }`               | a number, on top of what the client drew for that parameter |
 | `{ parameter = "topic" }` (attributes only)          | what this client drew for that parameter                    |
 """
 
@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidings.model.scenario._decoding import describe, suggestion
-from tidings.model.scenario._laws import LawTemplate, LawWritten, plain_number
-from tidings.model.scenario._source import Place
+from tidings.model.documents import Place, describe, suggestion
+from tidings.model.scenario._distributions import (
+    FORMER_KEY,
+    KEY,
+    DistributionTemplate,
+    WrittenDistribution,
+    plain_number,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,14 +37,14 @@ __all__ = [
     "Choice",
     "Constant",
     "Content",
-    "ContentWritten",
     "Numeric",
     "NumericTemplate",
     "ParameterReference",
+    "WrittenContent",
 ]
 
 AttributeValue = int | float | str | bool
-"""What an attribute of an event may be."""
+"""The types of an attribute."""
 
 VALUES_MAX = 1_000_000
 DECIMALS_MAX = 12
@@ -66,25 +71,25 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, tag="choice", tag_field=
 
         if not self.probabilities:
             return [self.values[number] for number in generator.integers(len(self.values), size=count).tolist()]
-        # Searching the cumulated chances is what numpy's choice does too, but does not change with numpy's version.
+        # NumPy's choice also searches the cumulated chances, but may change with its version.
         edges = np.array(list(accumulate(self.probabilities)))
         chosen = np.searchsorted(edges / edges[-1], generator.random(count), side="right")
         return [self.values[number] for number in np.minimum(chosen, len(self.values) - 1).tolist()]
 
 
 class Numeric(msgspec.Struct, frozen=True, kw_only=True, tag="numeric", tag_field="content"):
-    """A number: a draw of the law, plus `offset`, rounded to `decimals` (0 decimals: a whole number)."""
+    """A number: a draw of the distribution, plus `offset`, rounded to `decimals` (0 decimals: a whole number)."""
 
-    law: "Distribution"
+    distribution: "Distribution"
     offset: float = 0.0
     decimals: int | None = None
 
     def sample(self, generator: "np.random.Generator", count: int) -> list[AttributeValue]:
-        values: list[AttributeValue] = self.settled(self.law.sample(generator, count)).tolist()
+        values: list[AttributeValue] = self.settled(self.distribution.sample(generator, count)).tolist()
         return values
 
     def settled(self, drawn: "NDArray[Any]") -> "NDArray[Any]":
-        """Draws of the law as values: moved by the offset, and rounded."""
+        """Draws of the distribution as values: with the offset, and rounded."""
         import numpy as np
 
         if self.decimals is None:
@@ -97,9 +102,9 @@ Content = Constant | Choice | Numeric
 
 
 class NumericTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="template", tag_field="content"):
-    """A Numeric whose law has parameters still to be drawn for each client; `plus` names one that is added."""
+    """A Numeric whose distribution has parameters still to be drawn for each client; `plus` names one that is added."""
 
-    law: LawTemplate
+    distribution: DistributionTemplate
     offset: float = 0.0
     decimals: int | None = None
     plus: str | None = None
@@ -107,7 +112,7 @@ class NumericTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="template",
     @property
     def is_same_for_all(self) -> bool:
         """Whether every client of a group has the same distribution."""
-        return self.plus is None and not self.law.drawn
+        return self.plus is None and not self.distribution.drawn
 
     def make(self, generator: "np.random.Generator", values: Mapping[str, AttributeValue], place: Place) -> Numeric:
         """The distribution of a client that drew these values for its parameters."""
@@ -118,7 +123,9 @@ class NumericTemplate(msgspec.Struct, frozen=True, kw_only=True, tag="template",
                 got = "there is no such parameter before this one" if added is None else f"it is {added!r}"
                 (place / "plus").fail(f"`{self.plus}` is not a number that can be added: {got}")
             offset += added
-        return Numeric(law=self.law.make_plain(generator, place), offset=offset, decimals=self.decimals)
+        return Numeric(
+            distribution=self.distribution.make_plain(generator, place), offset=offset, decimals=self.decimals
+        )
 
 
 class ParameterReference(msgspec.Struct, frozen=True, kw_only=True, tag="parameter", tag_field="content"):
@@ -127,7 +134,7 @@ class ParameterReference(msgspec.Struct, frozen=True, kw_only=True, tag="paramet
     name: str
 
 
-class ContentWritten:
+class WrittenContent:
     """Marker of a field that is written as one row of the table above."""
 
     def prepare(self, raw: Any, place: Place) -> "Constant | Choice | NumericTemplate | ParameterReference":
@@ -135,7 +142,7 @@ class ContentWritten:
             return Constant(value=_value(raw, place))
         if not isinstance(raw, dict):
             place.fail(f"expected a value or a table such as {{ values = [1, 2, 3] }}, got {describe(raw)}")
-        if "law" in raw:
+        if KEY in raw or FORMER_KEY in raw:
             return _numeric(raw, place)
         if "parameter" in raw:
             _only(raw, ("parameter",), place)
@@ -152,14 +159,14 @@ def _numeric(raw: dict[str, Any], place: Place) -> NumericTemplate:
     plus = raw.get("plus")
     if plus is not None and not isinstance(plus, str):
         (place / "plus").fail(f"expected the name of a parameter, got {describe(plus)}")
-    law = LawWritten("number").prepare(parameters, place)
-    return NumericTemplate(law=law, offset=float(offset), decimals=decimals, plus=plus)
+    distribution = WrittenDistribution("number").prepare(parameters, place)
+    return NumericTemplate(distribution=distribution, offset=float(offset), decimals=decimals, plus=plus)
 
 
 def _choice(raw: dict[str, Any], place: Place) -> Choice:
     _only(raw, ("values", "range", "weights", "zipf"), place)
     if ("values" in raw) == ("range" in raw):
-        place.fail("say what the values are: write one of `values`, `range` or `law`")
+        place.fail("the values are missing: write one of `values`, `range` or `distribution`")
     values = _values(raw["values"], place / "values") if "values" in raw else _whole(raw["range"], place / "range")
     if "weights" in raw and "zipf" in raw:
         (place / "zipf").fail("both `weights` and `zipf` are given; keep one of them")
@@ -178,7 +185,7 @@ def _choice(raw: dict[str, Any], place: Place) -> Choice:
 def _only(raw: dict[str, Any], known: tuple[str, ...], place: Place) -> None:
     for key in raw:
         if key not in known:
-            (place / key).fail(f"unknown key `{key}`; {suggestion(key, (*known, 'law'), otherwise='known here are')}")
+            (place / key).fail(f"unknown key `{key}`; {suggestion(key, (*known, KEY), otherwise='known here are')}")
 
 
 def _values(raw: Any, place: Place) -> tuple[AttributeValue, ...]:
@@ -203,7 +210,9 @@ def _whole(raw: Any, place: Place) -> tuple[AttributeValue, ...]:
     for number, end in enumerate(raw):
         _value(end, place / number)
     if raw[1] - raw[0] >= VALUES_MAX:
-        place.fail(f'more than {VALUES_MAX:,} values; write {{ law = "uniform", low = ..., high = ..., decimals = 0 }}')
+        place.fail(
+            f'over {VALUES_MAX:,} values; write {{ distribution = "uniform", low = ..., high = ..., decimals = 0 }}'
+        )
     return tuple(range(raw[0], raw[1] + 1))
 
 

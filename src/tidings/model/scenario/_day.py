@@ -1,9 +1,9 @@
-"""A rate that follows the day: the same publisher, faster at some times than at others.
+"""A rate that changes over the day: the same publisher is faster at some times than at others.
 
     day = { factors = [0.2, 0.2, 1.0, 2.0, 1.5, 0.5] }                  # six parts of 4 h each
     day = { factors = [1, 3], period = "10 min" }
 
-The factors hold for equal parts of the period, again and again, and are scaled to a mean of 1: `rate` stays the mean
+The factors hold for equal parts of the period, which repeats, and are scaled to a mean of 1: `rate` stays the mean
 rate. Intervals are drawn in *busy time*, which passes `factor` times as fast as the clock; so a Poisson publisher is
 Poisson with the rate of the moment, and a regular one ticks regularly in it.
 """
@@ -28,16 +28,16 @@ class Day(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _clock(self) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-        """Busy time at the ends of the parts, and the clock there; parts in which nothing happens are stepped over."""
+        """Busy time at the ends of the parts, and the clock there; parts with factor 0 are skipped."""
         import numpy as np
 
         ends = np.linspace(0.0, self.period_s, len(self.factors) + 1)
         busy = np.concatenate(([0.0], np.cumsum(np.array(self.factors) * self.period_s / len(self.factors))))
-        busy *= self.period_s / busy[-1]  # what rounding left
+        busy *= self.period_s / busy[-1]  # rounding errors
         return busy, ends
 
     def clock_s(self, busy_s: "NDArray[np.float64]") -> "NDArray[np.float64]":
-        """What the clock says when so much busy time has passed."""
+        """The clock after this much busy time."""
         import numpy as np
 
         busy, ends = self._clock

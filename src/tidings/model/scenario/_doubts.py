@@ -1,16 +1,16 @@
-"""Filters of a scenario that hardly say what was meant, with the place where they are written.
+"""Doubtful filters of a scenario, with the place where they are written.
 
-All filters of a group come from one text, so its first client's is looked at. Attributes of the publishers are known to
-be attributes.
+All filters of a group come from one text, so only that of its first client is checked. The attributes of the publishers
+are known.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidings.errors import FilterWarning
+from tidings.model.documents import Place
 from tidings.model.scenario._network import Network
 from tidings.model.scenario._schema import Document
-from tidings.model.scenario._source import Place
 
 if TYPE_CHECKING:
     from tidings.model.filters import Filter

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidings.model.scenario._building import build_topology
+from tidings.model.documents import Place, suggestion
 from tidings.model.scenario._by_content import ByContent, ByContentTemplate
 from tidings.model.scenario._components import build_broker_failures, build_link_failures
 from tidings.model.scenario._content import (
@@ -15,13 +15,12 @@ from tidings.model.scenario._content import (
     ParameterReference,
 )
 from tidings.model.scenario._day import Day
-from tidings.model.scenario._decoding import suggestion
-from tidings.model.scenario._laws import LawTemplate
+from tidings.model.scenario._distributions import DistributionTemplate
 from tidings.model.scenario._network import Access, Churn, Network, Publisher, Subscriber
 from tidings.model.scenario._paths import unserved
 from tidings.model.scenario._placement import place_clients
 from tidings.model.scenario._schema import AccessWritten, DayWritten, Document, PublisherGroup, SubscriberGroup
-from tidings.model.scenario._source import Place
+from tidings.model.scenario._shape import build_topology
 from tidings.model.scenario._streams import Streams
 from tidings.model.scenario._templates import BUILT_IN, FilterTemplate, check_parameters_are_used
 from tidings.model.subscription import Subscription
@@ -56,11 +55,13 @@ def expand(document: Document, place: Place, seed: int) -> Network:
         here = place / "subscribers" / number
         group = _Clients(subscriber_group, topology, here, streams.stream("subscribers", subscriber_group.name), taken)
         group.check_reached(reached)
-        subscribers += [
-            Subscriber(name=name, group=subscriber_group.name, broker=broker, churn=churn)
-            for name, broker, churn in zip(group.names, group.brokers, _churns(subscriber_group, group), strict=True)
-        ]
+        churns = _churns(subscriber_group, group)
         subscriptions += _subscriptions(subscriber_group, group, here)
+        columns = (group.names, group.brokers, churns, _access(subscriber_group.access, group))
+        subscribers += [
+            Subscriber(name=name, group=subscriber_group.name, broker=broker, churn=churn, access=access)
+            for name, broker, churn, access in zip(*columns, strict=True)
+        ]
     link_failures, link_components = build_link_failures(document, topology, place, streams)
     network = Network(
         title=document.title,
@@ -108,18 +109,18 @@ class _Clients:
         return len(self.brokers)
 
     def parameters(self, number: int) -> dict[str, AttributeValue]:
-        """Everything that a template of this client may refer to."""
+        """The values that a template of this client may refer to."""
         values = {name: column[number] for name, column in self._parameters.items()}
         return values | {"number": number + 1, "name": self.names[number], "broker": self.brokers[number]}
 
-    def made(self, template: LawTemplate, key: str) -> "Sequence[DelayDistribution]":
-        """The law of each client; one shared value where no parameter is drawn."""
+    def made(self, template: DistributionTemplate, key: str) -> "Sequence[DelayDistribution]":
+        """The distribution of each client; one shared value where no parameter is drawn."""
         if not template.drawn:
             return [template.make(self.generator, self.place / key)] * len(self)
         return [template.make(self.generator, self.place / key) for _ in range(len(self))]
 
     def check_reached(self, reached: frozenset[str] | None) -> None:
-        """A subscriber that no event can ever get to is a slip in `at` or in the direction of the links."""
+        """A subscriber that no event can reach is an error in `at` or in the direction of the links."""
         for broker in self.brokers:
             if reached is not None and broker not in reached:
                 (self.place / "at").fail(
@@ -153,7 +154,10 @@ def _publishers(written: PublisherGroup, clients: _Clients, place: Place) -> lis
     check_parameters_are_used(written.parameters, used | referred | added, place / "parameters")
     intervals = _intervals(written, clients)
     usual = Deterministic(value=DEFAULT_SIZE_KB)
-    lifetimes, sizes = _plain_laws(written.lifetime, clients, "lifetime"), _plain_laws(written.size_kb, clients, "size")
+    lifetimes, sizes = (
+        _plain_distributions(written.lifetime, clients, "lifetime"),
+        _plain_distributions(written.size_kb, clients, "size"),
+    )
     access = _access(written.access, clients)
     publishers = []
     for number, name in enumerate(clients.names):
@@ -186,26 +190,30 @@ def _access(written: AccessWritten | None, clients: _Clients) -> list[Access | N
 
     if written is None:
         return [None] * len(clients)
-    laws: dict[str, Sequence[DelayDistribution | None]] = {
-        name: _plain_laws(getattr(written, name), clients, f"access.{name}") for name in ("slowness", "propagation")
+    distributions: dict[str, Sequence[DelayDistribution | None]] = {
+        name: _plain_distributions(getattr(written, name), clients, f"access.{name}")
+        for name in ("slowness", "propagation")
     }
     if written.bandwidth_kb_per_s is not None:
-        laws["slowness"] = [Deterministic(value=1.0 / written.bandwidth_kb_per_s)] * len(clients)
-    pairs = zip(laws["slowness"], laws["propagation"], strict=True)
+        distributions["slowness"] = [Deterministic(value=1.0 / written.bandwidth_kb_per_s)] * len(clients)
+    pairs = zip(distributions["slowness"], distributions["propagation"], strict=True)
     return [Access(slowness=slowness, propagation=propagation, loss=written.loss) for slowness, propagation in pairs]
 
 
-def _plain_laws(
-    written: LawTemplate | ByContentTemplate | None, clients: _Clients, key: str
+def _plain_distributions(
+    written: DistributionTemplate | ByContentTemplate | None, clients: _Clients, key: str
 ) -> "Sequence[DelayDistribution | None]":
-    """The law of each client, unless it depends on content or there is none."""
-    return clients.made(written, key) if isinstance(written, LawTemplate) else [None] * len(clients)
+    """The distribution of each client, unless it depends on content or there is none."""
+    return clients.made(written, key) if isinstance(written, DistributionTemplate) else [None] * len(clients)
 
 
 def _by_content(
-    written: LawTemplate | ByContentTemplate | None, contents: Mapping[str, Content], clients: _Clients, place: Place
+    written: DistributionTemplate | ByContentTemplate | None,
+    contents: Mapping[str, Content],
+    clients: _Clients,
+    place: Place,
 ) -> "tuple[ByContent | None, DelayDistribution | None]":
-    """The laws of one client that depend on content, and their mixture."""
+    """The distributions of one client that depend on content, and their mixture."""
     return written.make(clients.generator, contents, place) if isinstance(written, ByContentTemplate) else (None, None)
 
 
@@ -221,13 +229,13 @@ def _intervals(written: PublisherGroup, clients: _Clients) -> "Sequence[DelayDis
 
     if written.rate_per_s is None:
         assert written.interval is not None, "the document is checked before it is expanded"
-        laws = clients.made(written.interval, "interval")
-        if not all(law.mean() > 0 for law in laws):
+        distributions = clients.made(written.interval, "interval")
+        if not all(distribution.mean() > 0 for distribution in distributions):
             (clients.place / "interval").fail("the mean interval must be above 0")
-        return laws
+        return distributions
     rates = written.rate_per_s.draw(clients.generator, len(clients), clients.place / "rate")
     if not all(rate > 0 for rate in rates):
-        (clients.place / "rate").fail("a rate of 0 was drawn; choose a law that stays above 0")
+        (clients.place / "rate").fail("a rate of 0 was drawn; choose a distribution that stays above 0")
     return [Exponential(scale=1.0 / rate) for rate in rates]
 
 
@@ -256,8 +264,8 @@ def _churns(written: SubscriberGroup, clients: _Clients) -> list[Churn | None]:
         return [None] * len(clients)
     stays = clients.made(written.churn.stay, "churn.stay")
     aways = clients.made(written.churn.away, "churn.away")
-    if not all(law.mean() > 0 for law in (*stays, *aways)):
-        (clients.place / "churn").fail("a mean of 0: give laws of the times there and away that stay above 0")
+    if not all(distribution.mean() > 0 for distribution in (*stays, *aways)):
+        (clients.place / "churn").fail("a mean of 0; give distributions of `stay` and `away` with a mean above 0")
     return [Churn(stay=stay, away=away) for stay, away in zip(stays, aways, strict=True)]
 
 
@@ -267,7 +275,7 @@ def _subscriptions(written: SubscriberGroup, clients: _Clients, place: Place) ->
     check_parameters_are_used(written.parameters, template.used | _added(written.parameters), place / "parameters")
     delays_s, prices = _deadlines(written, clients)
     if any(delay_s == 0 for delay_s in delays_s):
-        (place / "max_delay").fail("a deadline of 0 was drawn; choose a law that stays above 0")
+        (place / "max_delay").fail("a deadline of 0 was drawn; choose a distribution that stays above 0")
     return [
         Subscription(
             id=name,
@@ -307,7 +315,7 @@ def _template(text: str | None, written: PublisherGroup | SubscriberGroup, place
 
 
 def _reached(topology: Topology, publishers: Sequence[Publisher]) -> frozenset[str] | None:
-    """The brokers that some publisher's events can get to; None when there are no publishers to say."""
+    """The brokers that events of some publisher can reach; None without publishers."""
     if not publishers:
         return None
     reached: set[str] = set()

@@ -1,8 +1,8 @@
-"""Failures and the ways to live with them, as they are written in a scenario (paper D).
+"""Failures and fault tolerance as written in a scenario (paper D).
 
-`failures` of brokers and links come in three forms: an availability with a period, two rates, or two laws. What may be
-a law (an availability, a period, a rate) is drawn once for each component. `faults` is the policy: one of the schemes
-of paper D, and its intervals.
+`failures` of brokers and links come in three forms: an availability with a period, two rates, or two distributions.
+An availability, a period or a rate that is a distribution is drawn once for each component. `faults` is the policy:
+one of the schemes of paper D, and its intervals.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ import msgspec
 from msgspec import field
 
 from tidings.errors import ConfigurationError, ScenarioError
+from tidings.model.documents import Place, Quantity
 from tidings.model.failures import Failures
 from tidings.model.policies import DEFAULT_SCHEME, Scheme
-from tidings.model.scenario._laws import LawTemplate, LawWritten, Quantity
-from tidings.model.scenario._source import Place
+from tidings.model.scenario._distributions import DistributionTemplate, WrittenDistribution
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,28 +25,28 @@ __all__ = ["Faults", "FaultsShorthand", "LinkFailuresWritten", "NodeFailuresWrit
 Problems = Iterator[tuple[str, str]]
 _Seconds = Annotated[float, Quantity("time")]
 _SecondsFromZero = Annotated[float, Quantity("time", above_zero=False)]
-_TimeLaw = Annotated[LawTemplate, LawWritten("time", above_zero=True)]
-_RateLaw = Annotated[LawTemplate, LawWritten("rate", above_zero=True)]
-_NumberLaw = Annotated[LawTemplate, LawWritten("number")]
+_TimeDistribution = Annotated[DistributionTemplate, WrittenDistribution("time", above_zero=True)]
+_RateDistribution = Annotated[DistributionTemplate, WrittenDistribution("rate", above_zero=True)]
+_NumberDistribution = Annotated[DistributionTemplate, WrittenDistribution("number")]
 
 _FORMS = (("availability", "period"), ("failure_rate", "repair_rate"), ("up", "down"))
 _EXAMPLE = 'write for example failures = { availability = 0.99, period = "60000 s" }'
 
 
 class NodeFailuresWritten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a broker fails: one of the three pairs of keys."""
+    """The failures of a broker: one of the three pairs of keys."""
 
-    availability: _NumberLaw | None = None
-    period: _TimeLaw | None = None
-    failure_rate: _RateLaw | None = None
-    repair_rate: _RateLaw | None = None
-    up: _TimeLaw | None = None
-    down: _TimeLaw | None = None
+    availability: _NumberDistribution | None = None
+    period: _TimeDistribution | None = None
+    failure_rate: _RateDistribution | None = None
+    repair_rate: _RateDistribution | None = None
+    up: _TimeDistribution | None = None
+    down: _TimeDistribution | None = None
 
     def checks(self) -> Problems:
         given = [form for form in _FORMS if any(getattr(self, name) is not None for name in form)]
         if not given:
-            yield "", f"nothing is said about how it fails; {_EXAMPLE}"
+            yield "", f"the failures are empty; {_EXAMPLE}"
             return
         if len(given) > 1:
             first, second = (next(name for name in form if getattr(self, name) is not None) for form in given[:2])
@@ -63,7 +63,7 @@ class NodeFailuresWritten(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class LinkFailuresWritten(NodeFailuresWritten, frozen=True, kw_only=True):
-    """How a link fails; the two directions of a pair fail together unless `together` is false."""
+    """The failures of a link; the two directions of a pair fail together unless `together` is false."""
 
     together: bool = True
 
@@ -71,7 +71,7 @@ class LinkFailuresWritten(NodeFailuresWritten, frozen=True, kw_only=True):
 def make_failures(
     written: NodeFailuresWritten | Literal["never"], generator: "np.random.Generator", place: Place
 ) -> Failures | None:
-    """The failures of one component, with everything drawn that is a law; None for "never"."""
+    """The failures of one component, with all distributions drawn; None for "never"."""
     if written == "never":
         return None
     try:
@@ -95,17 +95,17 @@ def make_failures(
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What brokers do about failures (paper D, section 2.4); the default is the scheme that is best everywhere.
+    """The fault tolerance of brokers (paper D, section 2.4); the default is the scheme that is best everywhere.
 
-    Every `refresh_s` a subscriber's home broker issues its subscriptions anew. An unanswered neighbour is tried again
-    every `retry_s`. A neighbour's failure or recovery is noticed after `detection_s`, for detours only.
+    Every `refresh_s` a subscriber's home broker issues its subscriptions again. A failed neighbour is retried every
+    `retry_s`. A neighbour's failure or recovery is detected after `detection_s`, for detours only.
 
-    `tables` are what brokers know of subscriptions. Live brokers keep them on disk: "durable". In paper D they are
+    `tables` are the subscriptions that brokers know. Live brokers keep them on disk: "durable". In paper D they are
     "volatile": a crash empties them until the next refresh, and a subscription that was not refreshed for `timeout_s`
     is forgotten.
 
-    Two traps, for what they cost: `ack = "early"` acknowledges an event before its forwarding set is known, and
-    `queues = "volatile"` loses at a crash what a broker had stored.
+    Two settings show the cost of mistakes: `ack = "early"` acknowledges an event before its forwarding set is known,
+    and `queues = "volatile"` loses the stored events of a broker at a crash.
     """
 
     scheme: Scheme = DEFAULT_SCHEME
@@ -143,7 +143,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def has_durable_tables(self) -> bool:
-        """Whether brokers know after a crash who wants what; then even `static` tables last."""
+        """Whether brokers keep their subscriptions over a crash; then even `static` tables last."""
         return self.tables == "durable"
 
 

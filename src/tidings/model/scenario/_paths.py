@@ -1,10 +1,9 @@
-"""Whom several paths at once cannot serve ("multi-path" and "literal-table" routing).
+"""Subscribers that routing over several paths cannot serve ("multi-path" and "literal-table").
 
 A broker's table then names a neighbour for each subscription and no publisher, so an event is forwarded wherever it
-came from. That ends only where links run in no circle. An overlay that runs downstream only is used as it is; of any
-other, only the links that lead away from the nearest publisher's broker are used. Then no event gets from one
-publisher's broker to another's, nor to whoever is nearer to another: such a network is refused, since it would lose
-those events.
+came from. That ends only without cycles. An overlay with downstream links only is used unchanged; of any other, only
+the links that lead away from the nearest publisher's broker are used. Then no event reaches a subscriber that is nearer
+to another publisher: such a network is refused, since it would lose those events.
 """
 
 from collections import deque
@@ -17,8 +16,7 @@ __all__ = ["unserved"]
 
 
 def unserved(network: Network) -> str | None:
-    """Which publishers' events this network's routing cannot carry to which subscribers, and the remedy; None if it
-    carries all."""
+    """A publisher and a subscriber that this routing cannot connect, and the remedy; None if it connects all."""
     routing, topology = network.policies.routing, network.topology
     if routing not in ("multi-path", "literal-table") or _runs_downstream(topology):
         return None
@@ -31,15 +29,15 @@ def unserved(network: Network) -> str | None:
             if home not in served and home in topology.reachable(root):
                 return (
                     f'"{routing}" cannot carry events from publishers at {root!r} to subscribers at {home!r}: links '
-                    "run in circles, so only those that lead away from the nearest publisher can be used; write "
-                    'routing = "balanced" or "single-path", put all publishers at one broker, or use links that run '
+                    "form cycles, so only those that lead away from the nearest publisher can be used; write "
+                    'routing = "balanced" or "single-path", put all publishers at one broker, or use links that lead '
                     'downstream only (direction = "forward" in [topology])'
                 )
     return None
 
 
 def _runs_downstream(topology: Topology) -> bool:
-    """Whether no link leads back to where events came from."""
+    """Whether there is no cycle of links."""
     entering = {broker.name: 0 for broker in topology.brokers}
     for link in topology.links:
         entering[link.target] += 1
@@ -66,7 +64,7 @@ def _hops(topology: Topology, roots: Iterable[str]) -> dict[str, int]:
 
 
 def _served(topology: Topology, root: str, hops: dict[str, int]) -> set[str]:
-    """The brokers that events of the root get to over links that lead one hop further from the nearest root."""
+    """The brokers that events of the root reach over links that lead one hop further from the nearest root."""
     served, waiting = {root}, deque([root])
     while waiting:
         here = waiting.popleft()

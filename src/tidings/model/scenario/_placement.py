@@ -1,4 +1,4 @@
-"""Where the clients of a group are: from `at`, `count` and `per_broker` to one broker for each client.
+"""The brokers of the clients of a group: from `at`, `count` and `per_broker` to one broker for each client.
 
 | `at`                             | brokers                                                                    |
 | -------------------------------- | -------------------------------------------------------------------------- |
@@ -6,16 +6,15 @@
 | `"all"`                          | every broker                                                               |
 | `"leaves"`                       | every broker with one neighbour                                            |
 | `"layer:4"`                      | every broker of that layer of a layered mesh                               |
-| `"random"`, `"random:leaves"`    | each client on its own at a random one of all (or of the brokers selected) |
+| `"random"`, `"random:leaves"`    | each client at a random broker of all (or of the selected ones)  |
 
-Without "random", clients go round the selected brokers in order, so numbers differ by one at most.
+Without "random", clients are assigned to the selected brokers in turn, so their numbers differ by at most one.
 """
 
 from typing import TYPE_CHECKING
 
-from tidings.model.scenario._decoding import closest
+from tidings.model.documents import Place, closest
 from tidings.model.scenario._schema import CLIENTS_MAX, PublisherGroup, SubscriberGroup
-from tidings.model.scenario._source import Place
 from tidings.model.topology import Topology
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def place_clients(
     brokers = _selected(selection, topology, here)
     if group.per_broker is not None:
         if at_random:
-            (place / "per_broker").fail('"random" places each client on its own; write `count` instead')
+            (place / "per_broker").fail('"random" places each client separately; write `count` instead')
         if group.per_broker * len(brokers) > CLIENTS_MAX:
             (place / "per_broker").fail(
                 f"{group.per_broker} at {len(brokers)} brokers are over {CLIENTS_MAX:,} clients"

@@ -1,12 +1,12 @@
-"""Recorded values: a column of a CSV or Parquet file, such as delays that somebody measured.
+"""Recorded values: a column of a CSV or Parquet file, such as measured delays.
 
-    propagation = { law = "recorded", file = "delays.csv", column = "rtt_ms", unit = "ms" }
-    propagation = { law = "replay", file = "delays.csv", column = "rtt_ms", unit = "ms", then = "repeat" }
+    propagation = { distribution = "recorded", file = "delays.csv", column = "rtt_ms", unit = "ms" }
+    propagation = { distribution = "replay", file = "delays.csv", column = "rtt_ms", unit = "ms", then = "repeat" }
 
-    slowness = { law = "replay", packets = "uplink.down.gz", per = "50 kB" }
+    slowness = { distribution = "replay", packets = "uplink.down.gz", per = "50 kB" }
 
-"recorded" draws from the values in any order (`Empirical.from_samples`), "replay" takes one after the other. The path
-is relative to the scenario file. Bad values are an error that names the row: a recording with holes says nothing.
+"recorded" draws from the values at random (`Empirical.from_samples`), "replay" uses them in order. The path
+is relative to the scenario file. A bad value is an error that names the row.
 """
 
 import csv
@@ -18,35 +18,36 @@ from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from tidings.errors import InputError
-from tidings.model.scenario._decoding import describe, suggestion
-from tidings.model.scenario._source import Place
+from tidings.model.documents import Place, describe, suggestion
 from tidings.model.units import Dimension, parse_quantity
 
 __all__ = ["RECORDED", "REPLAY", "capacity_values", "recorded_quantiles", "recorded_values"]
 
 RECORDED: Final = "recorded"
 REPLAY: Final = "replay"
-_KEYS: Final = {RECORDED: ("law", "file", "column", "unit"), REPLAY: ("law", "file", "column", "unit", "then")}
-_CAPACITY_KEYS: Final = ("law", "packets", "per", "then")
+_KEYS: Final = {RECORDED: ("file", "column", "unit"), REPLAY: ("file", "column", "unit", "then")}
+_CAPACITY_KEYS: Final = ("packets", "per", "then")
 _PACKET_KB: Final = 1.5
 _ROWS_MAX: Final = 50_000_000
-_EXAMPLE: Final = '{{ law = "{}", file = "delays.csv", column = "delay", unit = "ms" }}'
+_EXAMPLE: Final = '{{ distribution = "{}", file = "delays.csv", column = "delay", unit = "ms" }}'
 
 
-def recorded_quantiles(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
+def recorded_quantiles(
+    parameters: dict[str, Any], dimension: Dimension | Literal["number"], place: Place
+) -> list[float]:
     """The quantiles of a recorded column, in the base unit of the variable."""
-    return _recorded(raw, dimension, place, _quantiles)
+    return _recorded(RECORDED, parameters, dimension, place, _quantiles)
 
 
-def recorded_values(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
+def recorded_values(parameters: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> list[float]:
     """The values of a recorded column in their order, in the base unit of the variable."""
-    return _recorded(raw, dimension, place, _values)
+    return _recorded(REPLAY, parameters, dimension, place, _values)
 
 
 def capacity_values(raw: dict[str, Any], place: Place) -> list[float]:
     """The slowness of a link, in s/kB, from the times at which packets of 1,500 B could cross it (a mahimahi trace).
 
-    Each value is that of as many consecutive packets as `per` takes: what a link in constant use had.
+    Each value is that of `per` of consecutive packets: the slowness of a link in constant use.
     """
     for key in raw:
         if key not in _CAPACITY_KEYS:
@@ -65,7 +66,7 @@ def capacity_values(raw: dict[str, Any], place: Place) -> list[float]:
     try:
         times_ms = _read_times(path)
         if len(times_ms) <= packets:
-            raise InputError(f"{path}: {len(times_ms)} packets make no value of {per_kb:g} kB; write a smaller `per`")
+            raise InputError(f"{path}: {len(times_ms)} packets are too few for {per_kb:g} kB; write a smaller `per`")
     except OSError as error:
         (place / "packets").fail(f"{path} cannot be read: {error}; paths are relative to the scenario")
     except InputError as error:
@@ -94,23 +95,23 @@ def _opened(path: Path) -> TextIO:
 
 
 def _recorded(
+    name: str,
     raw: dict[str, Any],
     dimension: Dimension | Literal["number"],
     place: Place,
     read: Callable[[Path, str], Sequence[float]],
 ) -> list[float]:
-    law = raw["law"]
     for key in raw:
-        if key not in _KEYS[law]:
+        if key not in _KEYS[name]:
             (place / key).fail(
-                f"law `{law}` has no parameter `{key}`; {suggestion(key, _KEYS[law], otherwise='it takes')}"
+                f"distribution `{name}` has no parameter `{key}`; {suggestion(key, _KEYS[name], otherwise='it takes')}"
             )
     for key in ("file", "column"):
         if key not in raw:
-            place.fail(f"law `{law}` needs `{key}`; write for example {_EXAMPLE.format(law)}")
+            place.fail(f"distribution `{name}` needs `{key}`; write for example {_EXAMPLE.format(name)}")
         if not isinstance(raw[key], str):
             (place / key).fail(f"expected a string, got {describe(raw[key])}")
-    factor = _factor(raw, dimension, place)
+    factor = _factor(name, raw, dimension, place)
     path = place.source.directory / raw["file"]
     try:
         found = read(path, raw["column"])
@@ -127,15 +128,14 @@ class _ColumnError(InputError):
     """Raised when a file has no such column."""
 
 
-def _factor(raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> float:
-    """What one unit of the column is in the base unit."""
+def _factor(name: str, raw: dict[str, Any], dimension: Dimension | Literal["number"], place: Place) -> float:
+    """One unit of the column in the base unit."""
     if dimension == "number":
         if "unit" in raw:
             (place / "unit").fail("plain numbers have no unit; leave it out")
         return 1.0
     if "unit" not in raw:
-        law = raw["law"]
-        place.fail(f"law `{law}` needs `unit`, that of the column; write for example {_EXAMPLE.format(law)}")
+        place.fail(f"distribution `{name}` needs the `unit` of the column; write for example {_EXAMPLE.format(name)}")
     try:
         return parse_quantity(f"1 {raw['unit']}", dimension)
     except InputError as error:
@@ -157,7 +157,7 @@ def _quantiles_of(path: Path, column: str, modified_ns: int, size: int) -> tuple
 def _values(path: Path, column: str) -> list[float]:
     values = _read_parquet(path, column) if path.suffix.lower() == ".parquet" else _read_csv(path, column)
     if len(values) < 2:
-        raise InputError(f"{path}: column {column!r} has {len(values)} values; a law needs two at least")
+        raise InputError(f"{path}: column {column!r} has {len(values)} values; a distribution needs at least 2")
     return values
 
 

@@ -4,19 +4,27 @@ import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidings.errors import FilterWarning, InputError, ScenarioError
-from tidings.model.scenario._decoding import decode
+from tidings.model.documents import Place, Source, decode, document_text
+from tidings.model.frames import Column, arrow_table, html_page, html_table, pandas_frame
 from tidings.model.scenario._doubts import doubtful_filters
 from tidings.model.scenario._expansion import expand
 from tidings.model.scenario._network import Network
-from tidings.model.scenario._notebook import scenario_html
 from tidings.model.scenario._schema import BrokerDefaults, Document, LinkDefaults
-from tidings.model.scenario._source import Place, Source
-from tidings.model.scenario._toml import document_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["Scenario"]
+
+_RUN: Final = ("duration", "warmup", "seed", "topology", "links", "brokers", "policies")
+_GROUPS: Final = {
+    "publishers": ("name", "at", "count", "per_broker", "rate", "interval", "size", "lifetime", "attributes"),
+    "subscribers": ("name", "at", "count", "per_broker", "filter", "max_delay", "price"),
+}
 
 
 class Scenario:
@@ -79,9 +87,34 @@ class Scenario:
     def __repr__(self) -> str:
         return f"Scenario({self.place!r})"
 
+    def to_arrow(self) -> "pa.Table":
+        """One row per group of publishers or subscribers, with its keys as written; `expand` gives single clients."""
+        return arrow_table(self._columns())
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The same as a pandas frame."""
+        return pandas_frame(self._columns())
+
     def _repr_html_(self) -> str:
-        """What a notebook shows: the run, who publishes, who subscribes, as written."""
-        return scenario_html(self._source.table(), self.document.title or self.place)
+        """The run and the groups of clients, as written."""
+        table = self._source.table()
+        parts = [html_table(("", ""), [(key, _shown(table[key])) for key in _RUN if key in table])]
+        for name, columns in _GROUPS.items():
+            groups = table.get(name, ())
+            used = [key for key in columns if any(key in group for group in groups)]
+            if used:
+                rows = [[_shown(group.get(key, "")) for key in used] for group in groups]
+                parts.append(f"<h5>{name}</h5>{html_table(used, rows)}")
+        return html_page(self.document.title or self.place, *parts)
+
+    def _columns(self) -> dict[str, Column]:
+        table = self._source.table()
+        groups = [(kind, group) for kind in _GROUPS for group in table.get(kind, ())]
+        keys = dict.fromkeys(key for columns in _GROUPS.values() for key in columns)
+        found = {"kind": Column("text", [kind for kind, _ in groups])}
+        for key in keys:
+            found[key] = Column("text", [_shown(group[key]) if key in group else None for _, group in groups])
+        return found
 
     @classmethod
     def _read(cls, source: Source) -> "Scenario":
@@ -93,6 +126,15 @@ class Scenario:
         document = decode(table, Document, source.root)
         _check(document, source.root)
         return cls(document, source)
+
+
+def _shown(value: Any) -> str:
+    """A value of the document as text."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_shown(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return str(value)
 
 
 def _failures(document: Document, root: Place) -> list[tuple[Any, Place]]:

@@ -1,8 +1,8 @@
 """The scenario document: what may be written in the TOML file, section by section (docs/reference/scenarios.md).
 
 Keys are the names in TOML; attributes that hold a quantity carry its base unit (`duration` is `duration_s`). `checks`
-yields what the types cannot say: (key, message) pairs of values that do not go together. `EXAMPLES` are what an error
-about a missing key tells people to write.
+yields errors that types cannot express: (key, message) pairs of values that contradict each other. `EXAMPLES` are shown
+by the error about a missing key.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, field
 
+from tidings.model.documents import Place, Quantity
 from tidings.model.policies import (
     DEFAULT_RELOCATION,
     DEFAULT_ROUTING,
@@ -23,17 +24,16 @@ from tidings.model.policies import (
     Routing,
     StrategyName,
 )
-from tidings.model.scenario._by_content import ByContentTemplate, ByContentWritten
+from tidings.model.scenario._by_content import ByContentTemplate, WrittenByContent
 from tidings.model.scenario._content import (
     Choice,
     Constant,
-    ContentWritten,
     NumericTemplate,
     ParameterReference,
+    WrittenContent,
 )
+from tidings.model.scenario._distributions import DistributionTemplate, WrittenDistribution
 from tidings.model.scenario._faults import Faults, FaultsShorthand, LinkFailuresWritten, NodeFailuresWritten
-from tidings.model.scenario._laws import LawTemplate, LawWritten, Quantity
-from tidings.model.scenario._source import Place
 from tidings.model.scenario._templates import BUILT_IN
 
 __all__ = [
@@ -63,14 +63,14 @@ Problems = Iterator[tuple[str, str]]
 Seconds = Annotated[float, Quantity("time")]
 Kilometres = Annotated[float, Quantity("length")]
 KilobytesPerSecond = Annotated[float, Quantity("bandwidth")]
-TimeLaw = Annotated[LawTemplate, LawWritten("time", replays=True)]
-PositiveTimeLaw = Annotated[LawTemplate, LawWritten("time", above_zero=True)]
-RateLaw = Annotated[LawTemplate, LawWritten("rate", above_zero=True)]
-SlownessLaw = Annotated[LawTemplate, LawWritten("slowness", replays=True)]
-NumberLaw = Annotated[LawTemplate, LawWritten("number")]
+TimeDistribution = Annotated[DistributionTemplate, WrittenDistribution("time", replays=True)]
+PositiveTimeDistribution = Annotated[DistributionTemplate, WrittenDistribution("time", above_zero=True)]
+RateDistribution = Annotated[DistributionTemplate, WrittenDistribution("rate", above_zero=True)]
+SlownessDistribution = Annotated[DistributionTemplate, WrittenDistribution("slowness", replays=True)]
+NumberDistribution = Annotated[DistributionTemplate, WrittenDistribution("number")]
 Count = Annotated[int, Meta(ge=1, le=CLIENTS_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-AttributeContent = Annotated[Constant | Choice | NumericTemplate | ParameterReference, ContentWritten()]
+AttributeContent = Annotated[Constant | Choice | NumericTemplate | ParameterReference, WrittenContent()]
 Selection = str | tuple[str, ...]
 
 
@@ -138,12 +138,12 @@ AnyTopology = ExplicitTopology | BalancedTree | RandomTree | RandomGraph | Layer
 
 
 class LinkDefaults(_Written, frozen=True, kw_only=True):
-    """How every link behaves; a law's drawn parameters, and a `loss` that is a law, are drawn once for each link."""
+    """The behaviour of every link; parameters and a `loss` that are distributions are drawn once for each link."""
 
-    propagation: TimeLaw | None = None
-    slowness: SlownessLaw | None = None
+    propagation: TimeDistribution | None = None
+    slowness: SlownessDistribution | None = None
     bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
-    loss: NumberLaw | None = None
+    loss: NumberDistribution | None = None
     failures: LinkFailuresWritten | Literal["never"] | None = None
 
     def checks(self) -> Problems:
@@ -157,7 +157,7 @@ class LinkDefaults(_Written, frozen=True, kw_only=True):
 
 
 class LinkOverride(LinkDefaults, frozen=True, kw_only=True):
-    """What is different on one link; by default in both directions, where both exist."""
+    """The exceptions of one link; by default in both directions, where both exist."""
 
     source: Name
     target: Name
@@ -172,11 +172,11 @@ class LinkOverride(LinkDefaults, frozen=True, kw_only=True):
 
 
 class BrokerDefaults(_Written, frozen=True, kw_only=True):
-    """How every broker behaves: a server with a queue (`service`) and a delay without one (`processing`)."""
+    """The behaviour of every broker: a server with a queue (`service`) and a delay without one (`processing`)."""
 
-    service: TimeLaw | None = None
+    service: TimeDistribution | None = None
     service_per: Literal["event", "subscription"] | None = None
-    processing: TimeLaw | None = None
+    processing: TimeDistribution | None = None
     failures: NodeFailuresWritten | Literal["never"] | None = None
 
 
@@ -201,9 +201,12 @@ class _Group(_Written, frozen=True, kw_only=True):
             yield "per_broker", "both `count` and `per_broker` are given; keep one of them"
         for name, content in self.parameters.items():
             if name in BUILT_IN:
-                yield f"parameters.{name}", f"`{name}` is always there; call your own parameter something else"
+                yield f"parameters.{name}", f"`{name}` is predefined; give your own parameter another name"
             if isinstance(content, ParameterReference):
-                yield f"parameters.{name}", "a parameter cannot refer to a parameter; write `values`, `range` or `law`"
+                yield (
+                    f"parameters.{name}",
+                    "a parameter cannot refer to a parameter; write `values`, `range` or `distribution`",
+                )
 
 
 class DayWritten(_Written, frozen=True, kw_only=True):
@@ -219,10 +222,10 @@ class DayWritten(_Written, frozen=True, kw_only=True):
 
 
 class AccessWritten(_Written, frozen=True, kw_only=True):
-    """The link from a publisher to its broker; without slowness it has no queue."""
+    """The link between a client and its broker; without slowness it has no queue."""
 
-    propagation: TimeLaw | None = None
-    slowness: SlownessLaw | None = None
+    propagation: TimeDistribution | None = None
+    slowness: SlownessDistribution | None = None
     bandwidth_kb_per_s: KilobytesPerSecond | None = field(default=None, name="bandwidth")
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
@@ -231,11 +234,19 @@ class AccessWritten(_Written, frozen=True, kw_only=True):
             yield "bandwidth", "both `slowness` and `bandwidth` are given; keep one of them"
 
 
+def _inner_checks(name: str, written: DayWritten | AccessWritten | None) -> Problems:
+    """What is wrong with a table within a group."""
+    if written is not None:
+        yield from ((f"{name}.{key}", message) for key, message in written.checks())
+
+
 class PublisherGroup(_Group, frozen=True, kw_only=True):
-    rate_per_s: RateLaw | None = field(default=None, name="rate")
-    interval: PositiveTimeLaw | None = None
-    lifetime: Annotated[LawTemplate | ByContentTemplate, ByContentWritten("time", above_zero=True)] | None = None
-    size_kb: Annotated[LawTemplate | ByContentTemplate, ByContentWritten("size")] | None = field(
+    rate_per_s: RateDistribution | None = field(default=None, name="rate")
+    interval: PositiveTimeDistribution | None = None
+    lifetime: Annotated[DistributionTemplate | ByContentTemplate, WrittenByContent("time", above_zero=True)] | None = (
+        None
+    )
+    size_kb: Annotated[DistributionTemplate | ByContentTemplate, WrittenByContent("size")] | None = field(
         default=None, name="size"
     )
     day: DayWritten | None = None
@@ -250,13 +261,11 @@ class PublisherGroup(_Group, frozen=True, kw_only=True):
         if self.rate_per_s is not None and self.interval is not None:
             yield "interval", "both `rate` and `interval` are given; keep one of them"
         for name in ("day", "access"):
-            written = getattr(self, name)
-            if written is not None:
-                yield from ((f"{name}.{key}", message) for key, message in written.checks())
+            yield from _inner_checks(name, getattr(self, name))
 
 
 class DelayChoice(_Written, frozen=True, kw_only=True):
-    """One of the deadlines on offer, and its price; taken in proportion to `weight`."""
+    """One possible deadline and its price; chosen in proportion to `weight`."""
 
     delay_s: Seconds = field(name="delay")
     price: Annotated[float, Meta(ge=0)] = 1.0
@@ -270,25 +279,27 @@ class _MaxDelay:
             if not raw:
                 place.fail('give at least one choice, such as [{ delay = "10 s", price = 3 }]')
             return raw
-        return LawWritten("time", above_zero=True).prepare(raw, place)
+        return WrittenDistribution("time", above_zero=True).prepare(raw, place)
 
 
 class ChurnWritten(_Written, frozen=True, kw_only=True):
-    """How long subscribers stay, and how long they are away before they come again."""
+    """The times that subscribers are present and away, in turn."""
 
-    stay: PositiveTimeLaw
-    away: PositiveTimeLaw
-    EXAMPLES: ClassVar = {"stay": 'stay = "2 h"', "away": 'away = { law = "exponential", mean = "30 min" }'}
+    stay: PositiveTimeDistribution
+    away: PositiveTimeDistribution
+    EXAMPLES: ClassVar = {"stay": 'stay = "2 h"', "away": 'away = { distribution = "exponential", mean = "30 min" }'}
 
 
 class SubscriberGroup(_Group, frozen=True, kw_only=True):
     filter: str
     churn: ChurnWritten | None = None
-    max_delay: Annotated[LawTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
-    price: NumberLaw | None = None
+    access: AccessWritten | None = None
+    max_delay: Annotated[DistributionTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
+    price: NumberDistribution | None = None
 
     def checks(self) -> Problems:
         yield from super().checks()
+        yield from _inner_checks("access", self.access)
         if isinstance(self.max_delay, tuple):
             if self.price is not None:
                 yield "price", "the choices of `max_delay` have their own prices; leave this one out"
@@ -297,7 +308,7 @@ class SubscriberGroup(_Group, frozen=True, kw_only=True):
 
 
 class Scheduling(_Written, frozen=True, kw_only=True):
-    """What links send next; `r` is the weight of EB, for "ebpc" alone (docs/reference/policies.md)."""
+    """The strategy of links; `r` is the weight of EB, only for "ebpc" (docs/reference/policies.md)."""
 
     name: StrategyName = DEFAULT_STRATEGY
     r: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -315,7 +326,7 @@ class _NameShorthand:
 
 
 class Relocating(_Written, frozen=True, kw_only=True):
-    """Whether publishers move, and when: after so many events, for more than this gain, and not soon after they came.
+    """Whether and when publishers move: after a number of events, for a least gain, and after a least stay.
 
     Written as a name, or as a table with the keys of `[relocation]` in a network file.
     """
@@ -339,14 +350,14 @@ class Policies(_Written, frozen=True, kw_only=True):
         if self.ordering is not None and not self.ORDERINGS.fullmatch(self.ordering):
             yield (
                 "ordering",
-                f'{self.ordering!r} is no ordering policy: write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
+                f'{self.ordering!r} is not an ordering policy; write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
                 '"ours-quantile", or leave it out',
             )
         if self.relocation.name != DEFAULT_RELOCATION and self.routing != DEFAULT_ROUTING:
             yield (
                 "relocation",
-                f'publishers move by "{self.relocation.name}", but "{self.routing}" routes are made for publishers '
-                f'where they are; write routing = "{DEFAULT_ROUTING}", or relocation = "off"',
+                f'publishers move by "{self.relocation.name}", but "{self.routing}" routes are computed for fixed '
+                f'publishers; write routing = "{DEFAULT_ROUTING}", or relocation = "off"',
             )
 
 

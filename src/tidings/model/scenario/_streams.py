@@ -1,6 +1,6 @@
 """Independent random streams of one seed, one for each part of a scenario.
 
-A part's stream depends on the seed and the part's name only, so adding a group of subscribers moves neither the
+The stream of a part depends only on the seed and its name, so adding a group of subscribers changes neither the
 topology nor the other groups.
 """
 

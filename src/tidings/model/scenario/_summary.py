@@ -1,10 +1,9 @@
-"""What a network looks like from a distance: size and shape of the overlay, who publishes, who listens, the load.
+"""A summary of a network: the size and shape of the overlay, its publishers and subscribers, the load.
 
 Interest, the share of (event, subscription) pairs that match, is estimated from events sampled by the network's seed;
-at most `PAIRS_MAX` pairs are looked at, so it is a good guess and no more.
+at most `PAIRS_MAX` pairs are checked, so it is an estimate.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -186,18 +185,12 @@ def _diameter_hops(topology: Topology) -> int | None:
     """The longest shortest path between brokers that can reach each other."""
     if len(topology.brokers) > DIAMETER_BROKERS_MAX:
         return None
-    index = topology.index
-    neighbours = [[index[name] for name in topology.neighbours(broker.name)] for broker in topology.brokers]
-    return max(_farthest(source, neighbours) for source in range(len(neighbours)))
+    import numpy as np
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
 
-
-def _farthest(source: int, neighbours: list[list[int]]) -> int:
-    hops = {source: 0}
-    waiting = deque([source])
-    while waiting:
-        here = waiting.popleft()
-        for target in neighbours[here]:
-            if target not in hops:
-                hops[target] = hops[here] + 1
-                waiting.append(target)
-    return max(hops.values())
+    index, count = topology.index, len(topology.brokers)
+    ends = np.array([(index[link.source], index[link.target]) for link in topology.links]).reshape(-1, 2)
+    links = csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
+    hops = shortest_path(links, unweighted=True)
+    return int(hops[np.isfinite(hops)].max())

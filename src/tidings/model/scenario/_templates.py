@@ -1,6 +1,6 @@
-"""Filter texts with {parameters}: each client's own values are put in as SQL literals, then the text is parsed.
+"""Filter texts with {parameters}: each client's values are inserted as SQL literals, then the text is parsed.
 
-Strings come out quoted, so a template says `symbol = {symbol}` without quotes of its own; `{{` and `}}` are braces.
+Strings are quoted, so a template is `symbol = {symbol}` without quotes; `{{` and `}}` are braces.
 Besides the group's own parameters there are `{number}` (1 for the first client of the group), `{name}` and `{broker}`.
 """
 
@@ -10,9 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidings.errors import FilterError
+from tidings.model.documents import Place, suggestion
 from tidings.model.scenario._content import AttributeValue
-from tidings.model.scenario._decoding import suggestion
-from tidings.model.scenario._source import Place
 
 if TYPE_CHECKING:
     from tidings.model.filters import Filter
@@ -25,7 +24,7 @@ _PARAMETER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 
 
 class FilterTemplate:
-    """One filter text of a group; `place` is where complaints go."""
+    """One filter text of a group; `place` is its place in the document."""
 
     def __init__(self, text: str, parameters: Mapping[str, object], place: Place) -> None:
         self._text = text
@@ -42,12 +41,12 @@ class FilterTemplate:
     def fill(self, values: Mapping[str, AttributeValue]) -> "Filter":
         """The filter of one client; equal texts are parsed once and share one value."""
         if self._tests is not None:
-            with suppress(FilterError):  # the parser says what is wrong, and where in the text
+            with suppress(FilterError):  # the parser reports the error and its place in the text
                 return _conjunction(self._tests, values)
         filled = self._parse(values)
         if self.used and not self._is_checked:
             # A conjunction of simple tests needs no parser for each of a hundred thousand clients. The first client is
-            # filled both ways, and only if both agree is the shortcut taken for the others.
+            # made by both methods, and the shortcut is used for the others only if both agree.
             self._is_checked = True
             tests = _simple_tests(_PARAMETER.sub(_sentinel, self._text))
             if tests is not None and _conjunction(tests, values) == filled:
@@ -111,7 +110,7 @@ def _conjunction(tests: _Tests, values: Mapping[str, AttributeValue]) -> "Filter
 
 
 def check_parameters_are_used(parameters: Mapping[str, object], used: set[str], place: Place) -> None:
-    """A parameter that nothing uses is a slip."""
+    """Refuse a parameter that nothing uses."""
     for name in parameters:
         if name not in used:
             (place / name).fail(f"nothing uses the parameter `{name}`; write {{{name}}} in the filter, or leave it out")

@@ -1,6 +1,6 @@
-"""Parquet files of a trace as batches of the contract's columns, without Spark.
+"""Batches of the contract's columns, and Parquet files of a trace read as such, without Spark.
 
-Names are dictionaries. What is converted, and to what, is as in Spark (ingest/_columns.py, ingest/_converting.py); a
+Names are dictionaries. What is converted, and to what, is as in Spark (ingest/_columns.py, ingest/_casts.py); a
 conversion that is made only there is refused with an error that names the column, never made differently.
 """
 
@@ -17,8 +17,10 @@ from tidings.errors import InputError
 from tidings.model.trace import TABLES
 from tidings.pipeline.ingest import TraceFile
 from tidings.pipeline.ingest._columns import names_in
+from tidings.pipeline.ingest._json import json_text
+from tidings.pipeline.ingest._reasons import WRONG_TYPE
 
-__all__ = ["NAME", "Batch", "Kinds", "read_batches", "shown_rows", "united_kinds"]
+__all__ = ["KIND_TYPES", "NAME", "Batch", "Kinds", "OnlyOnSpark", "read_batches", "shown_rows", "united_kinds"]
 
 Array = npt.NDArray[Any]
 Kinds = dict[str, tuple[str, ...]]
@@ -27,18 +29,26 @@ Kinds = dict[str, tuple[str, ...]]
 ROWS_PER_BATCH: Final = 1 << 18
 NAME: Final = pa.dictionary(pa.int32(), pa.string())
 _KIND_ORDER: Final = ("number", "whole", "string", "boolean")
-_KIND_TYPES: Final = {"number": pa.float64(), "whole": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}
+KIND_TYPES: Final = {"number": pa.float64(), "whole": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}
+
+
+class OnlyOnSpark(InputError):  # noqa: N818 - named by what is refused
+    """Raised when a column has to be converted in a way that only Spark does."""
 
 
 class Batch(NamedTuple):
-    """Rows of one file in the contract's columns; `raw` as the file has them, `wrong` those with a value of another
-    type, if there may be any."""
+    """Rows of one file in the contract's columns.
+
+    `faults` are the reasons found while reading, NULL for most rows; None if there are none. `raw` is a row with a
+    fault as the file has it: as columns, or as JSON. `hosts` are those that a log names, whose clocks the times are of.
+    """
 
     file: TraceFile
     rows: pa.Table
     attributes: dict[str, pa.Array]
-    raw: pa.Table
-    wrong: Array | None
+    faults: pa.Array | None
+    raw: pa.Table | pa.Array | None
+    hosts: pa.Array | None = None
 
 
 def united_kinds(files: Sequence[TraceFile]) -> Kinds:
@@ -120,14 +130,17 @@ def _batch(file: TraceFile, raw: pa.Table, names: Mapping[str, str], kinds: Mapp
     held = _one(raw[names["attributes"]]) if kinds else None
     if held is not None:
         attributes = {
-            name: pc.struct_field(held, [name]).cast(_KIND_TYPES[kind], safe=False) for name, kind in kinds.items()
+            name: pc.struct_field(held, [name]).cast(KIND_TYPES[kind], safe=False) for name, kind in kinds.items()
         }
     rows = pa.table(columns)
     if file.table == "publications":
         rows = rows.append_column(
             "attributes", _struct(held, attributes) if held is not None else pa.array(np.ones(length, np.bool_))
         )
-    return Batch(file, rows, attributes, raw, wrong)
+    faults = None
+    if wrong is not None:
+        faults = pa.array([None, WRONG_TYPE], pa.string()).take(pa.array(wrong.astype(np.int8)))
+    return Batch(file=file, rows=rows, attributes=attributes, faults=faults, raw=raw)
 
 
 def _struct(held: pa.Array, attributes: Mapping[str, pa.Array]) -> pa.Array:
@@ -139,8 +152,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _refusal(file: TraceFile, what: str, kind: pa.DataType, wanted: str) -> InputError:
-    return InputError(
+def _refusal(file: TraceFile, what: str, kind: pa.DataType, wanted: str) -> OnlyOnSpark:
+    return OnlyOnSpark(
         f"{file.path}: {what} is of type {kind}, which the engine arrow does not convert to {wanted}; run with "
         "--engine spark"
     )
@@ -194,20 +207,24 @@ def _whole(values: Array, known: Array) -> tuple[pa.Array, Array]:
     return pa.array(kept, mask=~known | is_wrong), is_wrong
 
 
-def shown_rows(batch: Batch, places: Array, kinds: Kinds) -> list[dict[str, Any]]:
-    """Rows as the quarantine shows them: in the contract's columns, or as the file has them where one is wrong."""
+def shown_rows(batch: Batch, places: Array, kinds: Kinds) -> list[str]:
+    """Rows as the quarantine shows them: in the contract's columns, or as the file has them where they have a fault."""
     taken = pa.array(places)
-    names = TABLES[batch.file.table].names
-    rows: list[dict[str, Any]] = batch.rows.select(names).take(taken).to_pylist()
-    if batch.wrong is not None:
-        raw = batch.raw.take(taken).to_pylist()
-        rows = [r if is_wrong else row for row, r, is_wrong in zip(rows, raw, batch.wrong[places], strict=True)]
+    rows: list[dict[str, Any]] = batch.rows.select(TABLES[batch.file.table].names).take(taken).to_pylist()
     if batch.file.table == "publications":
-        is_raw = np.zeros(len(rows), np.bool_) if batch.wrong is None else batch.wrong[places]
-        for row, skipped in zip(rows, is_raw, strict=True):
-            if not skipped and row["attributes"] is not None:
+        for row in rows:
+            if row["attributes"] is not None:
                 row["attributes"] = _laid_out(row["attributes"] if batch.attributes else {}, batch.attributes, kinds)
-    return rows
+    shown = [json_text(row) for row in rows]
+    if batch.faults is not None:
+        assert batch.raw is not None, "a row with a fault is shown as the file has it"
+        has_fault = batch.faults.take(taken).is_valid().to_pylist()
+        raw = batch.raw.take(taken).to_pylist()
+        shown = [
+            text if not is_faulty else given if isinstance(given, str) else json_text(given)
+            for text, given, is_faulty in zip(shown, raw, has_fault, strict=True)
+        ]
+    return shown
 
 
 def _laid_out(given: Mapping[str, Any], columns: Mapping[str, pa.Array], kinds: Kinds) -> dict[str, Any]:
@@ -217,6 +234,6 @@ def _laid_out(given: Mapping[str, Any], columns: Mapping[str, pa.Array], kinds: 
         if len(some) == 1:
             laid[name] = given.get(name)
         else:
-            here = next((kind for kind in some if name in columns and columns[name].type == _KIND_TYPES[kind]), None)
+            here = next((kind for kind in some if name in columns and columns[name].type == KIND_TYPES[kind]), None)
             laid[name] = {kind: given.get(name) if kind == here else None for kind in some}
     return laid

@@ -1,7 +1,7 @@
 """The rules for rows (ingest/_rules.py) as PyArrow's expressions.
 
 What is known (brokers, subscriptions, filters that parse) is a column of booleans beside the others, as it is in Spark.
-One expression tells whether a row is bad at all; which reasons it has is asked of bad rows only.
+One expression finds the bad rows; their reasons are evaluated for these rows only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.pipeline.ingest._reasons import MISSING_ID, WRONG_TYPE
+from tidings.pipeline.ingest._reasons import MISSING_ID
 from tidings.pipeline.ingest._rules import broken_by_reason, rules_of
 
 __all__ = ["found_bad", "is_known", "known_mark"]
@@ -22,7 +22,7 @@ __all__ = ["found_bad", "is_known", "known_mark"]
 Array = npt.NDArray[Any]
 
 _ROW: Final = "_row"
-_WRONG: Final = "_wrong"
+_FAULT: Final = "_fault"
 _GREATEST: Final = (1 << 63) - 1
 
 
@@ -66,19 +66,20 @@ def is_known(names: pa.Array, known: pa.Array) -> pa.Array:
 def found_bad(
     table: str,
     rows: pa.Table,
-    wrong: Array | None,
+    faults: pa.Array | None,
     kinds: Mapping[str, Sequence[str]],
     *,
     clock_tolerance_ns: int,
 ) -> tuple[Array, list[list[str]]]:
-    """Which rows are bad, ascending, and the reasons of each; `wrong` are rows with values of another type."""
+    """Which rows are bad, ascending, and the reasons of each; `faults` are those found while reading."""
     broken = broken_by_reason(rules_of(table, kinds), _Expressions(clock_tolerance_ns, rows.column_names))
     marked = rows.append_column(_ROW, pa.array(np.arange(len(rows))))
-    if wrong is not None:
-        marked = marked.append_column(_WRONG, pa.array(wrong))
+    if faults is not None:
+        marked = marked.append_column(_FAULT, faults)
+        found = faults.drop_null().unique().to_pylist()
         # A value that was wrong is NULL now: that is one reason, not two.
-        broken = {WRONG_TYPE: pc.field(_WRONG), **broken}
-        broken[MISSING_ID] = ~pc.field(_WRONG) & broken[MISSING_ID]
+        broken[MISSING_ID] = pc.field(_FAULT).is_null() & broken[MISSING_ID]
+        broken = {**{reason: pc.field(_FAULT) == reason for reason in found}, **broken}
     bad = marked.filter(reduce(or_, broken.values()))
     if not len(bad):
         return np.zeros(0, np.int64), []

@@ -5,7 +5,7 @@ dealt goes to a file, so memory holds a batch and then one part. A trace of one 
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.pipeline.arrow._batches import Batch, Kinds, read_batches, shown_rows
+from tidings.pipeline.arrow._batches import Batch, shown_rows
 from tidings.pipeline.arrow._checks import found_bad, is_known, known_mark
-from tidings.pipeline.arrow._json import double_text, json_text
-from tidings.pipeline.arrow._setting import Setting
-from tidings.pipeline.ingest import OUTCOMES, TraceFile
+from tidings.pipeline.arrow._log import Readable
+from tidings.pipeline.arrow._small_tables import Setting
+from tidings.pipeline.ingest import OUTCOMES
+from tidings.pipeline.ingest._json import double_text, json_text
 from tidings.pipeline.interest import Matcher
 from tidings.pipeline.rows import BAD, KEPT_IN, QUARANTINED, pack, table_of, together
 
@@ -30,24 +31,27 @@ _BROKERS: Final = {"publications": ("broker",), "hops": ("source", "target"), "d
 _ALIKE: Final = ("publisher", "sequence", "a", "b", "c", "d", "e", "f", "first", "second", "matches")
 
 
+Seen = Callable[[Batch, pa.Table], None]
+"""Called with a batch, and with its rows as columns of GATHERED."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The rows of these files; `topic` is the attribute that topics are told by, `kinds` are all attributes."""
+    """The rows of a log; `topic` is the attribute whose values are the topics."""
 
-    files: Sequence[TraceFile]
+    log: Readable
     setting: Setting
     topic: str | None
-    kinds: Kinds
     clock_tolerance_ns: int
 
-    def gathered(self, *, parts: int) -> Iterator[pa.Table]:
-        """The rows (GATHERED) of whole units, part by part."""
+    def gathered(self, *, parts: int, seen: Seen | None = None) -> Iterator[pa.Table]:
+        """The rows (GATHERED) of whole units, part by part; `seen` is called with all of them before that."""
         if parts == 1:
-            yield together([rows for table in LARGE for _, rows in self._rows(table)])
+            yield together([rows for table in LARGE for rows in self._looked_at(table, seen)])
             return
         with tempfile.TemporaryFile(prefix="tidings-") as spill:
             spans: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
-            for batch in self._long_batches():
+            for batch in self._long_batches(seen):
                 packed = pack(batch, parts)
                 for part, value in zip(packed.column("part").to_pylist(), packed.column("rows"), strict=True):
                     spans[part].append((spill.tell(), spill.write(value.as_buffer())))
@@ -59,11 +63,17 @@ class Source:
                 if tables:
                     yield together(tables)
 
-    def _long_batches(self) -> Iterator[pa.RecordBatch]:
+    def _looked_at(self, table: str, seen: Seen | None) -> Iterator[pa.Table]:
+        for batch, rows in self._rows(table):
+            if seen is not None:
+                seen(batch, rows)
+            yield rows
+
+    def _long_batches(self, seen: Seen | None) -> Iterator[pa.RecordBatch]:
         """Rows of one table at a time, ROWS_PER_PACK or a few more: each piece that is packed costs something."""
         for table in LARGE:
             held, rows = list[pa.Table](), 0
-            for _, some in self._rows(table):
+            for some in self._looked_at(table, seen):
                 held.append(some)
                 rows += len(some)
                 if rows >= ROWS_PER_PACK:
@@ -93,23 +103,23 @@ class Source:
             places = np.flatnonzero(near)
             keys = [_key(row) for row in together([rows.take(pa.array(places))]).to_pylist()]
             chosen = [number for number, key in enumerate(keys) if key in wanted]
-            shown = shown_rows(batch, places[chosen], self.kinds)
+            shown = shown_rows(batch, places[chosen], self.log.kinds)
             for number, row in zip(chosen, shown, strict=True):
-                alike.setdefault(keys[number], []).append((batch.file.path, json_text(row)))
+                alike.setdefault(keys[number], []).append((batch.file.path, row))
         for origins in alike.values():
             origins.sort()
         for fault in faults:
-            file, row = alike[_key(fault)][fault["turn"] - 1]
+            origins, turn = alike.get(_key(fault), []), fault["turn"]
+            # A file that was counted may be gone.
+            file, row = origins[turn - 1] if turn <= len(origins) else (None, json_text(_identity(table, fault)))
             unit = {name: fault[name] for name in ("publisher", "chunk", "table")}
             yield {**unit, "file": file, "reasons": [fault["reason"]], "row": row, "rows": 1}
 
     def _rows(self, table: str) -> Iterator[tuple[Batch, pa.Table]]:
         """Batches, and their rows as the columns of GATHERED that the table has."""
         matcher = Matcher(self.setting.interests) if table == "publications" else None
-        for file in self.files:
-            if file.table == table and file.fault is None:
-                for batch in read_batches(file):
-                    yield batch, self._in_one_form(table, batch, matcher)
+        for batch in self.log.batches(table):
+            yield batch, self._in_one_form(table, batch, matcher)
 
     def _in_one_form(self, table: str, batch: Batch, matcher: Matcher | None) -> pa.Table:
         rows, columns = batch.rows, dict[str, Any]()
@@ -126,13 +136,13 @@ class Source:
                 marked.column_names.index("outcome"), "outcome", rows["outcome"].cast(pa.string())
             )
         kinds = {name: (kind,) for name, kind in _kinds_here(batch).items()}
-        bad, reasons = found_bad(table, marked, batch.wrong, kinds, clock_tolerance_ns=self.clock_tolerance_ns)
+        bad, reasons = found_bad(table, marked, batch.faults, kinds, clock_tolerance_ns=self.clock_tolerance_ns)
         if matcher is not None:
             wanted = self.setting.interests.attributes
             read = {name: values for name, values in batch.attributes.items() if name in wanted}
             columns["matches"] = matcher.matches(_one(rows["departure_ns"]), read)
             columns["topic"] = _topic(batch.attributes.get(self.topic or TOPIC), len(rows))
-        known = {*columns, *rows.column_names}  # no clock: those of hosts are compared where there is a mapping only
+        known = {*columns, *rows.column_names}  # `clock` only where a mapping has clocks compared
         kept = {name: column for name, column in KEPT_IN[table].items() if column in known}
         names = ["of", "publisher", "sequence", *kept]
         own = [columns[column] if column in columns else _one(rows[column]) for column in kept.values()]
@@ -144,7 +154,7 @@ class Source:
         return pa.table(arrays, names=names)
 
     def _aside(self, batch: Batch, bad: Any, reasons: list[list[str]]) -> pa.Array:
-        shown = [json_text(row) for row in shown_rows(batch, bad, self.kinds)]
+        shown = shown_rows(batch, bad, self.log.kinds)
         found = [{"file": batch.file.path, "reasons": why, "row": row} for why, row in zip(reasons, shown, strict=True)]
         places = np.full(len(batch.rows), len(found))
         places[bad] = np.arange(len(found))
@@ -163,6 +173,13 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in _ALIKE)
+
+
+def _identity(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a gathered row says of itself."""
+    return {name: row[name] for name in ("publisher", "sequence")} | {
+        column: row[name] for name, column in KEPT_IN[table].items() if column.endswith("_ns")
+    }
 
 
 def _kinds_here(batch: Batch) -> dict[str, str]:

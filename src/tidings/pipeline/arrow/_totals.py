@@ -1,4 +1,4 @@
-"""Partials put together in one process: the same totals (profiles/_sums.py) as Spark adds up, over groups of rows."""
+"""Partials put together in one process: the same totals (measures/_sums.py) as Spark adds up, over groups of rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.compiled import compiled
-from tidings.pipeline.profiles._batch_sums import sum_columns
-from tidings.pipeline.profiles._finishing import Finish
-from tidings.pipeline.profiles._sums import Total
+from tidings.pipeline.measures._batch_sums import sum_columns
+from tidings.pipeline.measures._estimates import Finish
+from tidings.pipeline.measures._sums import Total
 from tidings.pipeline.rows import (
     BATCHES_MOST,
     Groups,
@@ -25,7 +25,9 @@ from tidings.pipeline.rows import (
 from tidings.statistics import BATCHES_LEAST, PROBABILITIES
 
 __all__ = [
+    "EXACT",
     "batch_sums",
+    "batches_by",
     "codes_of",
     "earned",
     "exact_sum",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-_EXACT: Final = pa.decimal128(38, 0)
+EXACT: Final = pa.decimal128(38, 0)
 _FITS: Final = 2.0**62
 _NANO: Final = Decimal("1e-9")
 
@@ -85,27 +87,27 @@ def _total(column: pa.ChunkedArray, groups: Groups, how: str) -> pa.Array:
 def exact_sum(column: pa.ChunkedArray, groups: Groups) -> pa.Array:
     """Whole numbers, which may be written as floating-point ones, added without a bound; NULL if there is none."""
     known = np.asarray(column.is_valid())
-    values = np.asarray(column.fill_null(0))
-    rough = values.astype(np.float64)
+    filled = column.fill_null(pa.scalar(0, pa.int64()).cast(column.type))
+    rough = np.asarray(filled.cast(pa.float64(), safe=False))
     counted = groups.sums(known) > 0
     if len(rough) and max(abs(rough.max()), abs(rough.min())) * len(rough) < _FITS:
-        sums = groups.sums(values.astype(np.int64))
-        return pa.array(sums, mask=~counted).cast(_EXACT)
-    whole = np.array([int(value) for value in values.tolist()], dtype=object)
+        sums = groups.sums(np.asarray(filled.cast(pa.int64(), safe=False)))
+        return pa.array(sums, mask=~counted).cast(EXACT)
+    whole = np.array([int(value) for value in filled.to_pylist()], dtype=object)
     totals: Any = groups.sums(whole) if len(groups.starts) else []
     return pa.array(
-        [Decimal(total) if is_known else None for total, is_known in zip(totals, counted, strict=True)], _EXACT
+        [Decimal(total) if is_known else None for total, is_known in zip(totals, counted, strict=True)], EXACT
     )
 
 
-def earned(partials: pa.Table) -> Array:
-    """What partials earned, each to nine decimals, in whole units of the last of them."""
+def earned(partials: pa.Table) -> pa.Array:
+    """What partials earned, each to nine decimals, in whole units of the last of them, which no table shows."""
     # The product of two doubles, as Spark multiplies them, and as text: a double has more digits than its shortest one.
     products = np.asarray(partials["on_time"].cast(pa.float64())) * np.asarray(partials["price"])
     known: dict[float, int] = {}
     for product in set(products.tolist()):
         known[product] = int(Decimal(repr(product)).quantize(_NANO, ROUND_HALF_UP).scaleb(9))
-    return np.array([known[product] for product in products.tolist()], dtype=object)
+    return pa.array([Decimal(known[product]) for product in products.tolist()], EXACT)
 
 
 def quantile_lists(sketches: pa.Array, probabilities: tuple[float, ...]) -> pa.Array:
@@ -155,15 +157,15 @@ def later_least(pair: Array, first: Array, known: Array) -> tuple[Array, Array]:
     return least, found
 
 
-def batch_sums(partials: pa.Table, keys: Sequence[str], share: str, hits: str, trials: str) -> pa.Table:
-    """By these columns: the sums over batches that the interval of a share is made of (see profiles/_batch_sums.py)."""
-    lists = partials["batch_ns"].combine_chunks()
-    parents = np.repeat(np.arange(len(partials)), np.asarray(lists.value_lengths().fill_null(0)))
-    owners = rows_by(partials, keys)
-    owner = np.empty(len(partials), np.int64)
+def batches_by(rows: pa.Table, parents: Array, batches: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The counts of batches by these columns, in batches as long as those of the whole have to be (rows/_batches.py).
+
+    Each row of `batches` (`batch_ns` and counts) belongs to the row of `rows` that `parents` names.
+    """
+    owners = rows_by(rows, keys)
+    owner = np.empty(len(rows), np.int64)
     owner[owners.order] = np.repeat(np.arange(len(owners.starts)), owners.counts())
-    group, at_ns = owner[parents], np.asarray(lists.flatten())
-    counts = {name: np.asarray(partials[f"batch_{name}"].combine_chunks().flatten()) for name in (hits, trials)}
+    group, at_ns = owner[parents], np.asarray(batches["batch_ns"])
     by_owner = grouped(group)
     mine = group[by_owner.firsts]
     ordered = at_ns[by_owner.order]
@@ -175,21 +177,30 @@ def batch_sums(partials: pa.Table, keys: Sequence[str], share: str, hits: str, t
     bits = np.zeros(len(low), np.int64)
     while (is_long := (high >> bits) - (low >> bits) >= BATCHES_MOST).any():
         bits[is_long] += 1
-    batches = grouped(group, at_ns >> bits[group])
-    of = group[batches.firsts]
-    hit = batches.sums(counts[hits]).astype(object)
-    trial = batches.sums(counts[trials]).astype(object)
+    begins = at_ns >> bits[group] << bits[group]
+    found = grouped(group, begins)
+    firsts = pa.array(owners.firsts[group[found.firsts]])
+    columns: dict[str, Any] = {name: rows[name].take(firsts) for name in keys}
+    columns["batch_ns"] = pa.array(begins[found.firsts])
+    for name in batches.column_names:
+        if name not in columns:
+            columns[name] = pa.array(found.sums(np.asarray(batches[name])))
+    return pa.table(columns)
+
+
+def batch_sums(batches: pa.Table, keys: Sequence[str], share: str, hits: str, trials: str) -> pa.Table:
+    """By these columns: the sums over batches that the interval of a share is made of (see profiles/_batch_sums.py)."""
+    hit = np.asarray(batches[hits]).astype(object)
+    trial = np.asarray(batches[trials]).astype(object)
     miss = trial - hit
-    rows = grouped(of)
-    columns: dict[str, Any] = {}
-    firsts = pa.array(owners.firsts[of[rows.firsts]])
-    for name in keys:
-        columns[name] = partials[name].take(firsts)
+    rows = rows_by(batches, keys)
+    firsts = pa.array(rows.firsts)
+    columns: dict[str, Any] = {name: batches[name].take(firsts) for name in keys}
     sums = [hit, miss, hit * hit, hit * miss, miss * miss]
     columns[sum_columns(share)[0]] = pa.array(rows.sums((trial > 0).astype(np.bool_)))
     for name, values in zip(sum_columns(share)[1:], sums, strict=True):
         totals: Any = rows.sums(values) if len(rows.starts) else []
-        columns[name] = pa.array([Decimal(total) for total in totals], _EXACT)
+        columns[name] = pa.array([Decimal(total) for total in totals], EXACT)
     return pa.table(columns)
 
 
@@ -197,7 +208,7 @@ def usual(rows: pa.Table, share: str) -> float:
     """How clustered rows are as a rule: the median of those that have seen enough; step by step as `with_usual`."""
     known = np.asarray(rows[sum_columns(share)[0]].is_valid())
     count, hits, misses, hit_squares, products, miss_squares = (
-        np.array([float(value or 0) for value in rows[name].to_pylist()]) for name in sum_columns(share)
+        np.asarray(rows[name].cast(pa.float64(), safe=False).fill_null(0.0)) for name in sum_columns(share)
     )
     knows = known & (count >= BATCHES_LEAST) & (np.minimum(hits, misses) >= count)
     if not knows.any():

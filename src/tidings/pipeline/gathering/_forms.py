@@ -2,7 +2,7 @@
 
 A bad row travels with the good ones, so that one pass finds facts and faults. Rows without a publisher or a sequence
 number belong to no unit and may be anywhere. Rows that are found bad where they meet others are known by their values
-and their turn among rows that are alike (rows/_joining.py); `found_again` finds the file that each is in. Few are, so
+and their turn among rows that are alike (rows/_join.py); `found_again` finds the file that each is in. Few are, so
 only then are files read a second time.
 """
 
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
-from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT
+from tidings.pipeline._units import CHUNK_EVENTS, WITHOUT_EVENT
 from tidings.pipeline.ingest import JSON_OPTIONS, OUTCOMES, shown_path
 from tidings.pipeline.rows import KEPT_IN
 
@@ -21,7 +21,6 @@ __all__ = [
     "UNIT",
     "found_again",
     "in_one_form",
-    "quarantine_columns",
     "unit_columns",
     "with_faults",
 ]
@@ -44,7 +43,7 @@ def unit_columns() -> list[Column]:
     return [fn.when(has_event, fn.col("publisher")).alias("publisher"), chunk.cast("bigint").alias("chunk")]
 
 
-def quarantine_columns(table: str) -> list[Column]:
+def _quarantine_columns(table: str) -> list[Column]:
     """A checked row as a row of the quarantine."""
     shown = fn.coalesce(fn.col("_raw"), fn.to_json(fn.struct(*TABLES[table].names), JSON_OPTIONS))
     file = shown_path(fn.col("_file")).alias("file")
@@ -86,7 +85,7 @@ def _value(name: str) -> Column:
 
 
 def _bad(table: str) -> Column:
-    return fn.when(fn.size("reasons") > 0, fn.struct(*quarantine_columns(table)[1:4])).cast(_BAD).alias("bad")
+    return fn.when(fn.size("reasons") > 0, fn.struct(*_quarantine_columns(table)[1:4])).cast(_BAD).alias("bad")
 
 
 def found_again(faults: DataFrame, checked: Mapping[str, DataFrame]) -> DataFrame:
@@ -97,7 +96,7 @@ def found_again(faults: DataFrame, checked: Mapping[str, DataFrame]) -> DataFram
 
 def _found_again(table: str, faults: DataFrame, checked: DataFrame) -> DataFrame:
     good = checked.where(fn.size("reasons") == 0)
-    rows = in_one_form(table, good, *quarantine_columns(table))
+    rows = in_one_form(table, good, *_quarantine_columns(table))
     events = faults.select("publisher", "sequence").distinct()
     near = rows.join(events, ["publisher", "sequence"], "left_semi")
     alike = ("publisher", "sequence", *_KINDS)

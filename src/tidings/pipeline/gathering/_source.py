@@ -1,23 +1,25 @@
 """The large tables of a trace, or what a run has to compute of them: checked, matched and brought together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from tidings.errors import InputError
 from tidings.pipeline.gathering._forms import found_again, with_faults
-from tidings.pipeline.gathering._packing import brought_together, pack_rows
-from tidings.pipeline.gathering._touching import LARGE, Touched, restricted
-from tidings.pipeline.ingest import Mapping, TraceFile, check_rows, read_table
+from tidings.pipeline.gathering._touched_units import LARGE, Touched, restricted
+from tidings.pipeline.ingest import check_rows
 from tidings.pipeline.interest import with_matches
+from tidings.pipeline.rows import KEPT_IN, PACKED, pack, with_numbers
 
 if TYPE_CHECKING:
-    from tidings.pipeline._setting import Setting
+    from tidings.pipeline._small_tables import Setting
 
 __all__ = ["Source"]
 
@@ -26,47 +28,42 @@ TOPIC: Final = "topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The rows of these files; if `touched` is given, only those of touched units.
+    """The rows that `read` gives of each large table; if `touched` is given, only those of touched units.
 
-    `topic` is the attribute that topics are told by; if it is None, `topic` where events have it.
+    `topic` is the attribute whose values are the topics; if it is None, `topic` where events have it.
     """
 
-    spark: SparkSession
-    files: Sequence[TraceFile]
-    mapping: Mapping | None
+    read: Callable[[str], DataFrame]
     setting: "Setting"
     topic: str | None
     clock_tolerance_ns: int
-    touched: Touched | None
+    touched: Touched | None = None
 
     def gathered(self, *, partitions: int) -> DataFrame:
         """All rows as PACKED, those of a unit in one partition."""
         packed = [
-            pack_rows(table, with_faults(table, self._matched(table, self._checked(table))), partitions=partitions)
+            _packed(table, with_faults(table, self._matched(table, self._checked(table))), partitions=partitions)
             for table in LARGE
         ]
-        return brought_together(reduce(DataFrame.unionAll, packed), partitions=partitions)
+        return reduce(DataFrame.unionAll, packed).repartitionById(partitions, "part")
 
     def found_again(self, faults: DataFrame) -> DataFrame:
         """The rows that these FAULTS are of, as rows of the quarantine (QUARANTINED)."""
         return found_again(faults, {table: self._matched(table, self._checked(table)) for table in LARGE})
 
     def check_topic(self) -> None:
-        """An InputError if topics are to be told by an attribute that no event has."""
+        """An InputError if no event has the attribute that is to be the topic."""
         known = self._attributes()
         if self.topic is not None and self.topic not in known:
             shown = ", ".join(known) or "none"
             raise InputError(f"--topic {self.topic}: no event has such an attribute; there are: {shown}")
 
     def _attributes(self) -> list[str]:
-        kind = self._raw("publications").schema["attributes"].dataType
+        kind = self.read("publications").schema["attributes"].dataType
         return list(getattr(kind, "names", ()))
 
-    def _raw(self, table: str) -> DataFrame:
-        return read_table(self.spark, table, self.files, mapping=self.mapping)
-
     def _checked(self, table: str) -> DataFrame:
-        rows = self._raw(table)
+        rows = self.read(table)
         return check_rows(
             table,
             rows if self.touched is None else restricted(rows, self.touched),
@@ -89,3 +86,17 @@ class Source:
         # One whose files disagree about its kind has a field for each, of which one has the value.
         inner = getattr(kinds[wanted].dataType, "names", None)
         return fn.coalesce(*(value.getField(kind).cast("string") for kind in inner)) if inner else value.cast("string")
+
+
+def _packed(table: str, rows: DataFrame, *, partitions: int) -> DataFrame:
+    """The rows of a table (those columns of GATHERED that it has, but for `of`), as PACKED."""
+    of = [*KEPT_IN].index(table)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                numbers = pa.array(np.full(batch.num_rows, of, np.int32))
+                columns = [numbers, *(with_numbers(column) for column in batch.columns)]
+                yield pack(pa.RecordBatch.from_arrays(columns, names=["of", *batch.schema.names]), partitions)
+
+    return rows.mapInArrow(run, PACKED)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
+    from tidings.pipeline.ingest._casts import shown_path
     from tidings.pipeline.ingest._checks import (
         check_rows,
         delay_is_negative,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         quarantine_rows,
         split,
     )
-    from tidings.pipeline.ingest._converting import shown_path
     from tidings.pipeline.ingest._files import (
         NEEDED,
         TraceFile,
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         unreadable_files,
         warmup_of,
     )
+    from tidings.pipeline.ingest._inspection import Inspection, inspect_log
     from tidings.pipeline.ingest._mapping import Mapping, load_mapping
-    from tidings.pipeline.ingest._reading import read_table, with_clocks
+    from tidings.pipeline.ingest._reader import frame_rows, no_rows, read_table, with_clocks
     from tidings.pipeline.ingest._reasons import (
         AMBIGUOUS_EVENT,
         BAD_FILTER,
@@ -80,14 +81,18 @@ __all__ = [
     "UNKNOWN_SUBSCRIPTION",
     "UNREADABLE_FILE",
     "WRONG_TYPE",
+    "Inspection",
     "Mapping",
     "TraceFile",
     "check_rows",
     "delay_is_negative",
     "find_files",
     "first_of",
+    "frame_rows",
+    "inspect_log",
     "known_brokers",
     "load_mapping",
+    "no_rows",
     "quarantine_rows",
     "read_table",
     "require_attributes",
@@ -99,47 +104,4 @@ __all__ = [
     "with_clocks",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "AMBIGUOUS_EVENT": "_reasons",
-        "BAD_FILTER": "_reasons",
-        "BAD_VALUE": "_reasons",
-        "DUPLICATE": "_reasons",
-        "JSON_OPTIONS": "_reasons",
-        "KEYS": "_rules",
-        "MALFORMED": "_reasons",
-        "MISSING_ID": "_reasons",
-        "Mapping": "_mapping",
-        "NEEDED": "_files",
-        "NEGATIVE_DELAY": "_reasons",
-        "NOT_MATCHING": "_reasons",
-        "OUTCOMES": "_rules",
-        "QUARANTINE": "_reasons",
-        "QUARANTINE_SCHEMA": "_reasons",
-        "REASONS": "_reasons",
-        "RULES": "_rules",
-        "TIME_NS_MAX": "_rules",
-        "TraceFile": "_files",
-        "UNKNOWN_BROKER": "_reasons",
-        "UNKNOWN_PUBLICATION": "_reasons",
-        "UNKNOWN_SUBSCRIPTION": "_reasons",
-        "UNREADABLE_FILE": "_reasons",
-        "WRONG_TYPE": "_reasons",
-        "check_rows": "_checks",
-        "delay_is_negative": "_checks",
-        "find_files": "_files",
-        "first_of": "_checks",
-        "known_brokers": "_checks",
-        "load_mapping": "_mapping",
-        "quarantine_rows": "_checks",
-        "read_table": "_reading",
-        "require_attributes": "_files",
-        "require_readable": "_files",
-        "shown_path": "_converting",
-        "split": "_checks",
-        "unreadable_files": "_files",
-        "warmup_of": "_files",
-        "with_clocks": "_reading",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -17,8 +17,8 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from tidings.errors import FilterError
 from tidings.model.filters import Filter
 from tidings.model.trace import TABLES
+from tidings.pipeline.ingest._casts import shown_path
 from tidings.pipeline.ingest._columns import KIND_TYPES
-from tidings.pipeline.ingest._converting import shown_path
 from tidings.pipeline.ingest._reasons import DUPLICATE, JSON_OPTIONS, MISSING_ID
 from tidings.pipeline.ingest._rules import KEYS, Rule, broken_by_reason, rules_of
 
@@ -168,7 +168,7 @@ def _with_mark(rule: Rule, rows: DataFrame, brokers: DataFrame | None, subscript
 
 
 def _with_filter_faults(rows: DataFrame) -> DataFrame:
-    """`_bad_filter`: whether a subscription's filter does not parse. They are few, and Python alone can tell."""
+    """`_bad_filter`: whether a subscription's filter does not parse. They are few, and only Python can parse them."""
     schema = StructType([*rows.schema.fields, StructField("_bad_filter", BooleanType())])
     return rows.mapInArrow(_mark_filters, schema)
 

@@ -22,7 +22,17 @@ from tidings.errors import InputError
 from tidings.pipeline.ingest._mapping import Clocks
 from tidings.statistics import UNBOUNDED_NS, clock_bounds, clock_estimate, clock_rates
 
-__all__ = ["BUCKETS", "HOSTS_MAX", "LEAST_DELAYS", "STEPS_NS", "Corrections", "find_clocks"]
+__all__ = [
+    "BUCKETS",
+    "HOSTS_MAX",
+    "LEAST_DELAYS",
+    "LEGS",
+    "SPAN_NS",
+    "STEPS_NS",
+    "Corrections",
+    "find_clocks",
+    "least_delays",
+]
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +42,15 @@ BUCKETS: Final = 64
 """Parts that the log's time is cut into for each pair of hosts, if clocks may drift."""
 STEPS_NS: Final = (10**9, 10**6, 10**3, 1)
 """How coarse the times of a log may be."""
+SPAN_NS: Final = 1 << 61
+"""Times beyond it are no times: differences of others stay within 64 bits."""
+_MINUTE_NS: Final = 60 * 10**9
 _SHOWN: Final = 3
+
+LEGS: Final = pa.schema(
+    [("source", pa.string()), ("target", pa.string()), ("sent_ns", pa.int64()), ("received_ns", pa.int64())]
+)
+"""From one host to another: when something was sent, and when it was received, each by the clock of its host."""
 
 LEAST_DELAYS: Final = pa.schema(
     [
@@ -54,7 +72,7 @@ class Corrections:
     of time after it. Ahead of what: of `reference`, or if that is None of the true time.
 
     The true delay of what went from host a to host b is the corrected one plus an error between `low_ns[a, b]` and
-    `high_ns[a, b]`; hosts are told by their number in `hosts`.
+    `high_ns[a, b]`; hosts are numbered as in `hosts`.
     """
 
     hosts: tuple[str, ...]
@@ -78,6 +96,41 @@ class Corrections:
         }
 
 
+def least_delays(legs: pa.Table, *, drift: bool) -> pa.Table:
+    """LEAST_DELAYS of LEGS: one row for each pair of hosts, or for each of BUCKETS if clocks may drift."""
+    rows = legs.drop_null()
+    sent, received = rows["sent_ns"].to_numpy(), rows["received_ns"].to_numpy()
+    hosts = pa.chunked_array([*rows["source"].chunks, *rows["target"].chunks], pa.string()).unique()
+    source, target = (pc.index_in(rows[end], hosts).to_numpy() for end in ("source", "target"))
+    near = (np.maximum(np.abs(sent), np.abs(received)) <= SPAN_NS) & (source != target)
+    source, target, sent, received = source[near], target[near], sent[near], received[near]
+    steps = [np.zeros(len(sent), np.int64), np.zeros(len(sent), np.int64)]
+    for step_ns in STEPS_NS[::-1]:  # the coarsest last
+        for steps_ns, times in zip(steps, (sent, received), strict=True):
+            steps_ns[times % step_ns == 0] = step_ns
+    found = (source, target, sent, received - sent, *steps)
+    if drift and len(sent):
+        # First by the minute, as on Spark, where the rows of a pair have to be few before its span is known.
+        found = _least(np.sign(sent) * (np.abs(sent) // _MINUTE_NS), *found)
+        at = found[2]
+        found = _least((at - at.min()) // (int(np.ptp(at)) // BUCKETS + 1), *found)
+    else:
+        found = _least(np.zeros(len(sent)), *found)
+    names = [hosts.take(pa.array(codes)) for codes in found[:2]]
+    return pa.table([*names, *map(pa.array, found[2:])], schema=LEAST_DELAYS)
+
+
+def _least(part: Array, *rows: Array) -> tuple[Array, ...]:
+    """For each pair of hosts and part: the least delay, when that was sent, and the finest steps."""
+    source, target, at, least, *steps = rows
+    order = np.lexsort((at, least, part, target, source))
+    key = np.stack([column[order] for column in (source, target, part)])
+    starts = np.flatnonzero(np.concatenate(([True], (key[:, 1:] != key[:, :-1]).any(axis=0)))[: len(order)])
+    firsts = order[starts]
+    finest = [np.minimum.reduceat(each[order], starts) if len(starts) else each for each in steps]
+    return source[firsts], target[firsts], at[firsts], least[firsts], *finest
+
+
 def find_clocks(asked: Clocks, seen: pa.Table) -> Corrections:
     """The corrections that a mapping asks for, with the least delays (LEAST_DELAYS) that its log shows."""
     hosts = sorted({*seen["source"].to_pylist(), *seen["target"].to_pylist(), *asked.hosts})
@@ -89,6 +142,7 @@ def find_clocks(asked: Clocks, seen: pa.Table) -> Corrections:
             "`host`, such as the machine in place of the process"
         )
     numbers = {host: number for number, host in enumerate(hosts)}
+    seen = seen.sort_by([(name, "ascending") for name in ("source", "target", "at_ns")])  # drift is found numerically
     source, target = (
         np.array([numbers[name] for name in seen[end].to_pylist()], np.int64) for end in ("source", "target")
     )

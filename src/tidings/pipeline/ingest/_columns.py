@@ -1,6 +1,6 @@
 """Columns of files as Spark reads them, and as the contract wants them.
 
-A Parquet file is read with the types that it has (said by its footer, so nothing is inferred), and then brought to the
+A Parquet file is read with the types in its footer (so nothing is inferred), and then brought to the
 contract's: a wider or narrower number, a date in place of a string. What does not convert is NULL and a fault of its
 row. Names are found in any case. Timestamps and durations are read as the whole numbers that the file has, with what
 one of them is in nanoseconds: Spark's own timestamps hold microseconds.

@@ -12,8 +12,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tidings.errors import InputError
-from tidings.pipeline.ingest._clocks import BUCKETS, HOSTS_MAX, LEAST_DELAYS, STEPS_NS, Corrections, find_clocks
-from tidings.pipeline.ingest._mapping import HOSTED, Mapping
+from tidings.pipeline.ingest._clocks import (
+    BUCKETS,
+    HOSTS_MAX,
+    LEAST_DELAYS,
+    SPAN_NS,
+    STEPS_NS,
+    Corrections,
+    find_clocks,
+)
+from tidings.pipeline.ingest._mapping import HOSTED, SOURCE_TIMES, TARGET_TIMES, Mapping
 from tidings.pipeline.ingest._rules import DURATIONS
 
 __all__ = ["CLOCK", "HOST", "corrected_mapping", "least_delays", "on_one_clock"]
@@ -21,9 +29,6 @@ __all__ = ["CLOCK", "HOST", "corrected_mapping", "least_delays", "on_one_clock"]
 HOST = "_host"
 CLOCK = "clock"
 """The number of the host whose clock a row's times are of, among those of the corrections."""
-_SPAN_NS = 1 << 61
-_SOURCE_TIMES = ("enqueued_ns", "sent_ns")
-_TARGET_TIMES = ("received_ns", "began_ns", "ended_ns")
 
 
 def corrected_mapping(mapping: Mapping | None, read: Callable[[str], DataFrame]) -> Mapping | None:
@@ -31,7 +36,7 @@ def corrected_mapping(mapping: Mapping | None, read: Callable[[str], DataFrame])
     if mapping is None or mapping.clocks is None:
         return mapping
     asked = mapping.clocks
-    # Also where all clocks are declared: which hosts there are, and how coarse their times, only the log tells.
+    # Also where all clocks are declared: only the log shows which hosts there are, and how coarse their times.
     found = least_delays(read, drift=asked.drift)
     rows = HOSTS_MAX * HOSTS_MAX * (BUCKETS if asked.drift else 1)
     seen = found.limit(rows + 1).toArrow().cast(LEAST_DELAYS)
@@ -61,7 +66,7 @@ def least_delays(read: Callable[[str], DataFrame], *, drift: bool) -> DataFrame:
         f.col("received_ns").alias("received"),
     )
     rows = direct.select(*names).unionAll(legs.select(*names)).dropna()
-    near = rows.where(f.col("sent").between(-_SPAN_NS, _SPAN_NS) & f.col("received").between(-_SPAN_NS, _SPAN_NS))
+    near = rows.where(f.col("sent").between(-SPAN_NS, SPAN_NS) & f.col("received").between(-SPAN_NS, SPAN_NS))
     near = near.where("source != target")
     if not drift:
         return _least(near, ["source", "target"])
@@ -119,8 +124,8 @@ def on_one_clock(spark: SparkSession, table: str, rows: DataFrame, mapping: Mapp
         times = [name for name in rows.columns if name.endswith("_ns") and name not in DURATIONS]
         return _brought(rows, clocks, HOST, times, found).drop(HOST)
     by_source = rows.withColumn(HOST, f.coalesce("source", "publisher"))
-    half = _brought(by_source, clocks, HOST, _SOURCE_TIMES, found).drop(HOST, CLOCK)
-    return _brought(half, clocks, "target", _TARGET_TIMES, found).drop(CLOCK)
+    half = _brought(by_source, clocks, HOST, SOURCE_TIMES, found).drop(HOST, CLOCK)
+    return _brought(half, clocks, "target", TARGET_TIMES, found).drop(CLOCK)
 
 
 def _brought(

@@ -40,8 +40,10 @@ __all__ = [
     "NEEDED",
     "TraceFile",
     "find_files",
+    "listed_files",
     "require_attributes",
     "require_readable",
+    "require_tables",
     "unreadable_files",
     "warmup_of",
 ]
@@ -50,7 +52,7 @@ FOOTER_BYTES: Final = 1 << 16
 """Of the end of a file: most footers are in it; a longer one is read again, whole."""
 HEADER_BYTES_MAX: Final = 1 << 20
 NEEDED: Final = ("publications", "subscriptions")
-"""Tables without which nothing can be said; the others may be absent, which is as good as empty."""
+"""Tables that every trace has to have; the others may be absent, which is the same as empty."""
 
 Format = Literal["parquet", "csv", "json-lines", "otlp"]
 
@@ -117,8 +119,21 @@ def find_files(
             else:
                 new[key] = storage, file
     files.update(_look_into(new, mapping))
-    _require(needed, traces, files.values(), mapping)
+    require_tables(needed, traces, files.values(), mapping)
     return [files[key] for key in sorted(files)]
+
+
+def listed_files(
+    trace: str,
+    listed: list[Listed],
+    *,
+    session: "SparkSession | Callable[[], SparkSession] | None" = None,
+    mapping: "Mapping | None" = None,
+) -> list[TraceFile]:
+    """The files among those that somebody has listed in a trace, as `find_files` gives them."""
+    storage = storage_of(place_of(trace), session)
+    found = _look_into({(file.table, file.path): (storage, file) for file in _assign(trace, listed, mapping)}, mapping)
+    return [found[key] for key in sorted(found)]
 
 
 def require_readable(files: Iterable[TraceFile], tables: Iterable[str] = tuple(TABLES)) -> None:
@@ -160,15 +175,15 @@ def require_attributes(files: Iterable[TraceFile], names: Iterable[str]) -> None
 
 
 def warmup_of(files: Iterable[TraceFile]) -> int:
-    """The warm-up in nanoseconds that the subscriptions' files tell; an InputError if two of them differ."""
-    said: dict[int, str] = {}
+    """The warm-up in nanoseconds that the subscriptions' files state; an InputError if two of them differ."""
+    stated: dict[int, str] = {}
     for file in files:
         if file.table == "subscriptions" and file.format == "parquet" and file.fault is None:
-            said.setdefault(file.warmup_ns, file.path)
-    if len(said) > 1:
-        places = " and ".join(f"{ns / 1e9:g} s in {path}" for ns, path in sorted(said.items())[:2])
+            stated.setdefault(file.warmup_ns, file.path)
+    if len(stated) > 1:
+        places = " and ".join(f"{ns / 1e9:g} s in {path}" for ns, path in sorted(stated.items())[:2])
         raise InputError(f"the traces have different warm-ups: {places}; say which to leave out with --warmup")
-    return next(iter(said), 0)
+    return next(iter(stated), 0)
 
 
 def _require_folder(trace: str, place: str) -> None:
@@ -229,9 +244,10 @@ def _refuse(trace: str, file: Listed, listed: list[Listed]) -> None:
     raise InputError(f"{trace}/{folder}: there is no table {folder!r}; {hint}")
 
 
-def _require(
+def require_tables(
     needed: Iterable[str], traces: Sequence[str | PathLike[str]], files: Iterable[TraceFile], mapping: "Mapping | None"
 ) -> None:
+    """An InputError if there is no file of one of these tables, and the mapping does not give it."""
     present = {file.table for file in files} | (mapping.given_tables if mapping else set())
     where = ", ".join(fspath(trace) for trace in traces)
     if not present:
@@ -244,7 +260,7 @@ def _require(
                 if table == "subscriptions"
                 else "give the directory that has the table as well; several directories are one trace"
             )
-            raise InputError(f"{where}: no files of table {table!r}, without which nothing can be said; {remedy}")
+            raise InputError(f"{where}: no files of table {table!r}, which every trace has to have; {remedy}")
 
 
 Key = tuple[str, str]
@@ -318,7 +334,7 @@ def _with_header(piece: bytes, file: TraceFile, mapping: "Mapping") -> TraceFile
 
 
 def _plain(piece: bytes, path: str) -> bytes:
-    """The beginning of a file that may be compressed, as its name tells (``.gz``, ``.bz2``, ``.zst``)."""
+    """The beginning of a file that may be compressed, as its name shows (``.gz``, ``.bz2``, ``.zst``)."""
     try:
         codec = pa.Codec.detect(path)
     except (TypeError, ValueError):  # PyArrow's words for: not compressed

@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from tidings.pipeline._storage import read_path
+from tidings.pipeline.ingest._casts import converted
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES
-from tidings.pipeline.ingest._converting import converted
 from tidings.pipeline.ingest._files import TraceFile
 from tidings.pipeline.ingest._mapping import (
     DIGITS,
@@ -44,7 +44,7 @@ from tidings.pipeline.ingest._reasons import (
 )
 from tidings.pipeline.ingest._rules import DURATIONS
 
-__all__ = ["JSON_OPTIONS", "given_rows", "read_foreign"]
+__all__ = ["fallback_columns", "given_rows", "read_foreign"]
 
 _BROKEN = "_malformed_line"
 _EVENT = "_event"
@@ -142,11 +142,12 @@ def _read_alike(
         raw.alias("_text"),
     )
     for name, fallback in FALLBACKS[table].items():
-        rows = rows.withColumn(name, f.coalesce(f.col(name), *_fallback(fallback, TYPES[table][name])))
+        rows = rows.withColumn(name, f.coalesce(f.col(name), *fallback_columns(fallback, TYPES[table][name])))
     return rows
 
 
-def _fallback(fallback: object, kind: str) -> list[Column]:
+def fallback_columns(fallback: object, kind: str) -> list[Column]:
+    """What a field without a value is taken to be (FALLBACKS), as arguments of `coalesce`."""
     if isinstance(fallback, FirstOf):
         return [f.col(name) for name in fallback.fields]
     if isinstance(fallback, IfKnown):
@@ -176,8 +177,10 @@ def _csv(
         header=True, sep=delimiter, quote='"', escape='"', mode="PERMISSIVE", columnNameOfCorruptRecord=_BROKEN
     )
     lines = reader.csv(paths).select(*names, _BROKEN, f.col("_metadata.file_path").alias("_path"))
-    texts = {title: f.col(name) for title, name in zip(header, names, strict=True)}
-    row = f.to_json(f.struct(*(column.alias(title) for title, column in texts.items())), JSON_OPTIONS)
+    columns = dict(zip(header, map(f.col, names), strict=True))
+    row = f.to_json(f.struct(*(column.alias(title) for title, column in columns.items())), JSON_OPTIONS)
+    # Whatever a broken line holds may belong to other columns.
+    texts = {title: f.when(f.col(_BROKEN).isNull(), column) for title, column in columns.items()}
     broken = f.to_json(f.struct(f.col(_BROKEN).alias("line")))
     return lines, texts, f.when(f.col(_BROKEN).isNotNull(), broken).otherwise(row)
 

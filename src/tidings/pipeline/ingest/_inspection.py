@@ -1,8 +1,8 @@
-"""What is understood of a log, before anything is computed of it: no Spark, seconds.
+"""What is understood of a log, before anything is computed from it: without Spark, in seconds.
 
-The first rows of each table are read in plain Python (_plain.py) and held against each other: columns, keys, who is
-there, clocks, and what would go to the quarantine. Only what a beginning of the files can show is said: where files go
-on, rows that refer to events further on are not called unknown.
+The first rows of each table are read in plain Python (_plain.py) and compared: columns, keys, names, clocks, and what
+would go to the quarantine. Only what the beginning of the files can show is reported: where files go on, rows that
+refer to later events are not called unknown.
 """
 
 import json
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidings.errors import InputError
 from tidings.model.filters import Filter
 from tidings.model.trace import TABLES
-from tidings.pipeline.ingest._clocks import LEAST_DELAYS, STEPS_NS, Corrections, find_clocks
+from tidings.pipeline.ingest._clocks import LEGS, Corrections, find_clocks, least_delays
 from tidings.pipeline.ingest._files import TraceFile, find_files
 from tidings.pipeline.ingest._mapping import EVENT, HOSTED, Clocks, load_mapping, several
 from tidings.pipeline.ingest._mapping import Mapping as FileMapping
@@ -35,10 +35,10 @@ from tidings.pipeline.ingest._reasons import (
 __all__ = ["ROWS_MAX", "Bad", "Collision", "Inspection", "TableFound", "inspect_log"]
 
 ROWS_MAX: Final = 50_000
-"""Of each table, unless told otherwise: some seconds of reading."""
+"""Of each table by default: some seconds of reading."""
 SHOWN: Final = 3
 NAMES_MAX: Final = 20
-"""Names that are listed: more say no more."""
+"""Names that are listed."""
 COLLISIONS_MAX: Final = 1000
 
 Key = tuple[Any, Any]
@@ -48,6 +48,7 @@ class TableFound(msgspec.Struct, frozen=True, kw_only=True):
     """What a table's files hold: `fields` are the contract's, with their columns and how many rows have a value."""
 
     files: int
+    size_bytes: int
     format: str
     rows: int
     is_whole: bool
@@ -227,22 +228,21 @@ class _Log:
         return Collision(rows=sum(map(len, groups)), key=key, remedy=telling[:SHOWN])
 
     def _clocks(self, received: Sequence[PlainRow]) -> tuple[Corrections | None, str | None]:
+        asked = self._mapping.clocks or Clocks()
         try:
-            return find_clocks(self._mapping.clocks or Clocks(), self._least(received)), None
+            return find_clocks(asked, least_delays(self._legs(received), drift=asked.drift)), None
         except InputError as error:
             return None, str(error)
 
-    def _least(self, received: Sequence[PlainRow]) -> pa.Table:
-        """LEAST_DELAYS of the rows that are read; one row per message, which is as good."""
-        rows: dict[str, list[Any]] = {name: [] for name in LEAST_DELAYS.names}
-        for row in received:
-            events = self._events[_key(row)]
-            sent_ns, arrived_ns = events[0].values["departure_ns"], row.values["arrived_ns"]
-            if len(events) == 1 and row.host != events[0].host and None not in (row.host, events[0].host):
-                values = (events[0].host, row.host, sent_ns, arrived_ns - sent_ns, _step(sent_ns), _step(arrived_ns))
-                for name, value in zip(LEAST_DELAYS.names, values, strict=True):
-                    rows[name].append(value)
-        return pa.table(rows, LEAST_DELAYS)
+    def _legs(self, received: Sequence[PlainRow]) -> pa.Table:
+        """LEGS from publishers to subscribers; an event whose key another has too shows nothing."""
+        sent = ((self._events[_key(row)], row) for row in received)
+        legs = [
+            (events[0].host, row.host, events[0].values["departure_ns"], row.values["arrived_ns"])
+            for events, row in sent
+            if len(events) == 1
+        ]
+        return pa.table([list(column) for column in zip(*legs, strict=True)] or [[]] * len(LEGS), schema=LEGS)
 
     def _table(self, table: str) -> TableFound:
         plan, rows = self._mapping.tables[table], self._rows[table]
@@ -260,6 +260,7 @@ class _Log:
         seen = dict.fromkeys(name for row in rows[:NAMES_MAX] if not row.faults for name in json.loads(row.raw))
         return TableFound(
             files=len(files),
+            size_bytes=sum(file.size_bytes for file in files),
             format=plan.format,
             rows=len(rows),
             is_whole=len(rows) < self._rows_max,
@@ -308,10 +309,6 @@ def _key(row: PlainRow) -> Key:
 
 def _delay(events: Mapping[Key, Sequence[PlainRow]], row: PlainRow) -> int:
     return int(row.values["arrived_ns"] - events[_key(row)][0].values["departure_ns"])
-
-
-def _step(at_ns: int) -> int:
-    return next(step for step in STEPS_NS if at_ns % step == 0)
 
 
 def _most(names: Iterable[Any]) -> dict[str, int]:

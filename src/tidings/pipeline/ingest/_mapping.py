@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -21,10 +22,8 @@ import msgspec
 from msgspec import Meta
 
 from tidings.errors import FilterError, InputError
+from tidings.model.documents import Place, Quantity, Source, decode, suggestion
 from tidings.model.filters import Filter
-from tidings.model.scenario._decoding import decode, suggestion
-from tidings.model.scenario._laws import Quantity
-from tidings.model.scenario._source import Place, Source
 from tidings.model.trace import TABLES, AttributeKind
 from tidings.model.units import parse_quantity
 from tidings.pipeline.ingest._columns import TYPES
@@ -40,7 +39,9 @@ __all__ = [
     "FALLBACKS",
     "HOSTED",
     "SEPARATOR",
+    "SOURCE_TIMES",
     "SPAN_FIELDS",
+    "TARGET_TIMES",
     "Clock",
     "Clocks",
     "Columns",
@@ -65,8 +66,10 @@ DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Decimal digits of a unit's fraction that are whole nanoseconds."""
 
 HOSTED: Final = {"publications": "publisher", "deliveries": "subscription"}
-"""Tables whose rows tell the time of one host each, and what names it unless the mapping says `host`. In a hop the
-source (or the publisher) says when it was enqueued and sent, the target all the rest."""
+"""Tables whose rows have the times of one host each, and the column that names it unless the mapping has `host`."""
+SOURCE_TIMES: Final = ("enqueued_ns", "sent_ns")
+TARGET_TIMES: Final = ("received_ns", "began_ns", "ended_ns")
+"""Times of a hop by the clock of its source (or the publisher), and by that of its target."""
 
 Format = Literal["csv", "json-lines", "otlp"]
 
@@ -143,11 +146,7 @@ class Time(_Written, frozen=True, kw_only=True):
 
     @property
     def origin_ns(self) -> int:
-        if isinstance(self.origin, str):
-            moment = datetime.fromisoformat(self.origin)
-            since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-            return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1000
-        return int(Decimal(str(self.origin)) * 10 ** DIGITS[self.unit if self.unit != "iso" else "s"])
+        return _origin_ns(self.origin, self.unit)
 
     @property
     def duration_unit(self) -> str | None:
@@ -155,6 +154,15 @@ class Time(_Written, frozen=True, kw_only=True):
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@cache
+def _origin_ns(origin: str | float, unit: str) -> int:
+    if isinstance(origin, str):
+        moment = datetime.fromisoformat(origin)
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1000
+    return int(Decimal(str(origin)) * 10 ** DIGITS[unit if unit != "iso" else "s"])
 
 
 class Attribute(_Written, frozen=True, kw_only=True):
@@ -265,7 +273,7 @@ class Clocks(_Written, frozen=True, kw_only=True):
 
     @property
     def is_anchored(self) -> bool:
-        """Whether anything is said about the true time."""
+        """Whether anything is declared about the true time."""
         return bool(self.hosts) or self.reference is not None or self.error_ns is not None
 
 

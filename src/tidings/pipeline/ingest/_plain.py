@@ -1,9 +1,8 @@
-"""Logs of foreign systems read through a mapping without Spark: what _foreign.py does, in plain Python.
+"""Logs of foreign systems read through a mapping without Spark: the same rows as _foreign.py, in plain Python.
 
-For looking into a log (`tidings import check`) and for logs of moderate size: rows go one by one. A value means here
-what it means there: text is converted without loss or is a fault of its row alone, times are exact, keys of several
-columns are joined in the same way, events known by ids get the same numbers. A test holds the two readers against each
-other.
+`tidings import check` and the engine arrow read with it, row by row. A value has the same meaning in both readers: text
+is converted without loss or is a fault of its row alone, times are exact, keys of several columns are joined alike,
+events known by ids get the same numbers, and a bad row is shown with the same text. Tests compare the two readers.
 """
 
 import csv
@@ -11,10 +10,11 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from tidings.pipeline.ingest._columns import TYPES
 from tidings.pipeline.ingest._files import TraceFile
+from tidings.pipeline.ingest._json import json_text
 from tidings.pipeline.ingest._mapping import (
     DIGITS,
     ESCAPE,
@@ -41,10 +42,11 @@ from tidings.pipeline.ingest._mapping import Mapping as FileMapping
 from tidings.pipeline.ingest._reasons import AMBIGUOUS_EVENT, MALFORMED, UNKNOWN_PUBLICATION, WRONG_TYPE
 from tidings.pipeline.ingest._rules import DURATIONS
 
-__all__ = ["PlainRow", "joined_key", "number_events", "read_plain"]
+__all__ = ["EventNumbers", "PlainRow", "joined_key", "number_events", "read_plain"]
 
 Texts = Callable[[str], str | None]
 """The text of a row in a column, None if it has none."""
+Show = Callable[[], str]
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _NANO: Final = Decimal(1).scaleb(-9)
@@ -54,15 +56,22 @@ _FALSE: Final = ("f", "false", "n", "no", "0")
 
 @dataclass(kw_only=True)
 class PlainRow:
-    """A row as the contract has it (`values`, None where it has none), what is wrong with it, and where it was."""
+    """A row as the contract has it (`values`, None where it has none), its faults and its file.
+
+    `show` makes the text that the quarantine shows; few rows are ever shown.
+    """
 
     values: dict[str, Any]
     attributes: dict[str, Any] = field(default_factory=dict)
     event: str | None = None
     host: str | None = None
     faults: list[str] = field(default_factory=list)
-    raw: str
+    show: Callable[[], str]
     file: str
+
+    @property
+    def raw(self) -> str:
+        return self.show()
 
 
 def read_plain(
@@ -78,15 +87,21 @@ def _rows(table: str, plan: TableMapping, time: Time, files: Sequence[TraceFile]
     for file in files:
         if file.table != table or file.format == "parquet" or file.fault is not None:
             continue
-        for texts, raw in _RECORDS[plan.format](file, plan):
+        for texts, show in _RECORDS[plan.format](file, plan):
             if texts is None:
-                yield PlainRow(values=dict.fromkeys(TYPES[table]), faults=[MALFORMED], raw=raw, file=file.path)
+                broken = _row(table, plan, time, _nothing, show, file.path)
+                broken.faults.append(MALFORMED)
+                yield broken
             elif all(texts(column) in values for column, values in wanted.items()):
-                yield _row(table, plan, time, texts, raw, file.path)
+                yield _row(table, plan, time, texts, show, file.path)
 
 
-def _row(table: str, plan: TableMapping, time: Time, texts: Texts, raw: str, file: str) -> PlainRow:
-    row = PlainRow(values={}, raw=raw, file=file)
+def _nothing(_column: str) -> None:
+    """The texts of a broken line: whatever it holds may belong to other columns."""
+
+
+def _row(table: str, plan: TableMapping, time: Time, texts: Texts, show: Show, file: str) -> PlainRow:
+    row = PlainRow(values={}, show=show, file=file)
     is_wrong = False
     for name, kind in TYPES[table].items():
         text = joined_key(texts, plan.columns[name]) if name in plan.columns else None
@@ -128,40 +143,47 @@ def _fallback(fallback: Any, values: Mapping[str, Any]) -> Any:
     return fallback
 
 
+class EventNumbers:
+    """The sequence numbers of events that a log knows by ids: in the order of departure, ties by id."""
+
+    def __init__(self, sends: Iterable[PlainRow]) -> None:
+        first: dict[tuple[str, str], int] = {}
+        for row in sends:
+            publisher, departure = row.values["publisher"], row.values["departure_ns"]
+            if not row.faults and row.event is not None and publisher is not None and departure is not None:
+                key = (publisher, row.event)
+                first[key] = min(first.get(key, departure), departure)
+        self._numbers: dict[tuple[str | None, str], int] = {}
+        self._senders: dict[str, list[str]] = {}
+        counted = Counter[str]()
+        for publisher, event in sorted(first, key=lambda key: (first[key], key[1])):
+            self._numbers[publisher, event] = counted[publisher]
+            self._senders.setdefault(event, []).append(publisher)
+            counted[publisher] += 1
+
+    def number_publication(self, row: PlainRow) -> None:
+        row.values["sequence"] = None if row.event is None else self._numbers.get((row.values["publisher"], row.event))
+
+    def number_reference(self, row: PlainRow, *, has_publisher: bool) -> None:
+        """Number a row of another table; without a publisher, by the only one who has sent an event of this id."""
+        known = [] if row.event is None else self._senders.get(row.event, [])
+        if not has_publisher:
+            row.values["publisher"] = known[0] if len(known) == 1 else None
+        self.number_publication(row)
+        if row.values["sequence"] is None and row.event is not None and not row.faults:
+            row.faults.append(AMBIGUOUS_EVENT if len(known) > 1 and not has_publisher else UNKNOWN_PUBLICATION)
+
+
 def number_events(
     sends: Sequence[PlainRow], others: Mapping[str, Sequence[PlainRow]], plans: Mapping[str, TableMapping]
 ) -> None:
     """Give events known by ids their numbers, in publications and in the rows of other tables that refer to them."""
-    first: dict[tuple[str, str], int] = {}
+    numbers = EventNumbers(sends)
     for row in sends:
-        publisher, departure = row.values["publisher"], row.values["departure_ns"]
-        if not row.faults and row.event is not None and publisher is not None and departure is not None:
-            key = (publisher, row.event)
-            first[key] = min(first.get(key, departure), departure)
-    numbers: dict[tuple[str, str], int] = {}
-    counted = Counter[str]()
-    for publisher, event in sorted(first, key=lambda key: (first[key], key[1])):
-        numbers[publisher, event] = counted[publisher]
-        counted[publisher] += 1
-    senders: dict[str, list[str]] = {}
-    for publisher, event in numbers:
-        senders.setdefault(event, []).append(publisher)
-    for row in sends:
-        row.values["sequence"] = numbers.get((row.values["publisher"], row.event or ""))
+        numbers.number_publication(row)
     for table, rows in others.items():
         for row in rows if EVENT in plans[table].columns else ():
-            _refer(row, numbers, senders, has_publisher="publisher" in plans[table].columns)
-
-
-def _refer(
-    row: PlainRow, numbers: dict[tuple[str, str], int], senders: dict[str, list[str]], *, has_publisher: bool
-) -> None:
-    known = senders.get(row.event or "", [])
-    if not has_publisher:
-        row.values["publisher"] = known[0] if len(known) == 1 else None
-    row.values["sequence"] = numbers.get((row.values["publisher"], row.event or ""))
-    if row.values["sequence"] is None and row.event is not None and not row.faults:
-        row.faults.append(AMBIGUOUS_EVENT if len(known) > 1 and not has_publisher else UNKNOWN_PUBLICATION)
+            numbers.number_reference(row, has_publisher="publisher" in plans[table].columns)
 
 
 # Records: the lines of a file, each as a function from columns to texts (None for a broken line) and as it stood.
@@ -175,7 +197,7 @@ def _lines(file: TraceFile) -> Iterator[str]:
                 yield text
 
 
-def _csv_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, str]]:
+def _csv_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, Show]]:
     lines = _lines(file)
     header = next(csv.reader([next(lines, "")], delimiter=plan.delimiter), [])
     places = {name: place for place, name in enumerate(header)}
@@ -186,13 +208,12 @@ def _csv_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | 
     for line in lines:
         fields = next(csv.reader([line], delimiter=plan.delimiter))
         if len(fields) != len(header):
-            yield None, _json({"line": line})
+            yield None, _shown_line(line)
         else:
-            shown = {name: text or None for name, text in zip(header, fields, strict=True)}
-            yield texts_of(fields), _json(shown)
+            yield texts_of(fields), partial(_shown_fields, header, fields)
 
 
-def _json_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, str]]:
+def _json_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, Show]]:
     paths = {column: _path(column) for column in plan.file_columns()}
 
     def texts_of(found: dict[str, Any]) -> Texts:
@@ -200,21 +221,21 @@ def _json_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts |
 
     for line in _lines(file):
         found = _object(line)
-        yield (None, _json({"line": line})) if found is None else (texts_of(found), line)
+        yield (None, _shown_line(line)) if found is None else (texts_of(found), partial(str, line))
 
 
-def _otlp_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, str]]:
+def _otlp_records(file: TraceFile, plan: TableMapping) -> Iterator[tuple[Texts | None, Show]]:
     """Every span of every line; SPAN_FIELDS says what columns it has."""
     for line in _lines(file):
         found = _object(line)
         if found is None or not isinstance(found.get("resourceSpans"), list):
-            yield None, _json({"line": line})
+            yield None, _shown_line(line)
             continue
         for resource in found["resourceSpans"]:
             about = _pairs(resource.get("resource") or {})
             for scope in resource.get("scopeSpans") or ():
                 for span in scope.get("spans") or ():
-                    yield _span_texts(span, about), _json(span)
+                    yield _span_texts(span, about), partial(_shown_span, span)
     del plan
 
 
@@ -231,6 +252,30 @@ def _span_texts(span: dict[str, Any], resource: dict[str, str | None]) -> Texts:
         )
 
     return text
+
+
+def _shown_line(line: str) -> Show:
+    return partial(json_text, {"line": line})
+
+
+def _shown_fields(header: Sequence[str], fields: Sequence[str]) -> str:
+    return json_text({name: text or None for name, text in zip(header, fields, strict=True)})
+
+
+def _shown_span(span: Mapping[str, Any]) -> str:
+    """The fields of a span that are read, without those that it lacks."""
+    texts = {name: _text(span[name]) for name in SPAN_FIELDS if span.get(name) is not None}
+    attributes = [
+        {name: each[name] if name == "key" else _texts(each[name]) for name in ("key", "value") if name in each}
+        for each in span.get("attributes") or ()
+    ]
+    links = [_texts(link) for link in span.get("links") or ()]
+    lists = {"attributes": attributes, "links": links}
+    return json_text({**texts, **{name: found for name, found in lists.items() if span.get(name) is not None}})
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: _text(value) for name, value in given.items()}
 
 
 def _pairs(holder: Mapping[str, Any]) -> dict[str, str | None]:

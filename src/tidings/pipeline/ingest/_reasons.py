@@ -22,6 +22,7 @@ __all__ = [
     "QUARANTINE",
     "QUARANTINE_SCHEMA",
     "REASONS",
+    "TOO_LATE",
     "UNKNOWN_BROKER",
     "UNKNOWN_PUBLICATION",
     "UNKNOWN_SUBSCRIPTION",
@@ -42,21 +43,23 @@ AMBIGUOUS_EVENT: Final = "ambiguous-event"
 UNKNOWN_PUBLICATION: Final = "unknown-publication"
 NOT_MATCHING: Final = "not-matching"
 DUPLICATE: Final = "duplicate"
+TOO_LATE: Final = "too-late"
 
 REASONS: Final = {
     UNREADABLE_FILE: "the file cannot be read: truncated, or a field of the contract in a type that cannot be read",
     MALFORMED: "the line is not a row of its format: not JSON, or more or fewer fields than the header",
     WRONG_TYPE: "a value is not of its field's type",
     MISSING_ID: "a field that is never NULL has no value, or the file has no such column",
-    BAD_VALUE: "a value is outside its range: a negative size, an outcome that there is not, a NaN attribute",
+    BAD_VALUE: "a value is outside its range: a negative size, an unknown outcome, a NaN attribute",
     BAD_FILTER: "the subscription's filter is not in the filter language",
     NEGATIVE_DELAY: "something is over before it began, by more than the clock tolerance",
     UNKNOWN_BROKER: "a broker that the topology does not have",
-    UNKNOWN_SUBSCRIPTION: "a delivery to a subscription that there is not (or that is in the quarantine itself)",
+    UNKNOWN_SUBSCRIPTION: "a delivery to an unknown subscription, or to one that is in the quarantine itself",
     AMBIGUOUS_EVENT: "an id that several publishers have sent, in a row that does not say which of them",
     UNKNOWN_PUBLICATION: "a hop or delivery of an event that was never published (or that is in the quarantine itself)",
     NOT_MATCHING: "a delivery of an event that its subscription does not match, or outside its lifetime",
     DUPLICATE: "the same publication, hop, delivery, subscription or component again; the first is kept",
+    TOO_LATE: "a row of an event that a watch had closed (--hold); a run from scratch counts it",
 }
 """Every reason and what it means."""
 

@@ -1,8 +1,8 @@
-"""Interest: which event matches which subscription. The denominator of everything that is said about deliveries."""
+"""Interest: which event matches which subscription. The denominator of all scores."""
 
+from tidings.pipeline.interest._index_file import Shipped, ship
 from tidings.pipeline.interest._matcher import Matcher, by_kind
 from tidings.pipeline.interest._matches import of, with_matches
-from tidings.pipeline.interest._shipping import Shipped, ship
 from tidings.pipeline.interest._subscriptions import (
     BAD_FILTER,
     SUBSCRIPTIONS,

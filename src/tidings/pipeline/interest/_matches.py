@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidings.errors import InputError
+from tidings.pipeline.interest._index_file import ship
 from tidings.pipeline.interest._matcher import Matcher
-from tidings.pipeline.interest._shipping import ship
 from tidings.pipeline.interest._subscriptions import Interests, parse_filters
 
 if TYPE_CHECKING:

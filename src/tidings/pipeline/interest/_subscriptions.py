@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tidings.errors import FilterError, InputError
 from tidings.model.filters import Filter
-from tidings.pipeline.interest._reading import read_filter
+from tidings.pipeline.interest._filter_reader import read_filter
 
 __all__ = ["BAD_FILTER", "SUBSCRIPTIONS", "FilterFault", "Interests", "are_no_filters", "fingerprint", "parse_filters"]
 
@@ -122,7 +122,7 @@ def _checked(subscriptions: pa.Table) -> pa.Table:
         )
     table = subscriptions.select(SUBSCRIPTIONS.names).cast(SUBSCRIPTIONS)
     if pc.count_distinct(table["number"]).as_py() != len(table):
-        raise InputError("two subscriptions have the same number: number them anew, each with one of its own")
+        raise InputError("two subscriptions have the same number: give each a number of its own")
     return table
 
 

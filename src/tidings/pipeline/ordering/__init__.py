@@ -6,9 +6,9 @@
 docs/reference/ordering.md describes both.
 """
 
-from tidings.pipeline.ordering._replaying import OrderReplay, ReplayOptions, replay_orders
-from tidings.pipeline.ordering._summing import PairQuantiles, PolicyReplay
-from tidings.pipeline.ordering._watching import OrderTotals, PolicyTotals, WatchOrders, watch_orders
+from tidings.pipeline.ordering._replay import OrderReplay, ReplayOptions, replay_orders
+from tidings.pipeline.ordering._sums import PairQuantiles, PolicyReplay
+from tidings.pipeline.ordering._watch import OrderTotals, PolicyTotals, WatchOrders, watch_orders
 
 __all__ = [
     "OrderReplay",

@@ -54,7 +54,7 @@ class NetworkTables:
 
     @property
     def is_tree(self) -> bool:
-        """Then events have one way only, and which links they used need not be known."""
+        """Then events have one route only, and the links that they used need not be known."""
         ends = zip(self.overlay.source.tolist(), self.overlay.target.tolist(), strict=True)
         return len({frozenset(pair) for pair in ends}) == self.overlay.broker_count - 1
 

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.errors import ConfigurationError, InputError
-from tidings.pipeline._damage import naming_damaged_files
 from tidings.pipeline._session import once
+from tidings.pipeline._storage import naming_damaged_files
 from tidings.pipeline.ingest import (
     Mapping,
     TraceFile,
@@ -33,9 +33,8 @@ from tidings.pipeline.ingest import (
     with_clocks,
 )
 from tidings.pipeline.interest import ship
-from tidings.pipeline.placement._measuring import measured_times
+from tidings.pipeline.placement._move_plan import Planning
 from tidings.pipeline.placement._network import NetworkTables, read_network
-from tidings.pipeline.placement._planning import Planning
 from tidings.pipeline.placement._publishers import DECIDED, JUDGED, Deciding, Judging, Known, sessions_of, traced_in
 from tidings.pipeline.placement._sessions import (
     SESSION_EVENTS,
@@ -45,6 +44,7 @@ from tidings.pipeline.placement._sessions import (
     traced_events,
 )
 from tidings.pipeline.placement._subscribers import ReaderMoves, move_readers
+from tidings.pipeline.placement._times import measured_times
 from tidings.placement import Aim, Client, MadeFrom, Plan, PlanAim, Times, Traced, place_jointly
 from tidings.routing import Overlay
 

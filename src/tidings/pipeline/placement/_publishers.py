@@ -171,7 +171,7 @@ def traced_in(
             Traced(
                 name=row["publisher"],
                 rate_per_s=row["rate_per_s"],
-                tree=tree_of_use(overlay, root, _both_ways(overlay, use) if root != row["home"] else use),
+                tree=tree_of_use(overlay, root, _both_directions(overlay, use) if root != row["home"] else use),
                 bits=words,
                 deliveries=deliveries,
                 traced=row["traced"],
@@ -181,8 +181,8 @@ def traced_in(
         )
 
 
-def _both_ways(overlay: Overlay, used: dict[int, int]) -> dict[int, int]:
-    """A link counts with its other direction: after a move events take the same ways, some of them back."""
+def _both_directions(overlay: Overlay, used: dict[int, int]) -> dict[int, int]:
+    """A link counts with its other direction: after a move events take the same routes, some of them in reverse."""
     back = overlay.links_between(overlay.target, overlay.source).tolist()
     counted = dict(used)
     for link, count in used.items():

@@ -77,15 +77,15 @@ def move_readers(
     numbers = {publisher.name: number for number, publisher in enumerate(publishers)}
     _check_size(tables, publishers)
     positions = _positions(events, numbers)
-    ways = [reach(tables.overlay, times, each.tree, each.ping_ns) for each in publishers]
+    routes = [reach(tables.overlay, times, each.tree, each.ping_ns) for each in publishers]
     sources = [
         Source(
             tree=each.tree,
             rate_per_s=each.rate_per_s,
             events=len(positions[number]),
-            reach_ns=np.rint(np.minimum(way.mean_ns, _FAR_NS)).astype(np.int64),
+            reach_ns=np.rint(np.minimum(route.mean_ns, _FAR_NS)).astype(np.int64),
         )
-        for number, (each, way) in enumerate(zip(publishers, ways, strict=True))
+        for number, (each, route) in enumerate(zip(publishers, routes, strict=True))
     ]
     names, readers = _readers(tables, events, numbers, positions, publishers)
     plan = place_readers(sources, readers)
@@ -95,7 +95,7 @@ def move_readers(
     for place, change_per_s in saved_in_turn(sources, readers, plan.targets):
         busiest = float(((loads_per_s + change_per_s) * times.service.mean_s).max())
         own = [(numbers[name], deadline, count) for name, deadline, count in promises[names[place]]]
-        figures = _Reading(reader=readers[place], sources=sources, ways=ways, promises=own)
+        figures = _Reading(reader=readers[place], sources=sources, routes=routes, promises=own)
         home, target = readers[place].broker, plan.targets[place]
         moves.append(
             ReaderMove(
@@ -163,7 +163,7 @@ def _readers(
             continue  # where events of this publisher cannot get there is nothing to read
         flags = matches.setdefault(reader, {}).setdefault(number, np.zeros(len(positions[number]), np.bool_))
         flags[np.searchsorted(positions[number], _bits(row["bits"]) + row["word"] * SESSION_EVENTS)] = True
-    # The way from a broker to a subscriber is known for its own broker only: it counts as the same everywhere.
+    # The delay from a broker to a subscriber is known for its own broker only: it counts as the same everywhere.
     access_ns = np.zeros(tables.overlay.broker_count, np.int64)
     names = sorted(matches)
     return names, [
@@ -196,7 +196,7 @@ class _Reading:
 
     reader: Reader
     sources: Sequence[Source]
-    ways: Sequence[Scatter]
+    routes: Sequence[Scatter]
     promises: Sequence[tuple[int, float, int]]
 
     @property
@@ -209,14 +209,14 @@ class _Reading:
 
     def delay_s(self, broker: int) -> float:
         read = self.read_per_s
-        total = sum(rate * float(self.ways[number].mean_ns[broker]) for number, rate in read.items())
+        total = sum(rate * float(self.routes[number].mean_ns[broker]) for number, rate in read.items())
         return total / sum(read.values()) / 1e9
 
     def on_time(self, broker: int) -> float:
         chances, weights = [], []
         for number, deadline_ns, promised in self.promises:
             if number in self.reader.matches:
-                chances.append(float(chance_on_time(self.ways[number], broker, np.array([deadline_ns]))[0]))
+                chances.append(float(chance_on_time(self.routes[number], broker, np.array([deadline_ns]))[0]))
                 weights.append(promised * self._rate(number))
         return float(np.average(chances, weights=weights))
 

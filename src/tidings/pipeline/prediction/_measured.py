@@ -12,11 +12,16 @@ import pyarrow as pa
 
 from tidings.errors import InputError
 from tidings.model.distributions import DelayDistribution, Deterministic, Empirical
+from tidings.pipeline._run_store import table_paths
 from tidings.pipeline._storage import read_path
-from tidings.pipeline._store import table_paths
-from tidings.prediction import PROFILE_TABLES
-from tidings.prediction._knowledge import SHARE_QUANTUM, Knowledge
-from tidings.prediction._profiles import SETTING_TABLES, brokers_of_topology, lifetime_law, outline_of_profiles
+from tidings.prediction import PROFILE_TABLES, Knowledge
+from tidings.prediction.parts import (
+    SETTING_TABLES,
+    SHARE_QUANTUM,
+    brokers_of_topology,
+    lifetime_distribution,
+    outline_of_profiles,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -115,8 +120,10 @@ class MeasuredContent:
         from pyspark.sql import functions as fn
 
         counted = self._tables["content"].groupBy("publisher", "lifetime_ns").agg(fn.sum("events").alias("events"))
-        laws = counted.groupBy("publisher").applyInArrow(_law_of_group, "publisher string, quantiles_s array<double>")
-        return {row["publisher"]: _law(row["quantiles_s"]) for row in laws.collect()}
+        distributions = counted.groupBy("publisher").applyInArrow(
+            _distribution_of_group, "publisher string, quantiles_s array<double>"
+        )
+        return {row["publisher"]: _distribution(row["quantiles_s"]) for row in distributions.collect()}
 
 
 def _exact_share() -> "Column":
@@ -127,21 +134,21 @@ def _exact_share() -> "Column":
     return fn.greatest(quanta, fn.lit(1.0)) * SHARE_QUANTUM
 
 
-def _law_of_group(group: pa.Table) -> pa.Table:
+def _distribution_of_group(group: pa.Table) -> pa.Table:
     """A publisher's lifetimes as quantiles: none if it has no lifetime, one if it is a constant."""
     counts = dict(zip(group.column("lifetime_ns").to_pylist(), group.column("events").to_pylist(), strict=True))
-    law = lifetime_law(counts)
+    distribution = lifetime_distribution(counts)
     quantiles: list[float] = []
-    if isinstance(law, Deterministic):
-        quantiles = [law.value]
-    elif isinstance(law, Empirical):
-        quantiles = list(law.quantiles)
+    if isinstance(distribution, Deterministic):
+        quantiles = [distribution.value]
+    elif isinstance(distribution, Empirical):
+        quantiles = list(distribution.quantiles)
     return pa.table(
         {"publisher": group.column("publisher")[:1], "quantiles_s": pa.array([quantiles], pa.list_(pa.float64()))}
     )
 
 
-def _law(quantiles_s: list[float]) -> DelayDistribution | None:
+def _distribution(quantiles_s: list[float]) -> DelayDistribution | None:
     if not quantiles_s:
         return None
     return Deterministic(value=quantiles_s[0]) if len(quantiles_s) == 1 else Empirical(quantiles=tuple(quantiles_s))

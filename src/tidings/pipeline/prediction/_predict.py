@@ -1,7 +1,7 @@
 """A prediction on Spark: the same answer as `tidings.prediction.predict`, with subscriptions and content in pieces.
 
     per content: what it matches             -> masses of filter unions, by tree and broker
-    the driver: loads, waits and delay laws  -> a plan that fits into a task
+    the driver: loads, waits and delay distributions  -> a plan that fits into a task
     per tree: the chance to be on time       -> rates that match and that are on time, by subscription and tree
     per subscription: the sum over its trees -> R'
 
@@ -23,12 +23,9 @@ from tidings.pipeline._places import require_writable, spark_place
 from tidings.pipeline.prediction._measured import MeasuredContent
 from tidings.pipeline.prediction._rows import SUBSCRIBERS
 from tidings.pipeline.prediction._scenario import ScenarioContent
-from tidings.pipeline.prediction._trees import Plan, add_masses, as_subscribers, with_chances
-from tidings.prediction import Model, Prediction
-from tidings.prediction._deadlines import spread_latest
-from tidings.prediction._flows import Layout, layout_of
-from tidings.prediction._knowledge import FloatArray, Knowledge
-from tidings.prediction._predict import settle
+from tidings.pipeline.prediction._trees import SettledNetwork, add_masses, as_subscribers, with_chances
+from tidings.prediction import Knowledge, Model, Prediction
+from tidings.prediction.parts import FloatArray, Layout, layout_of, settle, spread_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +63,7 @@ def predict_on_spark(
     `subscribers` is written to that directory as Parquet, and read from there.
     """
     place = None if out is None else _free_place(spark, out)
-    tell = progress or (lambda _: None)
+    advance = progress or (lambda _: None)
     content: ScenarioContent | MeasuredContent
     if isinstance(source, Network):
         content = ScenarioContent(spark, source, alpha=alpha)
@@ -78,21 +75,21 @@ def predict_on_spark(
         outline = content.outline()
         if drops_expired is not None:
             outline = replace(outline, drops_expired=drops_expired)
-        tell(0.1)
+        advance(0.1)
         mass = add_masses(content.asked(), outline, content.content_of)
-        tell(0.6)
+        advance(0.6)
         layout = layout_of(outline, mass)
         wanted = _by_publisher(spark, content.wanted(), content.content_of)
         latest_s = _latest(wanted, layout) if outline.drops_expired else None
         plan = _settled(outline, mass, layout, latest_s, model)
-        tell(0.7)
+        advance(0.7)
         packed = plan.packed()
         subscribers = as_subscribers(with_chances(wanted, packed), packed)
         if place is not None:
             subscribers.sortWithinPartitions("subscription").write.mode("overwrite").parquet(place)
             subscribers = spark.read.schema(SUBSCRIBERS).parquet(place)
             content.release()
-        tell(1.0)
+        advance(1.0)
     except BaseException:
         content.release()
         raise
@@ -138,9 +135,11 @@ def _latest(wanted: "DataFrame", layout: Layout) -> FloatArray:
     return spread_latest(layout, latest_s)
 
 
-def _settled(outline: Knowledge, mass: FloatArray, layout: Layout, latest_s: FloatArray | None, model: Model) -> Plan:
+def _settled(
+    outline: Knowledge, mass: FloatArray, layout: Layout, latest_s: FloatArray | None, model: Model
+) -> SettledNetwork:
     settled = settle(outline, layout, latest_s, model=model)
-    return Plan(
+    return SettledNetwork(
         model=model,
         outline=outline,
         mass=mass,

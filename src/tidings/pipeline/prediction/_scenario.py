@@ -1,8 +1,8 @@
 """A scenario's subscriptions and contents on Spark: blocks of filters go to tasks, matches come back.
 
-The driver has the network, and so every filter; it only reads by which tests they tell contents apart. A task builds
-the index of its block, matches every kind of events against it, and returns what became of each subscription and which
-brokers were asked for. So no process but the driver holds more than a block, and no process at all an index of all.
+The driver has the network, and so every filter; it only reads the tests by which they distinguish contents. A task
+builds the index of its block, matches every kind of events against it, and returns the result of each subscription and
+the brokers that want events. So no process but the driver holds more than a block, and none an index of all filters.
 """
 
 import pickle
@@ -15,10 +15,18 @@ import pyarrow as pa
 from tidings.matching import MatchingIndex
 from tidings.model.scenario import Network
 from tidings.pipeline.prediction._rows import MATCHED
-from tidings.prediction import ContentSpace, EventKinds
-from tidings.prediction._content import match_columns
-from tidings.prediction._knowledge import IntArray, Knowledge, LongArray
-from tidings.prediction._network import BALANCE_SAMPLE, Asked, Samples, deadlines_of, homes_of, outline_of_network
+from tidings.prediction import ContentSpace, EventKinds, Knowledge
+from tidings.prediction.parts import (
+    BALANCE_SAMPLE,
+    Asked,
+    IntArray,
+    LongArray,
+    Samples,
+    deadlines_of,
+    homes_of,
+    match_columns,
+    outline_of_network,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

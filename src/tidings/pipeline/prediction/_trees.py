@@ -16,22 +16,28 @@ import numpy as np
 import pyarrow as pa
 
 from tidings.pipeline.prediction._rows import MASSES, PARTS, SUBSCRIBERS
-from tidings.prediction import Model, Prediction
-from tidings.prediction._flows import Stations, layout_of, union_masses
-from tidings.prediction._knowledge import FloatArray, IntArray, Knowledge
-from tidings.prediction._paths import PathDelays, Waits
-from tidings.prediction._predict import arrival_chances
+from tidings.prediction import Knowledge, Model, Prediction
+from tidings.prediction.parts import (
+    FloatArray,
+    IntArray,
+    PathDelays,
+    Stations,
+    Waits,
+    arrival_chances,
+    layout_of,
+    union_masses,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Plan", "add_masses", "as_subscribers", "with_chances"]
+__all__ = ["SettledNetwork", "add_masses", "as_subscribers", "with_chances"]
 
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class SettledNetwork:
     """What the driver has settled, small enough to travel with a task: nothing in it grows with the subscriptions."""
 
     model: Model
@@ -48,7 +54,7 @@ class Plan:
     @classmethod
     def unpacked(cls, packed: bytes) -> Prediction:
         """The prediction for brokers and links, with the delays along all trees and no subscriptions."""
-        plan: Plan = pickle.loads(zlib.decompress(packed))
+        plan: SettledNetwork = pickle.loads(zlib.decompress(packed))
         return plan.prediction()
 
     def prediction(self) -> Prediction:
@@ -61,7 +67,7 @@ class Plan:
             waits=self.waits,
             wait_s=self.wait_s,
             delays=PathDelays(layout, self.stations, self.waits),
-            by_law=np.zeros(0),
+            by_formulas=np.zeros(0),
             matched_per_s=np.zeros(0),
             has_converged=self.has_converged,
         )
@@ -112,7 +118,7 @@ def with_chances(wanted: "DataFrame", packed: bytes) -> "DataFrame":
     """Rows of `wanted` with their `publisher` instead of the content: how much of it is matched, and on time."""
 
     def of_trees(batches: Batches) -> Batches:
-        answer = Plan.unpacked(packed)
+        answer = SettledNetwork.unpacked(packed)
         for batch in batches:
             publishers = batch.column("publisher").fill_null(-1).to_numpy()
             homes, shares = batch.column("home").to_numpy(), batch.column("share").to_numpy()
@@ -146,7 +152,7 @@ def _asked_once(
 
 
 def as_subscribers(parts: "DataFrame", packed: bytes) -> "DataFrame":
-    """One row for each subscription: R', rate, mean delay, and the way most of its events come."""
+    """One row for each subscription: R', rate, mean delay, and the route that most of its events take."""
     from pyspark.sql import functions as fn
 
     part = fn.when(fn.col("publisher").isNotNull(), fn.struct("publisher", "rate_per_s", "on_time_per_s"))
@@ -155,7 +161,7 @@ def as_subscribers(parts: "DataFrame", packed: bytes) -> "DataFrame":
     )
 
     def of_subscriptions(batches: Batches) -> Batches:
-        answer = Plan.unpacked(packed)
+        answer = SettledNetwork.unpacked(packed)
         journeys = _Journeys(answer)
         for batch in batches:
             if batch.num_rows:

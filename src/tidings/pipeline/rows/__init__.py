@@ -29,7 +29,7 @@ from tidings.pipeline.rows._groups import (
     truncated_quotient,
     turns,
 )
-from tidings.pipeline.rows._joining import QUARANTINED, ROWS, Counting, JoinedRows, join_rows
+from tidings.pipeline.rows._join import QUARANTINED, ROWS, Counting, JoinedRows, join_rows
 from tidings.pipeline.rows._packets import PACKED, pack, together, unpack, with_numbers
 from tidings.pipeline.rows._sketches import SKETCH_K, merged_sketches, sketch_quantiles, sketches
 

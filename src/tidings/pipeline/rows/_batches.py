@@ -3,7 +3,7 @@
 A group's rows are cut into at most BATCHES_MOST batches of 2**k ns, counted from time 0, with the least k that does.
 Whatever groups are put together, the least k for all of them is no smaller than that of any one: so their batches lie
 inside those of the whole, and sums by batch are the same however the rows were split. Batches of the whole are chosen
-where partials are merged (profiles/_batch_sums.py), 8 to BATCHES_MOST of them where there is something in each.
+where partials are merged (measures/_batch_sums.py), 8 to BATCHES_MOST of them where there is something in each.
 """
 
 from collections.abc import Mapping

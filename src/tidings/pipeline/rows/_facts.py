@@ -1,14 +1,17 @@
-"""The facts of a partition as arrays (see `_facts.py` of the pipeline for what the columns mean), and the audience."""
+"""What happened to every event of a partition, as arrays, and the audience.
+
+A deadline is the tighter of the publisher's and the subscriber's; the deadline of a hop is the loosest of the
+subscriptions that its event matches: whatever is received later can be on time for nobody.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.pipeline.rows._columns import Names, Values, names_of, values_of
+from tidings.pipeline.rows._columns import Names, Values, values_of
 
 __all__ = ["Audience", "EventRows", "FateRows", "HopRows", "audience_of"]
 
@@ -61,21 +64,6 @@ class EventRows:
     starts: Array
     numbers: Array
 
-    @classmethod
-    def of(cls, table: pa.Table) -> "EventRows":
-        matches = _one(table["matches"])
-        return cls(
-            publisher=names_of(table["publisher"]),
-            chunk=values_of(table["chunk"]).values,
-            sequence=values_of(table["sequence"]).values,
-            departure_ns=values_of(table["departure_ns"]),
-            broker=names_of(table["broker"]),
-            size_bytes=values_of(table["size_bytes"]),
-            lifetime_ns=values_of(table["lifetime_ns"]),
-            starts=np.concatenate(([0], np.cumsum(np.asarray(matches.value_lengths().fill_null(0))))).astype(np.int64),
-            numbers=np.asarray(matches.flatten()),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class FateRows:
@@ -98,28 +86,6 @@ class FateRows:
     is_late: Array
     duplicates: Array
 
-    @classmethod
-    def of(cls, table: pa.Table) -> "FateRows":
-        departure = values_of(table["departure_ns"])
-        fate = names_of(table["fate"])
-        words = [*fate.names.to_pylist(), None]
-        is_on_time = np.array([word == "on-time" for word in words])[fate.codes]
-        return cls(
-            publisher=names_of(table["publisher"]),
-            chunk=values_of(table["chunk"]).values,
-            sequence=values_of(table["sequence"]).values,
-            number=values_of(table["number"]).values,
-            topic=names_of(table["topic"]),
-            departure_ns=departure.values,
-            delay_ns=values_of(table["arrived_ns"]).minus(departure),
-            delivered_ns=values_of(table["delivered_ns"]),
-            is_on_time=is_on_time,
-            is_surely_on_time=is_on_time,
-            is_maybe_on_time=is_on_time,
-            is_late=np.array([word == "late" for word in words])[fate.codes],
-            duplicates=values_of(table["duplicates"]).values,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class HopRows:
@@ -134,19 +100,3 @@ class HopRows:
     departure_ns: Values
     size_bytes: Values
     deadline_ns: Values
-
-    @classmethod
-    def of(cls, table: pa.Table, outcomes: Sequence[str]) -> "HopRows":
-        outcome = names_of(table["outcome"])
-        places = [outcomes.index(word) for word in outcome.names.to_pylist()]
-        return cls(
-            publisher=names_of(table["publisher"]),
-            chunk=values_of(table["chunk"]).values,
-            source=names_of(table["source"]),
-            target=names_of(table["target"]),
-            times_ns={name: values_of(table[name]) for name in TIMES},
-            outcome=np.array([*places, -1])[outcome.codes],
-            departure_ns=values_of(table["departure_ns"]),
-            size_bytes=values_of(table["size_bytes"]),
-            deadline_ns=values_of(table["deadline_ns"]),
-        )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.pipeline._facts import CHUNK_EVENTS, WITHOUT_EVENT
+from tidings.pipeline._units import CHUNK_EVENTS, WITHOUT_EVENT
 from tidings.pipeline.rows._columns import Names, Values, names_of, table_of, values_of
 from tidings.pipeline.rows._facts import TIMES
 from tidings.pipeline.rows._groups import packed, truncated_quotient

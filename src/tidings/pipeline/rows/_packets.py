@@ -1,4 +1,4 @@
-"""Rows on their way through the shuffle: the columns of many rows as one value, not rows one by one.
+"""Rows in the shuffle: the columns of many rows as one value, not rows one by one.
 
 What Spark shuffles are few long values (Arrow's stream format), each with the number of the partition that it goes to;
 so the shuffle costs what its bytes cost. The rows of a unit have the same number, whoever packed them.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.pipeline._facts import CHUNK_EVENTS
+from tidings.pipeline._units import CHUNK_EVENTS
 from tidings.pipeline.rows._columns import names_of, values_of
 from tidings.pipeline.rows._gathered import GATHERED_SCHEMA
 from tidings.pipeline.rows._groups import truncated_quotient

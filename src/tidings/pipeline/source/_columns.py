@@ -18,9 +18,10 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from tidings.errors import ConfigurationError, InputError
+from tidings.live import Delivery
 from tidings.model.filters import Filter, implied_kinds
 
-__all__ = ["METADATA", "Record", "attribute_columns", "batches", "checked_schema", "schema_of_filter"]
+__all__ = ["METADATA", "Record", "attribute_columns", "batches", "checked_schema", "record_of", "schema_of_filter"]
 
 METADATA: Final = {
     "_publisher": "string",
@@ -31,7 +32,7 @@ METADATA: Final = {
     "_late": "boolean",
     "_payload": "binary",
 }
-"""Columns about an event, and their types; publisher, epoch and sequence together tell events apart."""
+"""Columns about an event, and their types; publisher, epoch and sequence together identify an event."""
 ROWS_PER_BATCH: Final = 10_000
 
 _OF_KIND: Final = {"number": "double", "string": "string", "boolean": "boolean"}
@@ -169,3 +170,19 @@ def attribute_columns(schema: StructType, payload: str | None) -> list[str]:
                 "it, or make it the payload with .option('payload', ...)"
             )
     return names
+
+
+def record_of(each: Delivery, now_us: int) -> Record:
+    """An event that was taken now; when it was published follows from its age."""
+    age_ns = round(each.age_s * 1e9)
+    published_us = now_us - age_ns // 1000
+    return Record(
+        each.publisher,
+        each.epoch,
+        each.sequence,
+        published_us,
+        age_ns,
+        each.late,
+        dict(each.attributes),
+        each.payload,
+    )

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from tidings.errors import ConfigurationError, TidingsError
-from tidings.live.security._secrets import client_secret_file, kept_secret, read_secret
+from tidings.live.security import client_secret_file, kept_secret, read_secret
 from tidings.model.filters import Filter
 from tidings.model.units import parse_quantity
 from tidings.pipeline.source._columns import METADATA
@@ -160,7 +160,7 @@ def default_spool(name: str) -> Path:
 
 
 class _Reader:
-    """Options that are known here; Spark does not tell upper from lower case in their names."""
+    """Options that are known here; Spark ignores the case of their names."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}

@@ -1,16 +1,47 @@
-"""The data source itself, as Spark's Python Data Source API wants it."""
+"""The data source, as Spark's Python Data Source API wants it, and a read that ends.
 
-from pyspark.sql.datasource import DataSource
+A batch read is a subscriber for a while, whose events are the rows; it leaves nothing behind at the broker.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidings.errors import ConfigurationError
-from tidings.pipeline.source._batch import TidingsReader
-from tidings.pipeline.source._columns import checked_schema, schema_of_filter
-from tidings.pipeline.source._options import batch_options, sink_options, stream_options, wanted
+from tidings.live import connect_blocking
+from tidings.pipeline.source._columns import Record, batches, checked_schema, record_of, schema_of_filter
+from tidings.pipeline.source._options import BatchOptions, batch_options, sink_options, stream_options, wanted
 from tidings.pipeline.source._sink import TidingsStreamWriter, TidingsWriter
 from tidings.pipeline.source._stream import TidingsStreamReader
 
 __all__ = ["TidingsSource"]
+
+
+class TidingsReader(DataSourceReader):
+    """One task subscribes, collects events for `within_s` or until it has enough, and unsubscribes."""
+
+    def __init__(self, options: BatchOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (there is but one)
+        return batches(self._records(), self._schema, fails_fast=self._options.terms.fails_fast)
+
+    def _records(self) -> Iterator[Record]:
+        options = self._options
+        with connect_blocking(**options.connection) as client:
+            subscription = client.subscribe(options.terms.filter, **options.terms.asked)
+            until_s, count = time.monotonic() + options.within_s, 0
+            while options.events is None or count < options.events:
+                left_s = until_s - time.monotonic()
+                delivery = subscription.get(left_s) if left_s > 0 else None
+                if delivery is None:
+                    return
+                count += 1
+                yield record_of(delivery, time.time_ns() // 1000)
 
 
 class TidingsSource(DataSource):

@@ -24,8 +24,8 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.live import Delivery, StoreError
-from tidings.live.storage._store import Store
-from tidings.pipeline.source._batch import record_of
+from tidings.live.storage import Store
+from tidings.pipeline.source._columns import record_of
 from tidings.protocol.node import opened, sealed
 
 __all__ = ["Spool", "position"]
@@ -35,7 +35,7 @@ MAX_BYTES: Final = 256 << 20
 MAX_SEEN: Final = 100_000
 STORE_BYTES: Final = 4 * MAX_BYTES
 OPEN_WAIT_S: Final = 20.0
-"""How long a process that was told to end may take to let go of the spool."""
+"""How long a process that was asked to end may take to release the spool."""
 _PAUSE_S: Final = 0.05
 
 _HEAD: Final = "head"

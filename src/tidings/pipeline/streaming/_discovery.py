@@ -12,20 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from tidings.model.trace import TABLES
-from tidings.pipeline._storage import place_of, read_path, storage_of
+from tidings.pipeline._storage import Listed, place_of, read_path, storage_of
 from tidings.pipeline.ingest import Mapping
-from tidings.pipeline.ingest._converting import shown_path
+from tidings.pipeline.ingest._casts import shown_path
 from tidings.pipeline.ingest._files import NEEDED
 
-__all__ = ["missing", "new_files"]
+__all__ = ["listed", "missing", "new_files"]
 
 _FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _NEVER_TOO_OLD: Final = "36500d"
-"""Spark ignores files that are older than the newest by more than this, a week unless told."""
+"""Spark ignores files that are older than the newest by more than this, a week by default."""
 
 
 def new_files(spark: SparkSession, trace: str) -> DataFrame:
-    """The stream of a directory's files: column `file`, the path as people write it."""
+    """The stream of a directory's files: `path` as people write it, `size_bytes` and `modified_us`."""
     found = (
         spark.readStream.format("binaryFile")
         .schema(_FILE)
@@ -33,11 +33,24 @@ def new_files(spark: SparkSession, trace: str) -> DataFrame:
         .option("maxFileAge", _NEVER_TOO_OLD)
         .load(read_path(place_of(trace)))
     )
-    return found.select(shown_path(fn.col("path")).alias("file"))
+    return found.select(
+        shown_path(fn.col("path")).alias("path"),
+        fn.col("length").alias("size_bytes"),
+        fn.unix_micros("modificationTime").alias("modified_us"),
+    )
+
+
+def listed(trace: str, files: DataFrame) -> list[Listed]:
+    """The files of a batch."""
+    root = place_of(trace)
+    return [
+        Listed(row["path"], row["path"].removeprefix(root).strip("/"), row["size_bytes"], 1_000 * row["modified_us"])
+        for row in files.collect()
+    ]
 
 
 def missing(trace: str, mapping: Mapping | None) -> str | None:
-    """What a directory of this machine lacks before anything can be said about it; None if nothing."""
+    """What a directory of this machine still lacks to be a trace; None if nothing."""
     place = place_of(trace)
     storage = storage_of(place, None)
     if not storage.exists(place):

@@ -1,4 +1,4 @@
-"""What a watch tells while it runs: values with a `kind`, so that each is one line of JSON as it stands."""
+"""The reports of a watch while it runs: values with a `kind`, so that each is one line of JSON as it stands."""
 
 import msgspec
 

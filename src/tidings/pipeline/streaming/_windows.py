@@ -5,35 +5,49 @@ Rules:
 - The watermark is the greatest departure seen, less the time that rows may be late; it never goes back. A window is
   final when the watermark has reached its end.
 - The watermark decides what is *reported*, not what is *counted*: a row that comes after its window was final counts
-  like any other, and the window's score is reported again as its next revision. So nothing is ever dropped, and the
-  sum of the last reports is the batch answer.
-- The record names a table of all windows, in which the news are marked, and is followed by the next one at once or
-  not at all (`Log`): first the table is recorded, then its news are told, then it is recorded that they are. A
-  kill in between makes the next start tell the same news again before it counts anything, so a report may come twice
-  but never in two versions.
-- The table grows with windows and the subscriptions that matched in them, as the partials do; Spark brings it up to
-  date and reads it, and what comes here is one partition of the news at a time, or the latest windows.
+  like any other, and the window's score is reported again as its next revision, until the window is over for everybody
+  (_state.py). So the sum of the last reports is the batch answer, but for rows that come later than that.
+- If everything is counted anew and counted files are gone (retention), a final window keeps its score if fewer events
+  match now: they were deleted, not withdrawn.
+- The record names a table of the windows that are not over, in which the news are marked, and is followed by the next
+  one at once or not at all (`Log`): first the table is recorded, then its news are reported, then it is recorded that
+  they are. A kill in between makes the next start report the same news again before it counts anything, so a report may
+  come twice but never in two versions.
+- Windows that are over go to tables of their own, which are read only when everything is counted anew, and removed when
+  their windows are older than those that are kept.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as fn
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from tidings.errors import InputError
-from tidings.pipeline._computing import read_partials
-from tidings.pipeline._storage import Log, Storage, read_path, write_path
-from tidings.pipeline._store import Run
+from tidings.pipeline._held import read_held, write_held
+from tidings.pipeline._storage import Log, Storage
 from tidings.pipeline.streaming._reports import WindowScore, WindowTotal
+from tidings.pipeline.streaming._state import WINDOW_COUNTS
 
 __all__ = ["Record", "Windows", "settled_windows"]
 
 WINDOWS_SHOWN: Final = 6
 
 _KEYS: Final = ("window_ns", "subscription")
-_COUNTS: Final = ("matched", "on_time", "late", "duplicates")
+_SETTLED: Final = pa.schema(
+    [
+        ("window_ns", pa.int64()),
+        ("subscription", pa.string()),
+        ("subscriber", pa.string()),
+        *((name, pa.int64()) for name in WINDOW_COUNTS),
+        ("is_final", pa.bool_()),
+        ("revision", pa.int32()),
+        ("is_news", pa.bool_()),
+    ]
+)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +56,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     window_ns: int
     number: int = 0
     run: str = ""
-    is_told: bool = True
+    is_reported: bool = msgspec.field(default=True, name="is_told")  # the key in existing files
     greatest_departure_ns: int | None = None
     watermark_ns: int | None = None
+    has_gone: bool = False
 
     def advanced(self, departure_ns: int | None, late_ns: int) -> "Record":
         """The record after an event that departed at this time."""
@@ -57,97 +72,137 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settled_windows(
-    partials: DataFrame, before: DataFrame | None, *, window_ns: int, was_ns: int | None, is_ns: int | None
-) -> DataFrame:
-    """All windows by subscription, from the partial scores and the table as last reported.
+    counts: pa.Table,
+    before: pa.Table | None,
+    *,
+    window_ns: int,
+    was_ns: int | None,
+    is_ns: int | None,
+    has_gone: bool = False,
+) -> pa.Table:
+    """All windows by subscription, from their counts and the table as last reported.
 
     `was_ns` and `is_ns` are the watermark then and now. `is_news` marks the scores to report: of windows that have
-    become final, and of final windows those that changed.
+    become final, and of final windows those that changed. `has_gone`: counted files were deleted.
     """
-    counts = (
-        partials.where("window_ns IS NOT NULL")
-        .groupBy(*_KEYS)
-        .agg(fn.min("subscriber").alias("subscriber"), *(fn.sum(name).alias(name) for name in _COUNTS))
-    )
-    names = ("subscriber", *_COUNTS, "revision")
+    names = ("subscriber", *WINDOW_COUNTS, "revision")
+    old = _SETTLED.empty_table() if before is None else before
+    old = old.select([*_KEYS, *names]).rename_columns([*_KEYS, *(f"old_{name}" for name in names)])
+    both = counts.join(old, [*_KEYS], join_type="full outer").combine_chunks()
     # A window that was final without a row had been reported with nothing matched.
-    old = [fn.col(name).alias(f"old_{name}") for name in names]
-    if before is None:
-        kinds = ("string", *("bigint" for _ in _COUNTS), "int")
-        nothing = [fn.lit(None).cast(kind).alias(f"old_{name}") for name, kind in zip(names, kinds, strict=True)]
-        both = counts.select("*", *nothing)
-    else:
-        both = counts.join(before.select(*_KEYS, *old), [*_KEYS], "full")
-    now = {name: fn.coalesce(name, fn.lit(0)) for name in _COUNTS}
-    differs = [now[name] != fn.coalesce(f"old_{name}", fn.lit(0)) for name in _COUNTS]
-    is_changed = differs[0] | differs[1] | differs[2] | differs[3]
-    was_final, is_final = _is_over(window_ns, was_ns), _is_over(window_ns, is_ns)
-    revision = fn.coalesce("old_revision", fn.lit(0)) + (was_final & is_changed).cast("int")
-    return both.select(
-        *_KEYS,
-        fn.coalesce("subscriber", "old_subscriber").alias("subscriber"),
-        *(now[name].cast("bigint").alias(name) for name in _COUNTS),
-        is_final.alias("is_final"),
-        revision.cast("int").alias("revision"),
-        (is_final & (~was_final | is_changed)).alias("is_news"),
-    ).where("is_final OR matched > 0")
+    now = {name: np.asarray(both[name].fill_null(0)) for name in WINDOW_COUNTS}
+    was = {name: np.asarray(both[f"old_{name}"].fill_null(0)) for name in WINDOW_COUNTS}
+    window = np.asarray(both["window_ns"])
+    was_final, is_final = (_is_over(window, window_ns, mark_ns) for mark_ns in (was_ns, is_ns))
+    if has_gone:
+        is_kept = was_final & (now["matched"] < was["matched"])
+        now = {name: np.where(is_kept, was[name], now[name]) for name in WINDOW_COUNTS}
+    is_changed = np.logical_or.reduce([now[name] != was[name] for name in WINDOW_COUNTS])
+    revision = np.asarray(both["old_revision"].fill_null(0)) + (was_final & is_changed)
+    columns = {
+        **{name: both[name] for name in _KEYS},
+        "subscriber": pc.coalesce(both["subscriber"], both["old_subscriber"]),
+        **{name: pa.array(now[name], pa.int64()) for name in WINDOW_COUNTS},
+        "is_final": pa.array(is_final),
+        "revision": pa.array(revision, pa.int32()),
+        "is_news": pa.array(is_final & (~was_final | is_changed)),
+    }
+    found = pa.table(columns).select(_SETTLED.names).cast(_SETTLED)
+    return found.filter(pa.array(is_final | (now["matched"] > 0))).sort_by([(name, "ascending") for name in _KEYS])
 
 
-def _is_over(window_ns: int, watermark_ns: int | None) -> Column:
-    return fn.lit(False) if watermark_ns is None else fn.col("window_ns") <= fn.lit(watermark_ns - window_ns)
+def _is_over(window: Any, window_ns: int, watermark_ns: int | None) -> Any:
+    return np.zeros(len(window), np.bool_) if watermark_ns is None else window <= watermark_ns - window_ns
 
 
 class Windows:
-    """The record in a folder, and the steps from one to the next: `settle`, tell what is `untold`, `told`."""
+    """The record in a folder, and the steps from one to the next: `settle`, report the `unreported`, `reported`."""
 
     def __init__(self, spark: SparkSession, storage: Storage, folder: str, *, window_ns: int) -> None:
         self._spark, self._storage, self._folder, self._window_ns = spark, storage, folder, window_ns
         self._log = Log(storage, f"{folder}/records")
         self._number, self.record = self._read()
+        self._held: tuple[int, pa.Table] | None = None
 
-    def settle(self, run: Run, record: Record) -> None:
-        """Write the table of this run and of this record's watermark, and record it, unless nothing has changed."""
-        assert self.record.is_told, "what is untold would be lost"
-        changes = {"run": run.name, "number": self.record.number + 1, "is_told": False}
+    def settle(
+        self, run: str, counts: pa.Table, record: Record, *, over_ns: int, keep_ns: int, is_anew: bool = False
+    ) -> None:
+        """Write and record the table of this run's counts and of this record's watermark, unless nothing has changed.
+
+        Windows before `over_ns` do not change any more; `is_anew` says that all of them were counted anew.
+        """
+        assert self.record.is_reported, "what is not reported yet would be lost"
+        changes = {"run": run, "number": self.record.number + 1, "is_reported": False}
         following = msgspec.structs.replace(record, **changes)
         if (following.run, following.watermark_ns) == (self.record.run, self.record.watermark_ns):
             return
-        kept = self._table(self.record)
-        for file in self._storage.list(f"{self._folder}/windows"):
-            if not file.path.startswith(kept):
-                self._storage.delete(f"{self._folder}/windows/{file.below.partition('/')[0]}")
-        settled_windows(
-            read_partials(self._spark, run, "pairs"),
-            self._rows() if self._storage.exists(kept) else None,
+        before = self._rows()
+        if is_anew:
+            before = self._with_those_over(before)
+        else:
+            self._put_aside(before.filter(pc.less(before["window_ns"], over_ns)), keep_ns)
+            before = before.filter(pc.greater_equal(before["window_ns"], over_ns))
+        table = settled_windows(
+            counts,
+            before,
             window_ns=self._window_ns,
             was_ns=self.record.watermark_ns,
             is_ns=record.watermark_ns,
-        ).hint("rebalance").sortWithinPartitions(*_KEYS).write.mode("overwrite").parquet(
-            write_path(self._table(following))
+            has_gone=record.has_gone,
         )
+        kept = {self._table(self.record), self._table(following)}
+        write_held(self._spark, self._table(following), table)
         self._commit(following)
+        self._held = following.number, table
+        for place in {f"{self._folder}/windows/{name}" for name in self._names("windows")} - kept:
+            self._storage.delete(place)
+        if is_anew:
+            self._storage.delete(f"{self._folder}/over")
 
-    def untold(self) -> Iterator[WindowScore]:
-        """The scores that are new in the table of the record and have not been told, as far as is known."""
-        return iter(()) if self.record.is_told else self._scores("is_news")
+    def _with_those_over(self, rows: pa.Table) -> pa.Table:
+        tables = [read_held(self._spark, f"{self._folder}/over/{name}", _SETTLED) for name in self._names("over")]
+        both = pa.concat_tables([rows, *tables])
+        seen: set[tuple[int, str]] = set()
+        is_first = []
+        for key in zip(both["window_ns"].to_pylist(), both["subscription"].to_pylist(), strict=True):
+            is_first.append(key not in seen)
+            seen.add(key)
+        return both.filter(pa.array(is_first, pa.bool_()))
 
-    def told(self) -> None:
-        if not self.record.is_told:
-            self._commit(msgspec.structs.replace(self.record, is_told=True))
+    def _put_aside(self, over: pa.Table, keep_ns: int) -> None:
+        if not len(over):
+            return
+        greatest_ns = pc.max(over["window_ns"]).as_py()
+        write_held(self._spark, f"{self._folder}/over/{greatest_ns:020}-{self.record.number:06}", over)
+        for name in self._names("over"):
+            if int(name.partition("-")[0]) < greatest_ns - keep_ns:
+                self._storage.delete(f"{self._folder}/over/{name}")
+
+    def _names(self, folder: str) -> set[str]:
+        return {file.below.partition("/")[0] for file in self._storage.list(f"{self._folder}/{folder}")}
+
+    def unreported(self) -> Iterator[WindowScore]:
+        """The scores that are new in the table of the record and have not been reported, as far as is known."""
+        return iter(()) if self.record.is_reported else self._scores("is_news")
+
+    def reported(self) -> None:
+        if not self.record.is_reported:
+            self._commit(msgspec.structs.replace(self.record, is_reported=True))
 
     def open(self) -> Iterator[WindowScore]:
         """The scores so far of windows that are not final."""
-        return self._scores("NOT is_final")
+        return self._scores("is_final", wanted=False)
 
     def latest(self) -> tuple[WindowTotal, ...]:
         """The latest windows over all subscriptions, in order of time."""
         greatest_ns = self.record.greatest_departure_ns
-        if greatest_ns is None or not self._storage.exists(self._table(self.record)):
+        if greatest_ns is None:
             return ()
+        rows = self._rows()
         first_ns = (greatest_ns // self._window_ns + 1 - WINDOWS_SHOWN) * self._window_ns
-        sums = [fn.sum(name).alias(name) for name in ("matched", "on_time", "late")]
-        latest = self._rows().where(fn.col("window_ns") >= first_ns).groupBy("window_ns", "is_final").agg(*sums)
-        return tuple(_total(row) for row in sorted(latest.collect()))
+        latest = rows.filter(pc.greater_equal(rows["window_ns"], first_ns)).group_by(["window_ns", "is_final"])
+        sums = latest.aggregate([(name, "sum") for name in ("matched", "on_time", "late")]).sort_by("window_ns")
+        return tuple(_total(row) for row in sums.to_pylist())
 
     def _commit(self, record: Record) -> None:
         """Make this the record, unless somebody else has made one."""
@@ -164,7 +219,7 @@ class Windows:
             found = msgspec.json.decode(records[0][1], type=Record)
         except msgspec.MsgspecError as error:
             raise InputError(
-                f"{self._folder}/records: cannot be read ({error}); begin anew with --from-scratch, which reports "
+                f"{self._folder}/records: cannot be read ({error}); start over with --from-scratch, which reports "
                 "every window again"
             ) from None
         if found.window_ns != self._window_ns:
@@ -174,13 +229,15 @@ class Windows:
     def _table(self, record: Record) -> str:
         return f"{self._folder}/windows/{record.number:06}"
 
-    def _rows(self) -> DataFrame:
-        return self._spark.read.parquet(read_path(self._table(self.record)))
+    def _rows(self) -> pa.Table:
+        if self._held is None or self._held[0] != self.record.number:
+            self._held = self.record.number, read_held(self._spark, self._table(self.record), _SETTLED)
+        return self._held[1]
 
-    def _scores(self, chosen: str) -> Iterator[WindowScore]:
-        if self._storage.exists(self._table(self.record)):
-            for row in self._rows().where(chosen).toLocalIterator():
-                yield self._score(row)
+    def _scores(self, chosen: str, *, wanted: bool = True) -> Iterator[WindowScore]:
+        rows = self._rows()
+        for row in rows.filter(pc.equal(rows[chosen], wanted)).to_pylist():
+            yield self._score(row)
 
     def _score(self, row: Any) -> WindowScore:
         return WindowScore(
@@ -200,7 +257,7 @@ class Windows:
 
 
 def _total(row: Any) -> WindowTotal:
-    matched, on_time, late = (row[name] for name in ("matched", "on_time", "late"))
+    matched, on_time, late = (row[f"{name}_sum"] for name in ("matched", "on_time", "late"))
     return WindowTotal(
         window_ns=row["window_ns"],
         matched=matched,

@@ -13,10 +13,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import ConfigurationError, InputError
+from tidings.pipeline._session import was_interrupted
 from tidings.pipeline.sweeps._cells import FIGURES, RUNS, Cell, make_cells, simulate_cells
 from tidings.pipeline.sweeps._settings import CELLS_MAX, Base, Setting
-from tidings.pipeline.sweeps._store import Store
 from tidings.pipeline.sweeps._summary import Failure, SweepResult, summarise
+from tidings.pipeline.sweeps._sweep_store import SweepStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def run_sweep(
     numbers = list(seeds if seeds is not None else [base.seed])
     _require_possible(settings, numbers)
     cells = make_cells(base, settings, numbers)
-    store = None if out is None else Store(spark, str(out))
+    store = None if out is None else SweepStore(spark, str(out))
     rows = {} if store is None else store.find(cells)
     found = len(rows)
     waves = _Waves(spark, base, store, rows)
@@ -80,7 +81,9 @@ def run_sweep(
 class _Waves:
     """The cells that have run so far: `rows` of those that succeeded, `errors` of those that did not."""
 
-    def __init__(self, spark: "SparkSession", base: Base, store: Store | None, rows: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self, spark: "SparkSession", base: Base, store: SweepStore | None, rows: dict[str, dict[str, Any]]
+    ) -> None:
         self.rows = rows
         self.errors: dict[str, str] = {}
         self._spark = spark
@@ -105,6 +108,8 @@ class _Waves:
         try:
             self._simulate(cells)
         except _spark_errors() as error:
+            if was_interrupted(error):
+                raise
             if len(cells) == 1:
                 self.errors[cells[0].name] = _of_worker(error)
                 return
@@ -145,6 +150,8 @@ def _require_package(spark: "SparkSession") -> None:
     try:
         spark.range(1).mapInArrow(_import_simulation, "id bigint").collect()
     except _spark_errors() as error:
+        if was_interrupted(error):
+            raise
         raise ConfigurationError(
             f"the workers cannot run a simulation: {_of_worker(error)}; give them a Python environment with tidings in "
             "it (--environment FILE, see docs/guide/spark-cluster.md)"

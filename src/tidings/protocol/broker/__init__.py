@@ -1,3 +1,3 @@
-"""A broker: what comes in, what it holds, what it tells the others, what its clients asked for."""
+"""A broker: incoming events, the events it holds, what it reports to other brokers, and the requests of its clients."""
 
 __all__: list[str] = []

@@ -1,32 +1,31 @@
 """A broker: one node of the overlay, as a state machine without I/O.
 
-It greets neighbours and clients (`_doorway`), tells the others what it knows (`_gossip`), takes events on and holds
-them (`_entrance`, `_carrier`), lets clients go (`_departures`), and finds places for publishers (`_relocating`).
-Its durable store holds, besides events, its epoch, its clients' subscriptions and advertisements, those who have moved
-away, and what it knows of the other brokers' interests; a broker that starts again from it goes on where it was. The
-epoch of a new life is durable before the first frame is sent, so no two lives share a number.
+It greets neighbours and clients (`_doorway`), exchanges its knowledge with other brokers (`_gossip`), takes on events
+and holds them (`_entrance`, `_carrier`), lets clients depart (`_departures`), and looks for better homes for publishers
+(`_coordinator`). Besides events, its durable store holds its epoch, the subscriptions and advertisements of its
+clients, the clients that have moved away, and what it knows of the subscriptions at other brokers. A broker that starts
+from its store continues where it was. The epoch of a new incarnation is durable before the first frame is sent, so no
+two incarnations share a number.
 
-An event from a client is accepted when the broker is *ready*, that is when it knows what the others want: from its own
-store, or because a neighbour has told it everything, or because nobody has answered for `ready_wait_ns`. Until then
-events are not acknowledged, and publishers send them again.
+A broker accepts events of clients when it is *ready* (`_recovery`). Until then events are not acknowledged, and
+publishers send them again.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
 
 from tidings.protocol import wire
-from tidings.protocol._addresses import is_address, split_address
 from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard
 from tidings.protocol._errors import PeerError, known_code
-from tidings.protocol._lives import next_epoch
 from tidings.protocol._machine import Bound
 from tidings.protocol._rights import Rights
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
 from tidings.protocol.broker._accounts import Accounts
-from tidings.protocol.broker._carrier import Carrier
+from tidings.protocol.broker._carrier import Carrier, Hooks
 from tidings.protocol.broker._copies import COPY, Copies, KeptCopy
 from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
@@ -35,83 +34,60 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._newcomers import Newcomers
+from tidings.protocol.broker._recovery import EPOCH, Readiness, recover_clients
 from tidings.protocol.broker._registry import Registry
 from tidings.protocol.broker._router import Parked
-from tidings.protocol.broker._told_names import client_of, is_identity, key_in, split_told
-from tidings.protocol.broker._view import Subscribers, View, subscribers_at, view_of
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.broker._view import Subscribers, View, bounds_of_queues, subscribers_at, view_of
+from tidings.protocol.links._peers import Peer, Peers, Ports
+from tidings.protocol.relocation._coordinator import Coordinator, RelocationMessage
 from tidings.protocol.relocation._moves import MovesView
-from tidings.protocol.relocation._relocating import Relocating, RelocationMessage
 
 __all__ = ["Broker"]
 
-_EPOCH: Final = "epoch"
-_READY: Final = "ready"
-_UNTOLD: Final = "untold"
-"""There while something that others want was damaged, and has not been told again."""
-_LOST: Final = "lost"
-"""With two copies: until when neighbours are asked for what this broker has lost."""
-_COPIED: Final = ("event/", "seen/")
-"""What neighbours have copies of, or can have delivered again; of subscriptions they know by themselves."""
 _EVENT: Final = "event/"
 _SEEN: Final = "seen/"
-_TOLD: Final = ("interest/", "wanted/")
-_KINDS: Final = frozenset(
-    (
-        *("advertisement", "clock", COPY, "departed", "epoch", "event", "format", "identity"),
-        *("interest", "left", "lost", "ready", "seen", "subscription", "wanted"),
-    )
-)
-"""Of the keys in a store; any other is one of these with a flipped bit."""
-_WAITS: Final = 10
-"""While it is being told what others want, a broker that is not ready waits for `ready_wait_ns` so many times."""
-_LIVES_APART: Final = 1_000_000
-"""A life whose number others had to tell is so much later than the last that they know: there may have been more."""
+_EPOCHS_SKIPPED: Final = 1_000_000
+"""If other brokers know of a later epoch than the stored one, the new epoch is this much later: there may have been
+more."""
 _ANSWER_NS: Final = 10_000_000
-"""How long after a part of a long answer the next one leaves, if the link takes it."""
+"""The next part of a long answer is sent this much later, if the link takes it."""
 _LIMITS: Final[Mapping[str, Mapping[str, str]]] = {
     "full": {
         "why": "a queue to a client or a neighbour is full: the least valuable event in it was dropped",
-        "remedy": "see `queued` of the status; have who lags read faster, or raise [limits] queued_client",
+        "remedy": "see `queued` of the status; have the slow client read faster or raise [limits] queued_client",
     },
     "no room": {
-        "why": "as many events are stored as may be: publishers have to wait",
-        "remedy": "see `stored` of the status; raise [limits] stored, or find who does not take its events",
+        "why": "the store is full: publishers have to wait",
+        "remedy": "see `stored` of the status; raise [limits] stored, or find the client that does not take its events",
     },
     "seen forgotten": {
-        "why": "more events were delivered than can be remembered: a copy of an old one could be delivered again",
+        "why": "more events were delivered than can be remembered: a duplicate of an old one could be delivered",
         "remedy": "raise [limits] seen",
     },
     "departure forgotten": {
-        "why": "more clients have moved away than can be remembered: what still comes for the first of them is dropped",
+        "why": "more clients have moved away than can be remembered: later events for the first ones are dropped",
         "remedy": "look for clients that move again and again",
     },
     "ledger forgotten": {
-        "why": "more has to be told to other brokers than can be kept: accounts there show losses that were none",
+        "why": "more reports to other brokers wait than can be kept: accounts there show losses that did not happen",
         "remedy": "bring back the brokers that are out of reach",
     },
     "another's name": {
-        "why": "somebody with another key has come to another broker under the name of a client here, and gets nothing",
-        "remedy": "give the client the secret that it had before, or another name",
+        "why": "a client with another key uses the name of a client of this broker elsewhere, and gets no events",
+        "remedy": "give the client its former secret, or another name",
     },
 }
-"""What counts is kept below a bound; what follows from that, and what helps."""
+"""For each counter of something that is bounded: the consequence of reaching the bound, and the remedy."""
 _HASTY_PING_NS: Final = 25_000_000
 _HASTE: Final = 3
-"""After a greeting pings leave at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
+"""After a greeting, pings are sent at 0, 25, 100, 400 ms and so on, until they are as far apart as the settings say."""
 
 
 class Broker(Doorway):
-    """One broker; `kept` is what its durable store held when it was started."""
+    """One broker; `kept` is the content of its durable store at the start."""
 
     def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
         super().__init__(settings)
-        self.is_ready = False
-        self._is_told = False  # a neighbour has said that it told everything
-        self._told_by: set[str] = set()
-        self._lost_until_ns = 0
-        self._must_be_told = False  # it is not enough that nobody answers
-        self._alive_ns = 0
         self._kept = dict(kept or {})
         self._journal = Journal(emit=self._emit, perform=self._now_durable)
         self.gossip = Gossip(
@@ -126,58 +102,18 @@ class Broker(Doorway):
         self._ledgers = Ledgers(
             settings,
             gossip=self.gossip,
-            way_to=self._way_to,
+            next_hop_to=self._next_hop_to,
             send=self._send,
             count=self._count,
             now_ns=lambda: self._now_ns,
-            wake_at=self._account_at,
+            wake_at=self._timer("accounts"),
         )
         self.accounts = Accounts(
             settings,
             self._ledgers,
             local=self.gossip.local,
             now_ns=lambda: self._now_ns,
-            wake_at=self._account_at,
-        )
-        self.carrier = Carrier(
-            settings,
-            gossip=self.gossip,
-            accounts=self.accounts,
-            neighbours=self.neighbours,
-            clients=self.clients,
-            send_events=self._send_events,
-            store=self._journal.store,
-            erase=self._journal.erase_ahead,
-            note=self._note,
-            count=self._count,
-            expire_at=self._expire_at,
-            retry_at=self._retry_at,
-            traced=lambda *what: self.relocating.taken(*what),
-            on_kept=(lambda held: self.copies.put(held)) if settings.copies > 1 else None,
-            on_gone=(lambda id: self.copies.release(id)) if settings.copies > 1 else None,
-        )
-        self.copies = Copies(
-            settings,
-            held=self.carrier.holdings.held,
-            neighbours=self.neighbours,
-            send=self._send,
-            send_events=self._send_events,
-            store=self._journal.store,
-            erase=self._journal.erase,
-            when_durable=self._when_durable,
-            adopt=self._adopt,
-            count=self._count,
-            wake_in=self._look_at_copies_in,
-        )
-        self.relocating = Relocating(
-            settings,
-            neighbours=self.neighbours,
-            clients=self.clients,
-            links=self.gossip.links,
-            send=self._send,
-            count=self._count,
-            now_ns=lambda: self._now_ns,
-            wake_at=self._survey_at,
+            wake_at=self._timer("accounts"),
         )
         self.registry = Registry(
             settings,
@@ -187,7 +123,47 @@ class Broker(Doorway):
             deny=self._deny,
             spend=self._note_reading,
         )
-        self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, tell=self._pass_on)
+        self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, forward=self._forward)
+        self._readiness = Readiness(settings, self._kept, gossip=self.gossip, journal=self._journal)
+        ports = Ports(self._send, self._send_events, self._note, self._count)
+        self._add_event_parts(settings, Peers(self.neighbours, self.clients), ports)
+
+    def _add_event_parts(self, settings: BrokerSettings, peers: Peers, ports: Ports) -> None:
+        """Make the parts that handle events."""
+        has_copies = settings.copies > 1
+        self.carrier = Carrier(
+            settings,
+            gossip=self.gossip,
+            accounts=self.accounts,
+            peers=peers,
+            ports=ports,
+            journal=self._journal,
+            hooks=Hooks(
+                expire_at=self._timer("expire"),
+                retry_at=self._retry_at,
+                traced=lambda *what: self.coordinator.taken(*what),
+                on_kept=(lambda held: self.copies.put(held)) if has_copies else None,
+                on_gone=(lambda id: self.copies.release(id)) if has_copies else None,
+            ),
+        )
+        self.copies = Copies(
+            settings,
+            held=self.carrier.holdings.held,
+            neighbours=peers.neighbours,
+            ports=ports,
+            journal=self._journal,
+            when_durable=self._when_durable,
+            adopt=self._adopt,
+            wake_in=self._look_at_copies_in,
+        )
+        self.coordinator = Coordinator(
+            settings,
+            peers=peers,
+            ports=ports,
+            links=self.gossip.links,
+            now_ns=lambda: self._now_ns,
+            wake_at=self._timer("survey"),
+        )
         self.departures = Departures(
             settings,
             gossip=self.gossip,
@@ -195,117 +171,63 @@ class Broker(Doorway):
             registry=self.registry,
             journal=self._journal,
             count=self._count,
-            tidy_at=self._tidy_at,
+            tidy_at=self._timer("tidy"),
         )
         self._entrance = Entrance(
             settings,
             carrier=self.carrier,
             registry=self.registry,
-            relocating=self.relocating,
-            send=self._send,
+            coordinator=self.coordinator,
+            ports=ports,
             deny=self._deny,
-            note=self._note,
             is_noted=self._is_noted,
-            count=self._count,
             when_durable=lambda *what: self.copies.after(what),
         )
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    def _timer(self, task: str) -> Callable[[int], None]:
+        """A function that schedules this task, at the latest at the given time."""
+        return partial(self._agenda.advance, (task,))
+
+    # -- start and recovery --------------------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker accepts events of clients."""
+        return self._readiness.is_ready
+
+    @property
+    def published(self) -> int:
+        """How many events of clients this broker has accepted since it started."""
+        return self._entrance.published
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:
-        """Go on without these records.
-
-        Where one was about what others want, the broker asks for it again, and is not ready before it has been told,
-        however long nobody answers: what it accepted meanwhile would not be for all whom it should be for.
-        That is durable before the damaged record is erased: a life that ends early must not hide it from the next.
-        All else needs nothing: clients repeat what they have asked for when they hear of the new life, the epoch is
-        taken from the clock, and a copy of an event that has been forgotten is recognised by whoever gets it.
-        """
-        kept, gossip = self._kept, self.gossip
-        told = [key for key in damaged if key.startswith(_TOLD)]
-        origins = {origin for key in told if (origin := gossip.origin_of(key)) is not None}
-        if len(told) < len(damaged) and any(map(_is_unknown, damaged)):
-            origins.update(key.partition("/")[2] for key in kept if key.startswith(_TOLD[0]))  # anything may be missing
-        if origins:
-            kept[_UNTOLD] = b""
-            self._journal.store(_UNTOLD, b"")
-            if kept.pop(_READY, None) is not None:
-                self._journal.erase(_READY)
-        if self.settings.copies > 1 and any(key.startswith("subscription/") or _is_unknown(key) for key in damaged):
-            self._note_loss()
-        elif self.settings.copies > 1 and any(key.startswith(_COPIED) for key in damaged):
-            kept[_LOST] = b""
-        for origin in sorted(origins):
-            head = f"{_TOLD[0]}{origin}"
-            kept[head] = gossip.withdrawn(origin, kept.get(head))
-            self._journal.store(head, kept[head])
+        """Continue without these records (`_recovery`)."""
+        self._readiness.mend(damaged)
         return self._finish()
 
     def start(self, now_ns: int) -> list[Effect]:
-        """Read the durable store, and make the new epoch durable before anything is said."""
+        """Read the durable store, and make the new epoch durable before anything is sent."""
         self._now_ns = self._born_ns = now_ns
-        stored = self._kept.get(_EPOCH)
-        self.epoch = next_epoch(None if stored is None else int(stored), now_ns)
-        self._journal.store(_EPOCH, str(self.epoch).encode())
-        if self.settings.copies > 1:
-            if stored is None:
-                self._note_loss()
-            if self._kept.get(_LOST) == b"":  # since this life began
-                self._kept[_LOST] = str(now_ns + self.settings.max_lifetime_ns).encode()
-                self._journal.store(_LOST, self._kept[_LOST])
-            self._lost_until_ns = int(self._kept.get(_LOST, b"0"))
-        self.is_ready = _READY in self._kept or not self.settings.neighbours
-        self._must_be_told = _UNTOLD in self._kept and not self.is_ready
-        self.gossip.is_recovering = self.settings.copies > 1 and _LOST in self._kept and not self.is_ready
+        self.epoch = self._readiness.begin(now_ns)
         self._restore(self._kept)
         self._kept.clear()
         self.carrier.dispatch.epoch = self.epoch
         self._when_durable("alive")
         return self._finish()
 
-    def _note_loss(self) -> None:
-        """What clients here want is lost, too: the broker is not ready before neighbours have told it."""
-        self._kept[_LOST] = b""
-        self._journal.store(_LOST, b"")
-        if self._kept.pop(_READY, None) is not None:
-            self._journal.erase(_READY)
-
     def _recover(self) -> None:
-        """What others know of this broker's clients holds again; what still comes for those who have moved, or live
-        elsewhere by now, is sent after them. Neighbours are asked for its events."""
-        lost, interests = self.gossip.recovered(), self.gossip.interests
-        homes = {client_of(told): origin for origin in interests for told in interests.entries(origin)}
-        moved: dict[tuple[str, str], dict[str, wire.Entry]] = {}
-        for told in lost:
-            client, name = split_told(told.name)
-            if is_identity(told.name):
-                if client not in homes:
-                    self._recover_client(client, key_in(told.name))
-                continue
-            entry = msgspec.structs.replace(told, name=name)
-            # A client of whom a part is still known here has not said yet that it lives elsewhere: when it does, all
-            # that it wants is sent after it.
-            home = None if self.registry.knows(client) else homes.get(client)
-            if is_address(client):
-                home, client = split_address(client)
-            if home is not None:
-                moved.setdefault((client, home), {})[name] = entry
-                continue
-            if self._recover_client(client):
-                self.registry.recover(client, entry)
-        for (client, home), entries in moved.items():
-            if not self.registry.knows(client):
-                self.departures.recover(client, home, entries, self._now_ns)
+        """Restore the clients that other brokers know of, and ask the neighbours for their events."""
+        recover_clients(self.gossip, self.registry, self.departures, self._recover_client, self._now_ns)
         for peer in self.clients.values():
             self.registry.bind(peer)
         self.carrier.courses.forget()
-        self.gossip.tell_anew()
+        self.gossip.renew_version()
         for peer in self._up_neighbours():
             self.gossip.exchange(peer, self._now_ns)
             self._ask_for_copies(peer)
 
     def _recover_client(self, client: str, key: bytes = b"") -> bool:
-        """A client of this broker, of whom others know; whether there is room for it."""
+        """Enter a client of this broker that others know of; whether there is room for it."""
         try:
             peer = self._client(client)
         except PeerError:
@@ -315,39 +237,43 @@ class Broker(Doorway):
         return True
 
     def _ask_for_copies(self, peer: Peer) -> None:
-        if self._now_ns < self._lost_until_ns and self.is_ready and peer.version >= wire.COPIES_FROM:
+        if self._readiness.lacks_events(self._now_ns) and peer.version >= wire.COPIES_FROM:
             self._send(peer, wire.Recover(self.epoch))
 
     def _adopt(self, owner: str, copy: KeptCopy) -> None:
-        """Take on an event that another broker has lost, or has left behind."""
+        """Take on an event that another broker has lost or left behind."""
         facts = (copy.targets, copy.since_ns, copy.lifetime_ns, copy.error_ns)
         try:
             self.carrier.transfer(owner, copy.event, *facts, self._now_ns, is_restored=True)
         except PeerError as error:
             self.refused[error.code] += 1
 
-    def _on_outlived(self, epoch: int) -> None:
-        """Begin a life that is later: this one took its number from a clock that was set back, since the store that
-        counts them was lost. Nobody may be told of it before it is durable, and everybody is greeted anew."""
+    def _on_later_epoch(self, epoch: int) -> None:
+        """Begin a later epoch.
+
+        This one came from a clock that was set back, after the store with the last epoch was lost. The new epoch is
+        durable before any peer learns of it, and all peers are greeted again.
+        """
         self._count("outlived")
-        self.epoch = epoch + _LIVES_APART
-        self._journal.store(_EPOCH, str(self.epoch).encode())
+        self.epoch = epoch + _EPOCHS_SKIPPED
+        self._journal.store(EPOCH, str(self.epoch).encode())
         self._is_alive = False
         for connection, peer in list(self._by_connection.items()):
-            self._emit(Close(connection, "the broker begins a later life"))
+            self._emit(Close(connection, "the broker begins a later epoch"))
             del self._by_connection[connection]
             if peer is not None and peer.connection == connection:
                 self._on_disconnected(peer)
         self.carrier.dispatch.epoch = self.epoch
         self._when_durable("alive")
 
-    def _last_life_heard(self, peer: Peer) -> int:
+    def _last_epoch_heard(self, peer: Peer) -> int:
         if peer.kind == "client":
             return -1
         return max(self.gossip.interests.epoch_of(peer.name), self.gossip.links.epoch_of(peer.name))
 
     def _restore(self, kept: Mapping[str, bytes]) -> None:
-        """Events are many, and restored together; of the rest each by itself, in the order of the keys."""
+        """Restore the store: events all together, because they are many; other records one by one, in the order of
+        their keys."""
         events = {key: value for key, value in kept.items() if key.startswith(_EVENT)}
         others = [key for key in kept if not key.startswith(_EVENT)]
         seen = [(key[len(_SEEN) :], kept[key]) for key in others if key.startswith(_SEEN)]
@@ -378,7 +304,7 @@ class Broker(Doorway):
         self._agenda.set(("refresh",), self._now_ns + self.settings.refresh_ns)
         if not self.is_ready:
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
-        self._alive_ns = self._now_ns
+        self._readiness.alive_ns = self._now_ns
         self.newcomers.learn()
         for connection in list(self._by_connection):
             self._on_connected(connection)
@@ -392,28 +318,29 @@ class Broker(Doorway):
             self._agenda.set(("read",), self._now_ns + self.settings.read_pause_ns)
 
     def parked(self) -> dict[str, Parked]:
-        """By broker that is out of reach: the events that wait here until it is back."""
+        """By unreachable broker: the events that wait here until it is back."""
         return self.carrier.router.parked(self._now_ns)
 
-    def last_life(self, client: str, key: bytes | None = None) -> int:
-        """The latest life of a client that is known of; -1: of none.
+    def last_epoch(self, client: str, key: bytes | None = None) -> int:
+        """The latest known epoch of a client; -1 if there is none.
 
-        A life of one who had no key may have been anybody's, and does not bind the first who has one.
+        An incarnation without a key may have been anybody's, and does not bind the first one that has a key.
         """
         peer = self.clients.get(client)
         if key and peer is not None and peer.key != key:
             return -1
-        return max(-1 if peer is None else peer.epoch, self.departures.last_life(client))
+        return max(-1 if peer is None else peer.epoch, self.departures.last_epoch(client))
 
     def keys_of(self, client: str) -> Collection[bytes] | None:
-        """The keys that the name of a client is bound to: here, or else at any other broker; None: not known yet."""
+        """The keys that a client's name is bound to: here, or else at any other broker; None if that is not known
+        yet."""
         if self.gossip.is_recovering:
             return None
         peer = self.clients.get(client)
         return (peer.key,) if peer is not None and peer.key else self.gossip.interests.keys_of(client).values()
 
     def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:
-        """Clients may do this from now on: what they have asked for, and may not any more, is over."""
+        """Apply new rights: requests of clients that are no longer allowed end."""
         self._now_ns = now_ns
         for client in list(self.clients.values()):
             rights = rights_of(client.name)
@@ -425,15 +352,16 @@ class Broker(Doorway):
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
         found = self._bounds_of_tables()
-        for peer, bounds in self._bounds_of_queues():
+        for peer, bounds in bounds_of_queues(self.settings, self.neighbours, self.clients):
             found.update((f"{what} to {peer}", bound) for what, bound in bounds.items())
         return found
 
     def is_within_bounds(self) -> bool:
-        """Whether nothing has outgrown its bound: as `bounds` says, without naming every queue."""
+        """Whether nothing has outgrown its bound: the answer of `bounds`, without naming every queue."""
         if any(size > bound for size, bound in self._bounds_of_tables().values()):
             return False
-        return not any(size > most for _, bounds in self._bounds_of_queues() for size, most in bounds.values())
+        queues = bounds_of_queues(self.settings, self.neighbours, self.clients)
+        return not any(size > most for _, bounds in queues for size, most in bounds.values())
 
     def _bounds_of_tables(self) -> dict[str, Bound]:
         settings = self.settings
@@ -443,7 +371,7 @@ class Broker(Doorway):
             "seen": (len(self.carrier.memory), settings.max_seen),
             "clients": (len(self.clients), settings.max_clients),
             "departures": (len(self.departures), settings.max_departures),
-            "traces": (len(self.relocating), settings.max_traces),
+            "traces": (len(self.coordinator), settings.max_traces),
             "interests": (len(self.gossip.interests), settings.max_entries_elsewhere),
             "interests under way": (self.gossip.under_way, settings.max_entries_elsewhere),
             "link states": (len(self.gossip.links), settings.max_origins),
@@ -451,42 +379,27 @@ class Broker(Doorway):
             "copies": (self.copies.kept, settings.max_stored),
         }
 
-    def _bounds_of_queues(self) -> Iterator[tuple[str, dict[str, Bound]]]:
-        """By peer: what waits for it, and what is under way."""
-        settings = self.settings
-        for peers, most in ((self.neighbours, settings.max_queued), (self.clients, settings.max_queued_client)):
-            for peer in peers.values():
-                outbox = peer.outbox
-                yield (
-                    peer.name,
-                    {
-                        "queue": (outbox.queued, most),
-                        "queued bytes": (outbox.queue.size_bytes, outbox.max_queued_bytes),
-                        "under way": (outbox.under_way, settings.window + 1),
-                    },
-                )
-
     def view(self) -> View:
-        """What routing goes by: links and interests as this broker knows them."""
+        """The links and subscriptions that routing uses, as this broker knows them."""
         return view_of(self.gossip, self.settings)
 
     def moves(self) -> MovesView:
         """The moves of this broker's clients."""
-        return self.relocating.moves.view(self._now_ns)
+        return self.coordinator.moves.view(self._now_ns)
 
     def subscribers_at(self, broker: str) -> Subscribers:
-        """Who subscribes at another broker, whether or not it answers."""
+        """The subscriptions at another broker, whether or not it is reachable."""
         return subscribers_at(self.gossip.interests, broker)
 
     def _reroute(self) -> None:
-        """The overlay has changed."""
+        """Adapt to a change of the overlay."""
         self.departures.on_change(self._now_ns)
         self.carrier.router.reroute(self._now_ns)
         self._ledgers.repeat()
-        self.newcomers.tell()
+        self.newcomers.notify()
 
     def _on_rewired(self) -> None:
-        self.relocating.rewire(self.settings.neighbours)
+        self.coordinator.rewire(self.settings.neighbours)
         self.gossip.replan(self.settings.graph)
         self.carrier.courses.forget()
         for owner in self.copies.owners():
@@ -495,9 +408,9 @@ class Broker(Doorway):
         self._reroute()
 
     def ask_to_move(self, client: str, target: str, now_ns: int) -> tuple[bool, list[Effect]]:
-        """Ask a client to make another broker its home; whether it is there to be asked."""
+        """Ask a client to make another broker its home; whether it is connected."""
         self._now_ns = now_ns
-        is_asked = self.relocating.ask_to_move(client, target, by="order")
+        is_asked = self.coordinator.ask_to_move(client, target, by="order")
         return is_asked, self._finish()
 
     # -- durability ----------------------------------------------------------------------------------------------
@@ -507,7 +420,7 @@ class Broker(Doorway):
 
     def _finish(self) -> list[Effect]:
         if self.gossip.local.touched and self._is_alive and not self.gossip.is_recovering:
-            self.gossip.tell_interests()  # once for all that clients have asked for in this step
+            self.gossip.announce_interests()  # once for all requests of this step
         if self.carrier.is_stirred or self._entrance.is_stirred:
             self.carrier.straight.flush(self._now_ns)
             self._entrance.flush()
@@ -540,12 +453,12 @@ class Broker(Doorway):
     def _on_disconnected(self, peer: Peer) -> None:
         peer.connection = None
         self._lose(peer, PeerStep.DISCONNECTED)
-        # Who has moved away, or has asked for nothing, leaves nothing that would have to be remembered.
+        # A client that has moved away, or has requested nothing, leaves nothing to remember.
         may_be_forgotten = peer.name in self.departures or not peer.has_asked
         if peer.kind == "client" and not self.registry.knows(peer.name):
             if may_be_forgotten:
                 self._forget_client(peer)
-            elif peer.key:  # it has left nothing that would have to be kept for it alone: the name is free again
+            elif peer.key:  # nothing is kept for it: the name is free again
                 peer.key = b""
                 self.registry.bind(peer)
 
@@ -566,10 +479,10 @@ class Broker(Doorway):
         if was_up and peer.kind == "broker":
             silent_s = (self._now_ns - peer.heard_ns) * 1e-9
             is_silent = step is PeerStep.SILENT
-            why = f"it has said nothing for {silent_s:.1f} s" if is_silent else "the connection was lost"
+            why = f"it has been silent for {silent_s:.1f} s" if is_silent else "the connection was lost"
             self._emit(Heard(peer.name, False, why))
             self.gossip.unanswered.pop(peer.name, None)
-            self.gossip.tell_links(self._now_ns)
+            self.gossip.announce_links(self._now_ns)
             self.copies.lost(peer, self._now_ns)
             self._reroute()
 
@@ -585,19 +498,19 @@ class Broker(Doorway):
     def _on_new_peer(self, peer: Peer) -> None:
         peer.greeted_ns = self._now_ns
         self.carrier.courses.forget()
-        self._on_ping_time(peer)  # before any event: a peer that was greeted alone knows no clock yet
+        self._on_ping_time(peer)  # before any event: the peer does not know our clock yet
         self._entrance.acknowledge_again(peer)
         peer.outbox.hasten(self._now_ns)
         if not peer.outbox.is_congested:
-            self.carrier.dispatch.resend(peer, self._now_ns)  # before what has come since
+            self.carrier.dispatch.resend(peer, self._now_ns)  # before newer events
         self._set_retry(peer)
         if peer.kind == "client":
-            self.registry.tell_denied(peer)
+            self.registry.report_denied(peer)
             self.carrier.router.deliver_waiting(peer.name, self._now_ns)
             self.carrier.dispatch.pump(peer, self._now_ns)
         else:
             self._emit(Heard(peer.name, True))
-            self.gossip.tell_links(self._now_ns)
+            self.gossip.announce_links(self._now_ns)
             self.gossip.exchange(peer, self._now_ns)
             self.copies.greeted(peer, self._now_ns)
             self._ask_for_copies(peer)
@@ -626,7 +539,7 @@ class Broker(Doorway):
                 if self.gossip.forget_old(self._now_ns):
                     self._reroute()
                 self.gossip.refresh(self._now_ns)
-                self.newcomers.tell()
+                self.newcomers.notify()
                 self._agenda.set(task, self._now_ns + self.settings.refresh_ns)
             case ("ask",):
                 self.gossip.ask_again(self._now_ns)
@@ -650,7 +563,7 @@ class Broker(Doorway):
             case ("copies",):
                 self.copies.look(self._now_ns)
             case ("survey",):
-                self.relocating.on_time(self._now_ns)
+                self.coordinator.on_time(self._now_ns)
 
     def _on_ping_time(self, peer: Peer | None) -> None:
         if peer is None:
@@ -666,20 +579,20 @@ class Broker(Doorway):
                 peer=peer.name,
                 why=f"it was away for {settings.client_timeout_ns * 1e-9:g} s",
                 subscriptions=len(self.gossip.local.of(peer.name)),
-                remedy="nothing is kept for it any more: when it is back, it asks for what it wants anew",
+                remedy="nothing is kept for it any more: when it is back, it subscribes again",
             )
             self._forget_client(peer)
             return
         if peer.connection is not None:
             self._send(peer, self._ping(peer) if peer.is_up else self._hello(peer.version))
-        self._entrance.tell_credit(peer)
+        self._entrance.send_credit(peer)
         again_ns = settings.ping_ns if peer.kind == "broker" else settings.ping_client_ns
-        # Often at first: nothing is known of the link yet, and a single ping may meet a stall.
+        # Frequently at first: nothing is known of the link yet, and a single ping may be delayed.
         hasty_ns = max(_HASTY_PING_NS, _HASTE * (self._now_ns - peer.greeted_ns))
         self._agenda.set(("ping", peer.kind, peer.name), self._now_ns + min(again_ns, hasty_ns))
 
     def _ping(self, peer: Peer) -> wire.Ping:
-        """A ping that says what is known of the link, for the other end to know it too."""
+        """A ping that carries the measurements of this end of the link, for the other end."""
         rtt_ns = int(min(peer.meter.rtt_ns or 0.0, wire.LONGEST_NS))
         ahead_ns = peer.meter.ahead_ns
         yours_ns = None if ahead_ns is None else min(max(self._now_ns + ahead_ns, 0), wire.LATEST_NS)
@@ -698,50 +611,29 @@ class Broker(Doorway):
     def _retry_at(self, peer: Peer, at_ns: int) -> None:
         self._agenda.advance(("retry", peer.kind, peer.name), at_ns)
 
-    def _survey_at(self, at_ns: int) -> None:
-        self._agenda.advance(("survey",), at_ns)
-
     def _look_at_copies_in(self, delay_ns: int) -> None:
         self._agenda.advance(("copies",), self._now_ns + delay_ns)
 
-    def _tidy_at(self, at_ns: int) -> None:
-        self._agenda.advance(("tidy",), at_ns)
-
-    def _expire_at(self, at_ns: int) -> None:
-        self._agenda.advance(("expire",), at_ns)
-
-    def _account_at(self, at_ns: int) -> None:
-        self._agenda.advance(("accounts",), at_ns)
-
     def _stop_waiting(self) -> None:
-        """Be ready, unless what others want is still being told; but not for ever.
-
-        With two copies a broker that has lost its store waits until somebody has told it: it could not have what it
-        accepts copied either.
-        """
-        is_patient = self._now_ns < self._alive_ns + _WAITS * self.settings.ready_wait_ns
-        is_alone = self.gossip.is_recovering and not self._is_told
-        if self._must_be_told or is_alone or (self.gossip.asked and is_patient):
+        """Become ready, unless subscriptions elsewhere are still being received."""
+        if self._readiness.must_wait(self._now_ns):
             self._agenda.set(("ready",), self._now_ns + self.settings.ready_wait_ns)
         else:
             self._become_ready()
 
     def _become_ready(self) -> None:
         if not self.is_ready:
-            self.is_ready = True
+            self._readiness.is_ready = True
             if self.gossip.is_recovering:
                 self._recover()
-            self._journal.store(_READY, b"")
-            if self._must_be_told:
-                self._must_be_told = False
-                self._journal.erase(_UNTOLD)
+            self._readiness.store()
             self._agenda.cancel(("ready",))
 
     def _forget_client(self, peer: Peer) -> None:
-        """A client that has not been heard of for too long is gone."""
+        """Forget a client that has been away for too long."""
         self.carrier.forget_client(peer.name, self._now_ns)
-        self.relocating.forget(peer.name)
-        self.relocating.moves.forget(peer.name, self._now_ns)
+        self.coordinator.forget(peer.name)
+        self.coordinator.moves.forget(peer.name, self._now_ns)
         self.registry.forget(peer.name)
         del self.clients[peer.name]
         self.clients_up.discard(peer.name)
@@ -751,181 +643,175 @@ class Broker(Doorway):
         if peer.connection is not None:
             self._by_connection[peer.connection] = None
 
-    # -- what peers say ------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------
 
-    def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
-        self.events_in += len(said.events)
+    def _on_transfer(self, source: Peer, message: wire.Transfer) -> None:
+        self.events_in += len(message.events)
         if not self._is_draining and not self.gossip.is_recovering:
-            self._entrance.transfer(source, said, self._now_ns)
+            self._entrance.transfer(source, message, self._now_ns)
 
-    def _on_publish(self, source: Peer, said: wire.Publish) -> None:
-        self.events_in += len(said.events)
+    def _on_publish(self, source: Peer, message: wire.Publish) -> None:
+        self.events_in += len(message.events)
         if self.is_ready and not self._is_draining:
             before = source.record
-            self._entrance.publish(source, said, self._now_ns)
+            self._entrance.publish(source, message, self._now_ns)
             if source.record > before:
-                self._send(source, self._ping(source))  # somebody wants its events in order: it is told at once
+                self._send(source, self._ping(source))  # a subscriber wants order: report that at once
         else:
             self._count("not ready")
 
-    def _on_ack(self, source: Peer, said: wire.Ack) -> None:
-        source.outbox.credit = said.credit
-        if said.session == self.epoch:
+    def _on_ack(self, source: Peer, message: wire.Ack) -> None:
+        source.outbox.credit = message.credit
+        if message.session == self.epoch:
             if self.settings.tracing:
-                self._emit(Acknowledged(source.name, said.numbers, said.held_ns))
-            if said.outcomes:
-                self._on_report(source, said.outcomes)
-            self.carrier.dispatch.acknowledged(source, said, self._now_ns)
+                self._emit(Acknowledged(source.name, message.numbers, message.held_ns))
+            if message.outcomes:
+                self._on_report(source, message.outcomes)
+            self.carrier.dispatch.acknowledged(source, message, self._now_ns)
 
-    def _on_credit(self, source: Peer, said: wire.Credit) -> None:
-        source.outbox.credit = said.credit
+    def _on_credit(self, source: Peer, message: wire.Credit) -> None:
+        source.outbox.credit = message.credit
         self.carrier.dispatch.pump(source, self._now_ns)
 
-    def _on_link_state(self, source: Peer, said: wire.LinkState) -> None:
-        if self.gossip.on_link_state(said, source, self._now_ns):
+    def _on_link_state(self, source: Peer, message: wire.LinkState) -> None:
+        if self.gossip.on_link_state(message, source, self._now_ns):
             self._reroute()
 
-    def _on_interest(self, source: Peer, said: wire.Interest) -> None:
+    def _on_interest(self, source: Peer, message: wire.Interest) -> None:
         self.accounts.prepare()
-        self.gossip.on_interest(said, source, self._now_ns)
+        self.gossip.on_interest(message, source, self._now_ns)
         self._follow_up()
 
-    def _on_interest_part(self, source: Peer, said: wire.InterestPart) -> None:
+    def _on_interest_part(self, source: Peer, message: wire.InterestPart) -> None:
         self.accounts.prepare()
-        self.gossip.on_part(said, source, self._now_ns)
+        self.gossip.on_part(message, source, self._now_ns)
         self._follow_up()
 
     def _follow_up(self) -> None:
-        """What was asked for is asked for again in time; when all of it has come, everything is known."""
+        """Set the timer of the next question; when all answers have arrived, the broker may be ready."""
         self._ledgers.end()
         self.newcomers.learn()
         ask_ns = self.gossip.next_ask_ns
         if ask_ns is not None:
             self._agenda.advance(("ask",), ask_ns)
-        elif (
-            self._is_told
-            and not (self._must_be_told and self.gossip.interests.lacks_any)
-            # What its own clients want one neighbour may know better than another.
-            and (not self.gossip.is_recovering or self._told_by >= self.settings.neighbours)
-        ):
+        elif not self.is_ready and self._readiness.is_complete(self.settings.neighbours):
             self._become_ready()
 
-    def _on_ask(self, source: Peer, said: wire.Ask) -> None:
-        self.gossip.on_ask(said, source, self._now_ns)
+    def _on_ask(self, source: Peer, message: wire.Ask) -> None:
+        self.gossip.on_ask(message, source, self._now_ns)
         self._answer_on(source)
 
     def _answer_on(self, peer: Peer) -> None:
-        """What is left to answer goes on with a later step, or when the link takes more."""
+        """Continue a long answer in a later step, or when the link takes more."""
         if peer.name in self.gossip.unanswered and not peer.outbox.is_congested:
             self._agenda.set(("answer", peer.name), self._now_ns + _ANSWER_NS)
 
-    def _on_done(self, source: Peer, said: wire.Done) -> None:
-        if said.kind == "exchange":
-            self._is_told = True
-            self._told_by.add(source.name)
+    def _on_done(self, source: Peer, message: wire.Done) -> None:
+        if message.kind == "exchange":
+            self._readiness.note_exchange(source.name)
             self._follow_up()
 
-    def _on_ping(self, source: Peer, said: wire.Ping) -> None:
-        source.meter.read_ping(said, self._now_ns)
-        self._send(source, wire.Pong(said.sent_ns, self._now_ns))
-        if self._now_ns - source.greeted_ns >= self.settings.ping_ns:  # before, they are telling each other everything
-            self.gossip.compare(source, said.digest, self._now_ns)
+    def _on_ping(self, source: Peer, message: wire.Ping) -> None:
+        source.meter.read_ping(message, self._now_ns)
+        self._send(source, wire.Pong(message.sent_ns, self._now_ns))
+        if self._now_ns - source.greeted_ns >= self.settings.ping_ns:  # before, they still exchange everything
+            self.gossip.compare(source, message.digest, self._now_ns)
 
-    def _on_pong(self, source: Peer, said: wire.Pong) -> None:
-        source.meter.note_round_trip(self._now_ns - said.sent_ns)
-        if said.clock_ns is not None:
-            source.meter.read_clock(said.clock_ns, said.sent_ns, self._now_ns)
-        self._on_report(source, said.outcomes)
+    def _on_pong(self, source: Peer, message: wire.Pong) -> None:
+        source.meter.note_round_trip(self._now_ns - message.sent_ns)
+        if message.clock_ns is not None:
+            source.meter.read_clock(message.clock_ns, message.sent_ns, self._now_ns)
+        self._on_report(source, message.outcomes)
 
-    def _on_report(self, source: Peer, said: dict[str, wire.Outcome]) -> None:
-        """A client says what became of the events that it was given."""
+    def _on_report(self, source: Peer, outcomes: dict[str, wire.Outcome]) -> None:
+        """Enter a client's report on the events that it was given."""
         if source.kind == "client":
-            self.accounts.hear(source.name, source.epoch, said)
+            self.accounts.hear(source.name, source.epoch, outcomes)
 
-    def _on_given(self, source: Peer, said: wire.Given) -> None:
+    def _on_given(self, source: Peer, message: wire.Given) -> None:
         if self.settings.tracing:
-            self._emit(HandedOver(source.name, said.events))
+            self._emit(HandedOver(source.name, message.events))
 
-    def _on_ledger(self, source: Peer, said: wire.Ledger) -> None:  # noqa: ARG002
-        if said.target == self.name:
-            self.accounts.read(said)
+    def _on_ledger(self, source: Peer, message: wire.Ledger) -> None:  # noqa: ARG002
+        if message.target == self.name:
+            self.accounts.read(message)
         else:
-            self._pass_on(said)
+            self._forward(message)
 
-    def _on_copy(self, source: Peer, said: wire.Copy) -> None:
+    def _on_copy(self, source: Peer, message: wire.Copy) -> None:
         if not self._is_draining:
-            left_ns, error_ns = source.meter.left_ns(said.sent_ns, self._now_ns), source.meter.error_ns(self._now_ns)
-            self.copies.keep(source, said, left_ns, error_ns, self._now_ns)
+            left_ns, error_ns = source.meter.left_ns(message.sent_ns, self._now_ns), source.meter.error_ns(self._now_ns)
+            self.copies.keep(source, message, left_ns, error_ns, self._now_ns)
 
-    def _on_copied(self, source: Peer, said: wire.Copied) -> None:
-        self.copies.confirmed(source, said, self._now_ns)
+    def _on_copied(self, source: Peer, message: wire.Copied) -> None:
+        self.copies.confirmed(source, message, self._now_ns)
 
-    def _on_release(self, source: Peer, said: wire.Release) -> None:
-        self.copies.drop(source.name, said.events)
+    def _on_release(self, source: Peer, message: wire.Release) -> None:
+        self.copies.drop(source.name, message.events)
 
-    def _on_recover(self, source: Peer, said: wire.Recover) -> None:
-        self.copies.recover(source.name, self._now_ns, before=min(said.life, source.epoch))
+    def _on_recover(self, source: Peer, message: wire.Recover) -> None:
+        self.copies.recover(source.name, self._now_ns, before=min(message.life, source.epoch))
 
-    def _on_rehomed(self, source: Peer, said: wire.Rehomed) -> None:  # noqa: ARG002
-        if said.target != self.name:
-            self._pass_on(said)
+    def _on_rehomed(self, source: Peer, message: wire.Rehomed) -> None:  # noqa: ARG002
+        if message.target != self.name:
+            self._forward(message)
             return
-        client = self.clients.get(said.client)
+        client = self.clients.get(message.client)
         if (
             client is not None
             and not client.is_up
-            and client.epoch < said.epoch
-            and self.gossip.interests.is_known(said.home)
+            and client.epoch < message.epoch
+            and self.gossip.interests.is_known(message.home)
         ):
-            if client.key and self.gossip.interests.keys_of(client.name).get(said.home) != client.key:
-                self._count("another's name")  # or its home has yet to tell which key it has there
+            if client.key and self.gossip.interests.keys_of(client.name).get(message.home) != client.key:
+                self._count("another's name")  # or its home has not announced the key yet
                 return
-            self.departures.rehomed(said, self._now_ns)
+            self.departures.rehomed(message, self._now_ns)
             self._forget_client(client)
 
-    def _pass_on(self, said: wire.Ledger | wire.Rehomed) -> None:
-        """Something for another broker: on its way, as far as there is one."""
-        peer = self._way_to(said.target) if said.hops < self.settings.max_hops else None
+    def _forward(self, message: wire.Ledger | wire.Rehomed) -> None:
+        """Send a message for another broker to the next hop, if there is one."""
+        peer = self._next_hop_to(message.target) if message.hops < self.settings.max_hops else None
         if peer is not None:
-            self._send(peer, msgspec.structs.replace(said, hops=said.hops + 1))
+            self._send(peer, msgspec.structs.replace(message, hops=message.hops + 1))
 
-    def _way_to(self, broker: str) -> Peer | None:
+    def _next_hop_to(self, broker: str) -> Peer | None:
         path = self.gossip.links.path(self.name, broker)
         peer = None if path is None else self.neighbours.get(path.next_hop)
         return peer if peer is not None and peer.is_up else None
 
-    def _on_relocation(self, source: Peer, said: RelocationMessage) -> None:
-        self.relocating.on_message(source, said, self._now_ns)
+    def _on_relocation(self, source: Peer, message: RelocationMessage) -> None:
+        self.coordinator.on_message(source, message, self._now_ns)
 
-    def _on_moving(self, source: Peer, said: wire.Moving) -> None:
-        self.relocating.moves.heard(source.name, said, self._now_ns)
-        if said.phase == "at home" and said.target == self.name:
+    def _on_moving(self, source: Peer, message: wire.Moving) -> None:
+        self.coordinator.moves.heard(source.name, message, self._now_ns)
+        if message.phase == "at home" and message.target == self.name:
             self.departures.arrived(source.name)
 
-    def _on_error(self, source: Peer, said: wire.Error) -> None:  # noqa: ARG002
-        self._count(f"told {known_code(said.code)}")
+    def _on_error(self, source: Peer, message: wire.Error) -> None:  # noqa: ARG002
+        self._count(f"told {known_code(message.code)}")
 
-    def _on_request(self, source: Peer, said: wire.Request) -> None:
-        """Carry out a request of this life that is newer than all before; others are old copies."""
+    def _on_request(self, source: Peer, message: wire.Request) -> None:
+        """Carry out a request for this epoch that is newer than all before; others are old copies."""
         if (
             self.gossip.is_recovering
-            or said.life != self.epoch
-            or said.number <= source.request
-            or self.departures.is_old(source, said.number)
+            or message.life != self.epoch
+            or message.number <= source.request
+            or self.departures.is_old(source, message.number)
         ):
             return
-        source.request = said.number
-        if isinstance(said, wire.MigrationUpdate):
-            self.relocating.forget(source.name)
-            if said.was_home:
+        source.request = message.number
+        if isinstance(message, wire.MigrationUpdate):
+            self.coordinator.forget(source.name)
+            if message.was_home:
                 is_known = self.registry.knows(source.name)
-                self.relocating.moves.departed(source.name, said.home, self._now_ns, was_known=is_known)
-            self.departures.depart(source, said, self._now_ns)
+                self.coordinator.moves.departed(source.name, message.home, self._now_ns, was_known=is_known)
+            self.departures.depart(source, message, self._now_ns)
             return
-        self.registry.handle(source, said)
-        if isinstance(said, wire.Subscribe):
-            self.departures.returned(source.name, said.entry.name)
-            self.newcomers.subscribed(source.name, said.entry.name)
+        self.registry.handle(source, message)
+        if isinstance(message, wire.Subscribe):
+            self.departures.returned(source.name, message.entry.name)
+            self.newcomers.subscribed(source.name, message.entry.name)
 
     def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
         self.refused[error.code] += 1
@@ -939,11 +825,6 @@ class Broker(Doorway):
         self.counts[what] += times
         if what in _LIMITS:
             self._remark("limit reached", what, what=what, **_LIMITS[what])
-
-
-def _is_unknown(key: str) -> bool:
-    """Whether a key is none that a broker writes."""
-    return key.partition("/")[0] not in _KINDS
 
 
 _HANDLERS: Final[dict[type, Any]] = {

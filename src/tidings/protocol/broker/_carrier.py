@@ -2,20 +2,20 @@
 
 Rules:
 
-- Whom an event is for is decided once, by its publisher's home broker, when it accepts the event: the home brokers of
-  all subscriptions that match, each with what on-time deliveries there are worth. That list travels with the event;
-  each broker holds the event for its part of it until another has taken it on. So a broker whose tables are still
-  empty, or different, can misroute nothing and lose nothing.
-- An event is acknowledged when it is durable and its way on is known; what came twice is acknowledged twice and taken
-  on once. What two brokers come to hold at once, because a link failed between sending and acknowledging, is delivered
-  once: the last hop knows what it has given to its clients (`_memory`).
-- A client's event goes straight on if it can (`_dispatch`). Otherwise it is held by itself (`_held`), routed
+- The receivers of an event are decided once, by its publisher's home broker, when it accepts the event: the home
+  brokers of all matching subscriptions, each with the worth of on-time deliveries there. That list travels with the
+  event; each broker holds the event for its part of the list until another has taken it on. So a broker whose tables
+  are still empty, or different, can misroute nothing and lose nothing.
+- An event is acknowledged when it is durable and its next hops are known; a duplicate is acknowledged again and taken
+  on once. If a link fails between sending and acknowledging, two brokers hold the event; it is delivered once, since
+  the last hop knows what it has given to its clients (`_memory`).
+- A client's event is sent straight on if possible (`_dispatch`). Otherwise it is held by itself (`_held`), routed
   (`_router`), and leaves when its peers take it.
 - Without buffering nothing is stored, kept or sent again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
@@ -23,20 +23,35 @@ from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
 from tidings.protocol.broker._dispatch import Dispatch, Straight
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._held import Held, Holdings, Part
+from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
 from tidings.protocol.broker._router import Router
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peer, Peers, Ports
 from tidings.protocol.wire import Event, Term, Trace
 
-__all__ = ["Carrier"]
+__all__ = ["Carrier", "Hooks"]
 
 MAX_UNAUDITED: Final = 10_000
-"""So many events are known that another broker may have accepted too; a second copy of an older one counts as lost."""
+"""The most events remembered that another broker may have accepted too; a second copy of an older one counts as
+lost."""
+
+_MOST_PARTS: Final = 1_024
+"""So many are known, to be shared by later events of their courses."""
 
 EXPIRY_PAUSE_NS: Final = 20_000_000
-"""What expires soon after other events is let go together: a queue that lags must not wake the broker for each."""
+"""Events that expire within this time are let go together: a slow queue must not wake the broker for each."""
+
+
+class Hooks(NamedTuple):
+    """What a carrier calls back: the timers of expiry and of retries; what happens to traced and to stored events."""
+
+    expire_at: Callable[[int], None]
+    retry_at: Callable[[Peer, int], None]
+    traced: Callable[[Held, Trace, str, int, int], None]
+    on_kept: Callable[[Held], None] | None
+    on_gone: Callable[[EventId], None] | None
 
 
 class Carrier:
@@ -48,33 +63,24 @@ class Carrier:
         *,
         gossip: Gossip,
         accounts: Accounts,
-        neighbours: Mapping[str, Peer],
-        clients: Mapping[str, Peer],
-        send_events: Callable[[Peer, str, bytes], None],
-        store: Callable[[str, bytes], None],
-        erase: Callable[[str], None],
-        note: Callable[..., None],
-        count: Callable[..., None],
-        expire_at: Callable[[int], None],
-        retry_at: Callable[[Peer, int], None],
-        traced: Callable[[Held, Trace, str, int, int], None],
-        on_kept: Callable[[Held], None] | None,
-        on_gone: Callable[[EventId], None] | None,
+        peers: Peers,
+        ports: Ports,
+        journal: Journal,
+        hooks: Hooks,
     ) -> None:
+        store, erase = journal.store, journal.erase_ahead
         self.holdings = holdings = Holdings(
-            settings, store=store, erase=erase, wake_by=self._wake_by, on_kept=on_kept, on_gone=on_gone
+            settings, store=store, erase=erase, wake_by=self._wake_by, on_kept=hooks.on_kept, on_gone=hooks.on_gone
         )
-        self.memory = Memory(settings, store=store, erase=erase, count=count, wake_by=self._wake_by)
-        self.courses = courses = Courses(settings.name, gossip, neighbours=neighbours, clients=clients)
+        self.memory = Memory(settings, store=store, erase=erase, count=ports.count, wake_by=self._wake_by)
+        self.courses = courses = Courses(settings.name, gossip, peers)
         self.dispatch = dispatch = Dispatch(
             settings,
             holdings=holdings,
             courses=courses,
             accounts=accounts,
-            send_events=send_events,
-            note=note,
-            count=count,
-            retry_at=retry_at,
+            ports=ports,
+            retry_at=hooks.retry_at,
         )
         self.router = Router(
             settings,
@@ -83,9 +89,8 @@ class Carrier:
             dispatch=dispatch,
             accounts=accounts,
             links=gossip.links,
-            neighbours=neighbours,
-            clients=clients,
-            count=count,
+            peers=peers,
+            count=ports.count,
         )
         self.straight = Straight(
             settings,
@@ -93,21 +98,22 @@ class Carrier:
             memory=self.memory,
             dispatch=dispatch,
             accounts=accounts,
-            note=note,
+            note=ports.note,
             keep=self.keep,
             keep_for=self.keep_for,
         )
         self.accounts = accounts
         self._settings = settings
         self._local = gossip.local
-        self._note = note
-        self._count = count
-        self._expire_at = expire_at
-        self._traced = traced
+        self._note = ports.note
+        self._count = ports.count
+        self._expire_at = hooks.expire_at
+        self._traced = hooks.traced
         self._wakes_ns: int | None = None
         self._expired_ns = -EXPIRY_PAUSE_NS  # when what has expired was let go last
-        # Those that clients here got and that belong to no period, with the broker that accepted them.
+        # Events without a period that clients here got, with the broker that accepted them.
         self._unaudited: dict[EventId, str] = {}
+        self._parts: dict[int, tuple[Course, Sequence[Peer], Part]] = {}  # the last of each course
 
     @property
     def room(self) -> int:
@@ -121,13 +127,13 @@ class Carrier:
 
     @property
     def is_stirred(self) -> bool:
-        """Whether something leaves, or has to be stored, at the end of this step."""
+        """Whether something has to be sent or stored at the end of this step."""
         return bool(self.dispatch.leaving or self.memory.unstored or self.straight.events)
 
     # -- taken on ------------------------------------------------------------------------------------------------
 
     def keep(self, held: Held, now_ns: int, trace: Trace | None = None) -> None:
-        """Hold a client's event by itself; one that comes again is held as it was, for whoever is not owed it yet."""
+        """Hold a client's event by itself; a duplicate adds receivers that are not owed it yet."""
         course = held.course
         held = self.holdings.get(held.id) or held.alone()
         held.trace = trace
@@ -135,12 +141,17 @@ class Carrier:
         if trace is not None:
             self._traced(held, trace, "", clients, now_ns)
 
-    def keep_for(self, events: Sequence[Held], peers: Iterable[Peer], now_ns: int) -> None:
-        """Hold the part of clients' events, of one course, that these peers are to have; the others have got theirs."""
+    def keep_for(self, events: Sequence[Held], peers: Sequence[Peer], now_ns: int) -> None:
+        """Hold the part of clients' events, of one course, that these peers have yet to get."""
         course = events[0].course
         local = {peer.name: course.local[peer.name] for peer in peers if peer.kind == "client"}
         hops = {peer.name for peer in peers if peer.kind == "broker"}
         targets = {home: course.targets[home] for home, hop in course.hops.items() if hop in hops}
+        if not targets and not any(peer.is_up and peer.outbox.takes(1) for peer in peers):
+            part = self._part_of(course, local, peers)
+            self.holdings.hold_waiting(events, part)
+            self.dispatch.queue(events, part, now_ns)
+            return
         self.holdings.hold_part(events, targets, local)
         if targets:
             for held in events:
@@ -148,10 +159,21 @@ class Carrier:
         for client in sorted(local):
             self.router.hand_to_client(events, client, now_ns)
 
+    def _part_of(self, course: Course, local: dict[str, dict[str, tuple[Term, ...]]], peers: Sequence[Peer]) -> Part:
+        """The shared lists of events of a course that wait for these clients."""
+        known = self._parts.get(id(course))
+        if known is not None and known[0] is course and known[1] == peers:
+            return known[2]
+        part = Part(local, {peer.name: peer for peer in peers})
+        if len(self._parts) >= _MOST_PARTS:
+            self._parts.clear()
+        self._parts[id(course)] = (course, peers, part)
+        return part
+
     def transfer(
         self,
         source: str,
-        said: Event,
+        event: Event,
         targets: Mapping[str, tuple[Term, ...]],
         since_ns: int,
         lifetime_ns: int,
@@ -160,36 +182,38 @@ class Carrier:
         *,
         is_restored: bool = False,
     ) -> None:
-        """An event that another broker hands over, or has lost; PeerError, and nothing has changed, if its content is
-        nonsense."""
-        id = (said.publisher, said.epoch, said.sequence)
+        """Take on an event that another broker hands over, or has lost; PeerError, and no change, if its content is
+        invalid."""
+        id = (event.publisher, event.epoch, event.sequence)
         if self.holdings.unread:
             self.read_first(id, now_ns)
         course = NO_COURSE
         if self._settings.name in targets:
             if not self.memory.has(id):
-                course = self.courses.end(said.content, lifetime_ns)
-            elif id in self._unaudited and said.period != UNAUDITED:
-                # Two brokers have accepted it, of whom this one said so: it is the same event, and counts once.
+                course = self.courses.end(event.content, lifetime_ns)
+            elif id in self._unaudited and event.period != UNAUDITED:
+                # Two brokers have accepted it, and this one states its period: it is the same event, and counts once.
                 root = self._unaudited.pop(id)
-                self.accounts.arrived_in(self.courses.end(said.content, lifetime_ns), root, said.root, said.period)
+                self.accounts.arrived_in(self.courses.end(event.content, lifetime_ns), root, event.root, event.period)
         self._note("received", id, source)
         held = self.holdings.get(id)
         if held is None:
-            facts = (said.departure_ns, since_ns, lifetime_ns, said.size_bytes, said.hops + 1)
-            held = Held(id, said.root, *facts, said.content, error_ns=error_ns, period=said.period, check=said.check)
+            facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1)
+            held = Held(
+                id, event.root, *facts, event.content, error_ns=error_ns, period=event.period, check=event.check
+            )
             held.is_restored = is_restored
             held.alone()
         elif held.period == UNAUDITED:
-            held.count_as(said.root, said.period)
-        held.hops = max(held.hops, said.hops)
-        held.trace = said.trace
+            held.count_as(event.root, event.period)
+        held.hops = max(held.hops, event.hops)
+        held.trace = event.trace
         clients = self._take_on(held, targets, course, now_ns)
-        if said.trace is not None:
-            self._traced(held, said.trace, source, clients, now_ns)
+        if event.trace is not None:
+            self._traced(held, event.trace, source, clients, now_ns)
 
     def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course, now_ns: int) -> int:
-        """Hold an event for these targets, the course being who wants it here; how many clients here get it now."""
+        """Hold an event for these targets; `course` has the receivers here. How many clients here get it now."""
         wanted = {target: terms for target, terms in targets.items() if held.since_ns + latest_ns(terms) > now_ns}
         if len(wanted) < len(targets):
             self._drop_late(held, targets.keys() - wanted.keys() - held.targets.keys(), course)
@@ -211,9 +235,11 @@ class Carrier:
         return len(clients)
 
     def _take_on_local(self, held: Held, course: Course, wanted: dict[str, tuple[Term, ...]]) -> list[str]:
-        """The clients here that want the event; for those who have moved, their address is among the wanted."""
-        since_ns, untold = held.since_ns, self._local.untold
-        wanted |= {moved: terms for moved, terms in course.moved.items() if since_ns <= untold.get(moved, since_ns)}
+        """The clients here that want the event; the addresses of those that have moved are added to `wanted`."""
+        since_ns, unannounced = held.since_ns, self._local.unannounced
+        wanted |= {
+            moved: terms for moved, terms in course.moved.items() if since_ns <= unannounced.get(moved, since_ns)
+        }
         if not course.local:
             return []
         held.take_on_local(course.local)
@@ -226,28 +252,28 @@ class Carrier:
         return list(course.local)
 
     def _drop_late(self, held: Held, targets: Set[str], course: Course) -> None:
-        """An event has come too late for these targets, and they are owed no other copy of it."""
+        """Count an event that has arrived too late for these targets, which are owed no other copy of it."""
         self._count("expired")
-        self.accounts.dropped_on_the_way(held, sorted(targets - {self._settings.name}))
+        self.accounts.dropped_in_transit(held, sorted(targets - {self._settings.name}))
         if self._settings.name in targets and course.local and not self.memory.has(held.id):
             self.accounts.arrived(course, held.root, held.period)
             for client, wanted in course.local.items():
                 self.accounts.dropped(held, client, wanted)
 
     def forget_client(self, client: str, now_ns: int) -> None:
-        """A client is gone for good: nothing is kept for it."""
+        """Keep nothing for a client that is gone for good."""
         self.read_on(now_ns)
         self.router.forget_client(client)
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
-        """A client is at home elsewhere now: what waits for it goes after it, to that address."""
+        """Send what waits for a client after it, to its address at the new home."""
         self.read_on(now_ns)
         self.router.hand_on(client, target, now_ns)
 
     # -- restored ------------------------------------------------------------------------------------------------
 
     def restore(self, events: Mapping[str, bytes], seen: Iterable[tuple[str, bytes]], now_ns: int) -> None:
-        """Events that the durable store kept, and which were seen; they go on as soon as there is a way.
+        """Restore events and seen events of the durable store; they are sent on as soon as there is a route.
 
         Of many events some are read now; `read_on` reads the others.
         """
@@ -257,26 +283,26 @@ class Carrier:
 
     @property
     def is_reading(self) -> bool:
-        """Whether there are events that the durable store kept and that are not read yet."""
+        """Whether there are stored events that are not read yet."""
         return bool(self.holdings.unread)
 
     def read_on(self, now_ns: int, most: int | None = None) -> None:
-        """Read some more of the events that the durable store kept, or all; those for which there is a way go on."""
+        """Read more of the stored events, or all; those with a route are sent on."""
         awaited: dict[int, bool] = {}
         for held in self._entered(self.holdings.read(most, now_ns)):
             course = held.course
             if id(course) not in awaited:
                 awaited[id(course)] = self.router.is_awaited(course)
             if awaited[id(course)]:
-                self.router.go_on(held, now_ns)
+                self.router.resume(held, now_ns)
 
     def read_first(self, id: EventId, now_ns: int) -> None:
-        """An event comes that the durable store may have kept."""
+        """Read the stored record of an event that arrives, if there is one."""
         for held in self._entered(self.holdings.read_one(id, now_ns)):
-            self.router.go_on(held, now_ns)
+            self.router.resume(held, now_ns)
 
     def _entered(self, read: list[Held]) -> list[Held]:
-        """Events of the store are held: clients here have had them, or are to have them, once."""
+        """Remember stored events that clients here have had, or get now."""
         for held in read:
             if held.course.local and not self.memory.has(held.id):
                 self.memory.remember(held.id, max(held.expires_ns, held.since_ns + held.lifetime_ns))
@@ -286,15 +312,18 @@ class Carrier:
     # -- expired -------------------------------------------------------------------------------------------------
 
     def expire(self, now_ns: int) -> None:
-        """Let go of what nobody wants any more, and forget what cannot come again."""
-        # What clients do not get: events for the same subscriptions are counted together.
+        """Let go of events that nobody wants any more, and forget duplicates that cannot arrive any more."""
+        # Drops of events for the same subscriptions are counted together.
         dropped: dict[tuple[str, int], tuple[dict[str, tuple[Term, ...]], int]] = {}
         for held in self.holdings.expired(now_ns):
+            if held.part is not None:
+                self._expire_part(held, held.part, dropped, now_ns)
+                continue
             targets, clients = held.overdue(now_ns)
             if targets or clients:
                 self._count("expired")
             if targets:
-                self._let_targets_go(held, targets)
+                self._expire_targets(held, targets)
             for client in clients:
                 handed = held.handed.get(client)
                 if handed is not None:
@@ -318,13 +347,36 @@ class Carrier:
         self._expired_ns = now_ns
         self._set_expiry()
 
-    def _let_targets_go(self, held: Held, targets: Sequence[str]) -> None:
+    def _expire_part(
+        self,
+        held: Held,
+        part: Part,
+        dropped: dict[tuple[str, int], tuple[dict[str, tuple[Term, ...]], int]],
+        now_ns: int,
+    ) -> None:
+        """An event has expired for clients that it waits for."""
+        clients = list(part.local) if held.expires_ns <= now_ns else part.overdue(now_ns - held.since_ns)
+        if clients:
+            self._count("expired")
+        for client in clients:
+            self._note("expired", held.id, client)
+            part.peers[client].outbox.queue.give_up(held)
+            wanted = part.local[client]
+            dropped[client, id(wanted)] = (wanted, dropped.get((client, id(wanted)), (wanted, 0))[1] + 1)
+            held.leave_part(client)
+        if held.part is None:
+            self.holdings.settle(held)
+        else:
+            held.wakes_ns = held.since_ns + held.part.soonest_ns
+            self.holdings.note_expiry(held)
+
+    def _expire_targets(self, held: Held, targets: Sequence[str]) -> None:
         """An event has expired for these home brokers."""
         for parcel in dict.fromkeys(filter(None, map(held.parcels.get, targets))):
             self._note("expired", held.id, parcel.peer.name)
             parcel.targets = {to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel}
             parcel.peer.outbox.give_up(parcel, has_expired=True)
-        self.accounts.dropped_on_the_way(held, targets)
+        self.accounts.dropped_in_transit(held, targets)
 
     def _set_expiry(self) -> None:
         self._wakes_ns = None

@@ -1,19 +1,19 @@
-"""Second copies of events (`copies = 2`): what a broker holds is on the disks of two brokers before it is acknowledged.
+"""Second copies of events (`copies = 2`): an event is on the disks of two brokers before it is acknowledged.
 
-- *The owner* sends every event that it comes to hold to a neighbour, its *keeper*, and acknowledges what it has taken
-  on when the keeper has said that its copies are durable. It tells the keeper which copies are of no use any more when
-  it lets events go; if that gets lost, copies go when they expire.
-- The keeper is a neighbour that hears the owner and speaks version 3. When it falls silent, or does not confirm for
-  PATIENCE_NS while there is another, the owner turns to the next one, and sends it what was not confirmed. While there
-  is none, nothing is acknowledged.
-- A keeper that has started again may have lost its disk: it is sent the copies that it had once more. A keeper that is
-  away for `timeout_ns` is replaced in the same way.
-- *Recovery.* A broker that starts without its store asks its neighbours for what they keep (`Recover`). Each takes its
-  copies on as if the broker had handed these events over, for everybody whom they were for; so they travel like any
-  others, and whoever has them already knows them. So does a neighbour when a broker has left the network.
+- *The owner* sends every event that it comes to hold to a neighbour, its *keeper*, and acknowledges the event when the
+  keeper has confirmed that its copy is durable. When it lets events go, it releases their copies; if that message is
+  lost, copies end when they expire.
+- The keeper is a neighbour that hears the owner and speaks version 3. If it falls silent, or does not confirm for
+  PATIENCE_NS while there is another candidate, the owner turns to the next one, and sends it what was not confirmed.
+  While there is none, nothing is acknowledged.
+- A keeper that has started again may have lost its disk: it is sent its copies again. A keeper that is away for
+  `timeout_ns` is replaced in the same manner.
+- *Recovery.* A broker that starts without its store asks its neighbours for its copies (`Recover`). Each takes them on
+  as if the broker had handed these events over, for all their receivers; so they travel like any others, and receivers
+  that have them already recognise them. The same happens when a broker has left the network.
 
-A copy that is taken on although its event was delivered is known by the last broker on the way. If that is the one
-that has lost its store, its clients know it.
+If a copy is taken on although its event was delivered, the last broker of its path recognises it. If that is the broker
+that has lost its store, its clients recognise it.
 """
 
 import heapq
@@ -27,8 +27,9 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._courses import latest_ns, merged
 from tidings.protocol.broker._held import Held, event_key
+from tidings.protocol.broker._journal import Journal
 from tidings.protocol.links._outbox import FRAME_BYTES, batches
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peer, Ports
 from tidings.protocol.links._window import within
 from tidings.protocol.wire import (
     COPIES_FROM,
@@ -48,13 +49,13 @@ COPY: Final = "copy"
 """The kind of the keys of copies in the durable store."""
 PATIENCE_NS: Final = 3_000_000_000
 _TOGETHER: Final = 64
-"""So many releases leave at once; fewer when the keeper is sent something anyway, or after _RELEASE_NS."""
+"""So many releases are sent at once; fewer with other frames to the keeper, or after _RELEASE_NS."""
 _RELEASE_NS: Final = 100_000_000
 _LOOK_NS: Final = 500_000_000
 
 
 class KeptCopy(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """A copy as its keeper stores it; times are the keeper's clock."""
+    """A copy as its keeper stores it; times are of the keeper's clock."""
 
     owner: str
     life: int
@@ -67,7 +68,7 @@ class KeptCopy(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
     @property
     def id(self) -> EventId:
-        """The event that it is of."""
+        """The event of this copy."""
         return self.event.publisher, self.event.epoch, self.event.sequence
 
 
@@ -82,8 +83,8 @@ class _Stored(NamedTuple):
 class Copies:
     """The copies of one broker: those that others keep for it, and those that it keeps for others.
 
-    `held` are the events that it holds; `adopt` takes one on that another broker held; `when_durable` performs what is
-    waiting to be said.
+    `held` are the events that it holds; `adopt` takes on an event of another broker; `when_durable` performs an action
+    once everything is durable.
     """
 
     def __init__(
@@ -92,38 +93,35 @@ class Copies:
         *,
         held: Mapping[EventId, Held],
         neighbours: Mapping[str, Peer],
-        send: Callable[[Peer, Any], None],
-        send_events: Callable[[Peer, str, bytes], None],
-        store: Callable[[str, bytes], None],
-        erase: Callable[[str], None],
+        ports: Ports,
+        journal: Journal,
         when_durable: Callable[..., None],
         adopt: Callable[[str, KeptCopy], None],
-        count: Callable[..., None],
         wake_in: Callable[[int], None],
     ) -> None:
         self.is_on = settings.copies > 1
         self.keeper: Peer | None = None
-        """Who keeps the copies of this broker now."""
+        """The present keeper of this broker's copies."""
         self.epoch = 0
         self._settings = settings
         self._held = held
         self._neighbours = neighbours
-        self._send = send
-        self._send_events = send_events
-        self._store = store
-        self._erase = erase
+        self._send = ports.send
+        self._send_events = ports.send_events
+        self._store = journal.store
+        self._erase = journal.erase
         self._when_durable = when_durable
         self._adopt = adopt
-        self._count = count
+        self._count = ports.count
         self._wake_in = wake_in
         self._number = 0
         self._unconfirmed: dict[int, Held] = {}  # by number, in order
-        self._unsent: list[tuple[int, Held]] = []  # those of them that the keeper was not sent yet
+        self._unsent: list[tuple[int, Held]] = []  # those of them that were not sent to the keeper yet
         self._confirmed_ns = 0  # when the keeper last confirmed something, or was chosen
-        self._waiting: deque[tuple[int, tuple[Any, ...]]] = deque()  # what waits for all copies up to a number
+        self._waiting: deque[tuple[int, tuple[Any, ...]]] = deque()  # actions that wait for all copies up to a number
         self._kept_by: dict[EventId, str] = {}  # copies that were confirmed
         self._away: dict[str, int] = {}  # keepers that were lost, and when
-        self._lives: dict[str, int] = {}  # of neighbours, when they were last greeted
+        self._epochs_seen: dict[str, int] = {}  # by neighbour, at the last greeting
         self._released: dict[str, list[EventId]] = {}
         self._stored: dict[str, dict[EventId, _Stored]] = {}  # by owner: the copies kept for it
         self._ends: list[tuple[int, str, EventId]] = []
@@ -146,27 +144,27 @@ class Copies:
     # -- the owner -----------------------------------------------------------------------------------------------
 
     def put(self, held: Held) -> None:
-        """An event has come to be held, or for more receivers than before."""
+        """Have a copy made of an event that is held from now on, or for more receivers than before."""
         if self.is_on:
             self._number += 1
             self._unconfirmed[self._number] = held
             self._unsent.append((self._number, held))
 
     def release(self, id: EventId) -> None:
-        """An event is held no longer."""
+        """Release the copy of an event that is no longer held."""
         keeper = self._kept_by.pop(id, None)
         if keeper is not None:
             self._let_go(keeper, id)
 
     def after(self, what: tuple[Any, ...]) -> None:
-        """Perform this when everything that was put so far has its second copy, and is durable here."""
+        """Perform this when all events so far have their second copy and are durable here."""
         if self._unconfirmed:
             self._waiting.append((self._number, what))
         else:
             self._when_durable(*what)
 
     def flush(self, now_ns: int) -> None:
-        """Send what was not sent yet."""
+        """Send copies that were not sent yet."""
         if not self._unsent:
             return
         self._choose(now_ns)
@@ -187,7 +185,7 @@ class Copies:
         self._wake_in(_LOOK_NS)
 
     def look(self, now_ns: int) -> None:
-        """Time has passed: a keeper that does not confirm is replaced, or sent everything again."""
+        """Replace a keeper that does not confirm, or send it everything again; release and expire copies."""
         self._expire(now_ns)
         for name, since_ns in list(self._away.items()):
             if now_ns - since_ns >= self._settings.timeout_ns:
@@ -199,25 +197,25 @@ class Copies:
         for name in list(self._released):
             peer = self._neighbours.get(name)
             if peer is None or not peer.is_up:
-                del self._released[name]  # they will expire
+                del self._released[name]  # their copies will expire
             else:
                 self._send_released(peer)
         if self._unconfirmed or self._away:
             self._wake_in(_LOOK_NS)
 
     def greeted(self, peer: Peer, now_ns: int) -> None:
-        """A neighbour is there, or there again."""
+        """A neighbour is up."""
         if self.is_on:
             self._away.pop(peer.name, None)
-            if self._lives.get(peer.name, peer.epoch) != peer.epoch:
+            if self._epochs_seen.get(peer.name, peer.epoch) != peer.epoch:
                 self._put_again(peer.name)
-            self._lives[peer.name] = peer.epoch
+            self._epochs_seen[peer.name] = peer.epoch
             if peer is self.keeper:
                 self._unsent = list(self._unconfirmed.items())
             self.flush(now_ns)
 
     def lost(self, peer: Peer, now_ns: int) -> None:
-        """A neighbour does not answer any more."""
+        """A neighbour is no longer up."""
         if peer.name in self._kept_by.values():
             self._away[peer.name] = now_ns
             self._wake_in(self._settings.timeout_ns)
@@ -225,12 +223,12 @@ class Copies:
             self.keeper = None
             self.flush(now_ns)
 
-    def confirmed(self, peer: Peer, said: Copied, now_ns: int) -> None:
+    def confirmed(self, peer: Peer, message: Copied, now_ns: int) -> None:
         """Copies are durable at the keeper."""
-        if peer is not self.keeper or said.session != self.epoch:
+        if peer is not self.keeper or message.session != self.epoch:
             return
         self._confirmed_ns = now_ns
-        for number in within(self._unconfirmed, said.first, said.last):
+        for number in within(self._unconfirmed, message.first, message.last):
             held = self._unconfirmed.pop(number)
             if held.id in self._held:
                 self._kept_by[held.id] = peer.name
@@ -244,7 +242,7 @@ class Copies:
             self._when_durable(*self._waiting.popleft()[1])
 
     def _put_again(self, keeper: str) -> None:
-        """Copies that a neighbour had are to be made once more."""
+        """Have the copies of a neighbour made again."""
         for id in [id for id, name in self._kept_by.items() if name == keeper]:
             del self._kept_by[id]
             held = self._held.get(id)
@@ -262,7 +260,7 @@ class Copies:
             self._turn(now_ns)
 
     def _turn(self, now_ns: int) -> None:
-        """The next neighbour that is able is the keeper, or the present one once more."""
+        """Choose the next able neighbour as keeper, or the present one again."""
         able = sorted(name for name, peer in self._neighbours.items() if _is_able(peer))
         before = "" if self.keeper is None else self.keeper.name
         later = [name for name in able if name > before]
@@ -286,7 +284,7 @@ class Copies:
             begin = end
 
     def _targets_of(self, held: Held) -> dict[str, tuple[Term, ...]]:
-        """All whom an event is owed to: other brokers, moved clients, and with its clients this broker itself."""
+        """All receivers of an event: other brokers, moved clients, and this broker itself for its clients."""
         if not held.is_alone:
             course = held.course
             return (
@@ -322,14 +320,14 @@ class Copies:
 
     # -- the keeper ----------------------------------------------------------------------------------------------
 
-    def keep(self, source: Peer, said: Copy, left_ns: int, error_ns: int | None, now_ns: int) -> None:
+    def keep(self, source: Peer, message: Copy, left_ns: int, error_ns: int | None, now_ns: int) -> None:
         """Keep copies for a neighbour, and confirm them when they are durable; at most `max_stored` in all."""
-        if said.session != source.epoch:
+        if message.session != source.epoch:
             return
         mine = self._stored.setdefault(source.name, {})
         room, most_ns = self._settings.max_stored - self.kept, self._settings.max_lifetime_ns
-        last = said.number - 1
-        for event, targets in zip(said.events, said.targets, strict=True):
+        last = message.number - 1
+        for event, targets in zip(message.events, message.targets, strict=True):
             id = (event.publisher, event.epoch, event.sequence)
             if id not in mine:
                 if room <= 0:
@@ -346,32 +344,33 @@ class Copies:
             heapq.heappush(self._ends, (ends_ns, source.name, id))
             self._store(_key(source.name, id), record)
             last += 1
-        if last >= said.number:
-            self._when_durable("copied", source, source.epoch, said.number, last)
+        if last >= message.number:
+            self._when_durable("copied", source, source.epoch, message.number, last)
         if self._ends:
             self._wake_in(max(self._ends[0][0] - now_ns, _LOOK_NS))
 
     def restore(self, value: bytes) -> None:
-        """A copy that the durable store kept."""
+        """Restore a copy from the durable store."""
         copy = _COPY.decode(value)
         self._stored.setdefault(copy.owner, {})[copy.id] = _Stored(value, copy.ends_ns)
         heapq.heappush(self._ends, (copy.ends_ns, copy.owner, copy.id))
 
     def begin(self, epoch: int, now_ns: int) -> None:
-        """A new life."""
+        """Begin a new epoch."""
         self.epoch = epoch
         if self._ends:
             self._wake_in(max(self._ends[0][0] - now_ns, 0))
 
     def drop(self, owner: str, ids: Iterable[EventId]) -> None:
-        """These copies are of no use any more."""
+        """Drop copies that are no longer needed."""
         mine = self._stored.get(owner, {})
         for id in ids:
             if mine.pop(id, None) is not None:
                 self._erase(_key(owner, id))
 
     def recover(self, owner: str, now_ns: int, *, before: int | None = None) -> None:
-        """A neighbour has lost what it held in its lives before this one, or (None) has left for good: take it on."""
+        """Take on the events that a neighbour held before this epoch and has lost, or (None) all, if it has left for
+        good."""
         for id, stored in list(self._stored.get(owner, {}).items()):
             copy = _COPY.decode(stored.record)
             if before is not None and copy.life >= before:
@@ -382,7 +381,7 @@ class Copies:
             self.drop(owner, (id,))
 
     def owners(self) -> dict[str, int]:
-        """Whose copies are kept here, and how many."""
+        """By owner: how many copies are kept for it."""
         return {owner: len(copies) for owner, copies in sorted(self._stored.items()) if copies}
 
     def _expire(self, now_ns: int) -> None:
@@ -400,5 +399,5 @@ def _is_able(peer: Peer) -> bool:
 
 
 def _key(owner: str, id: EventId) -> str:
-    """One key for each copy: names may hold anything, so the length tells where the owner's ends."""
+    """One key for each copy. Names may contain anything, so the length shows where the owner's name ends."""
     return f"{COPY}/{len(owner)}/{owner}/{event_key(id)}"

@@ -1,9 +1,9 @@
-"""Whom events are for, found out once for all events that satisfy the same filters and live equally long.
+"""The receivers of events, found once for all events that match the same filters and live equally long.
 
-Most events of a busy broker differ in what they say and not in who wants them. So what follows from the answer of the
-filters alone, which home brokers and clients want the event, what on-time deliveries are worth to them, who is next on
-the way, and how a transfer names its targets, is kept as a `Course` and found by that answer. Everything is found anew
-when a subscription, a route or a client comes or goes.
+Most events of a busy broker differ in their content and not in their receivers. So everything that follows from the
+matching filters alone is kept as a `Course` and found by that match: the home brokers and clients that want the event,
+the worth of on-time deliveries to them, the next hops, and the encoded targets. All courses are computed again when a
+subscription, a route or a client comes or goes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,38 +13,37 @@ import msgspec
 from msgspec import Raw
 
 from tidings.errors import EventError
-from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
+from tidings.protocol._names import broker_of, is_address, qualified_name, split_address
 from tidings.protocol.broker._gossip import Gossip
-from tidings.protocol.broker._interests import Token
-from tidings.protocol.broker._told_names import told_name
+from tidings.protocol.broker._matcher import Token
 from tidings.protocol.links._outbox import Outbox, named
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peer, Peers
 from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
 
-__all__ = ["NO_COURSE", "Course", "Courses", "Way", "latest_ns", "merged", "read_course", "terms_of"]
+__all__ = ["NO_COURSE", "Course", "Courses", "Exit", "latest_ns", "merged", "read_course", "terms_of"]
 
 _MOST: Final = 4_096
 _MOST_RECEIVERS: Final = 500_000
-"""So many home brokers and subscriptions are named by all courses together: whoever publishes to very many could have a
-course for each of its lifetimes."""
+"""The most home brokers and subscriptions named by all courses together: a publisher to very many receivers could have
+a course for each lifetime."""
 _TARGETS: Final = msgspec.msgpack.Decoder(dict[str, tuple[Term, ...]])
 _LOCAL: Final = msgspec.msgpack.Decoder(dict[str, dict[str, tuple[Term, ...]]])
-Way = tuple[Peer, Outbox, bytes]
-"""Who is next, with its outbox, and for whom the event goes there, as a transfer says it."""
+Exit = tuple[Peer, Outbox, bytes]
+"""The next hop with its outbox, and the encoded targets of the event there."""
 
 
 def latest_ns(terms: tuple[Term, ...]) -> int:
-    """The age from which on nobody wants the event."""
+    """The age at which nobody wants the event any more."""
     return max(terms)[0] if terms else 0
 
 
 def terms_of(entries: Sequence[Entry], lifetime_ns: int) -> tuple[Term, ...]:
-    """What on-time deliveries to these subscriptions are worth, by how old the event may be.
+    """The worth of on-time deliveries to these subscriptions, by the age that the event may have.
 
-    A subscription that takes late events as well adds a term that pays nothing: it keeps the event alive. If one of
-    them wants order, IN_ORDER comes first. Terms beyond MAX_TERMS are merged into the next tighter one, so nothing is
-    promised that a deadline would not allow.
+    A subscription that takes late events adds a term that pays nothing: it keeps the event alive. If one of them wants
+    order, IN_ORDER comes first. Terms beyond MAX_TERMS are merged into the next tighter one, so nothing is promised
+    that a deadline would not allow.
     """
     if len(entries) == 1 and not entries[0].late_ns and entries[0].record is None:
         (entry,) = entries
@@ -60,7 +59,7 @@ def terms_of(entries: Sequence[Entry], lifetime_ns: int) -> tuple[Term, ...]:
 
 
 def merged(worth: Mapping[int, float]) -> tuple[Term, ...]:
-    """The terms of so much worth by age, at most MAX_TERMS of them."""
+    """The terms for the worth by age, at most MAX_TERMS of them."""
     terms = sorted(worth.items())
     while len(terms) > MAX_TERMS:
         (tight_ns, tight), (_, loose) = terms[-3], terms[-2]
@@ -69,44 +68,54 @@ def merged(worth: Mapping[int, float]) -> tuple[Term, ...]:
 
 
 class Course(NamedTuple):
-    """By home broker (this one included, and clients that have moved) what an event is worth there, by client what it
-    is worth here; when the first of them wants it no more, and the last; whom it can go to straight, None if it is not
-    so simple, and by home broker the neighbour on the way; targets elsewhere and here as a record says them. By home
-    broker elsewhere the names of the subscriptions that match; and, not counted into their accounts yet, by broker and
-    period of acceptance how many such events there were (`_accounts`). How long a publication record those who want
-    order ask for, None if nobody does."""
+    """The receivers of an event, and what follows from them.
+
+    - `targets`: by home broker (this one included, and clients that have moved), the worth there; `local`: by client,
+      the worth here; `moved`: the same for clients that have moved.
+    - `soonest_ns`, `latest_ns`: the age at which the first and the last receiver no longer want it.
+    - `exits`: where it can be sent straight, None if that is not possible; `hops`: by home broker, the next hop;
+      `encoded`: targets elsewhere and here as in a record.
+    - `names`: by home broker elsewhere, the matching subscriptions; `ledger`: events not yet counted in accounts, by
+      broker and period of acceptance (`_accounts`).
+    - `record`: the publication record that receivers who want order ask for, None if there are none.
+    """
 
     targets: dict[str, tuple[Term, ...]]
     local: dict[str, dict[str, tuple[Term, ...]]]
     moved: dict[str, tuple[Term, ...]]
     soonest_ns: int
     latest_ns: int
-    ways: tuple[Way, ...] | None
+    exits: tuple[Exit, ...] | None
     hops: dict[str, str]
     encoded: tuple[Raw, Raw]
     outboxes: frozenset[int]
-    is_nobodys: bool
+    is_unwanted: bool
     names: dict[str, tuple[str, ...]]
     ledger: dict[tuple[str, int], int]
     record: int | None = None
 
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions an event of this course matches, here and elsewhere."""
+        return sum(map(len, self.local.values())) + sum(map(len, self.names.values()))
+
 
 NO_COURSE: Final = Course({}, {}, {}, LONGEST_NS, 0, None, {}, (Raw(b"\x80"), Raw(b"\x80")), frozenset(), True, {}, {})
-"""Of an event that goes its own way: nobody's."""
+"""Of an event that is held by itself."""
 
 
 def read_course(targets: bytes, local: bytes) -> Course:
-    """The course of events that the durable store kept, as records say it: they do not go straight."""
+    """The course of stored events, from their records: they are not sent straight."""
     elsewhere, here = _TARGETS.decode(targets), _LOCAL.decode(local)
     terms = [*elsewhere.values(), *(terms for wanted in here.values() for terms in wanted.values())]
     last_ns = max(map(latest_ns, terms), default=0)
     return Course(elsewhere, here, {}, 0, last_ns, None, {}, (Raw(targets), Raw(local)), frozenset(), False, {}, {})
 
 
-def _untold(told: Iterable[Entry], client: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Those of a client's subscriptions that its broker has not told of, as far as that is known."""
-    names = {entry.name for entry in told}
-    return [entry for entry in entries if told_name(client, entry.name) not in names]
+def _unannounced(announced: Iterable[Entry], client: str, entries: Iterable[Entry]) -> list[Entry]:
+    """Those of a client's subscriptions that its broker has not announced, as far as that is known."""
+    names = {entry.name for entry in announced}
+    return [entry for entry in entries if qualified_name(client, entry.name) not in names]
 
 
 def _receivers(course: Course) -> int:
@@ -116,22 +125,20 @@ def _receivers(course: Course) -> int:
 class Courses:
     """The courses of the events that are published at one broker."""
 
-    def __init__(
-        self, name: str, gossip: Gossip, *, neighbours: Mapping[str, Peer], clients: Mapping[str, Peer]
-    ) -> None:
+    def __init__(self, name: str, gossip: Gossip, peers: Peers) -> None:
         self._name = name
         self._gossip = gossip
-        self._neighbours = neighbours
-        self._clients = clients
+        self._neighbours = peers.neighbours
+        self._clients = peers.clients
         self._known: dict[tuple[Token, Token, int], Course] = {}
-        self._ends: dict[tuple[Token, int], Course] = {}  # of events from elsewhere: routes do not matter any more
+        self._ends: dict[tuple[Token, int], Course] = {}  # of events from other brokers: routes do not matter any more
         self._ends_version = -1
         self._names: dict[tuple[str, ...], bytes] = {}
         self._versions = (-1, -1, -1)
-        self._receivers = self._end_receivers = 0  # those that the courses of both kinds name
+        self._receivers = self._end_receivers = 0  # named by the courses of both kinds
 
     def finder(self) -> "Callable[[Mapping[str, Any], int], Course]":
-        """What finds the course of an event that is published here, until something changes.
+        """A function that finds the course of an event published here, until something changes.
 
         It raises EventError if the event cannot be matched.
         """
@@ -154,7 +161,7 @@ class Courses:
         return find
 
     def end(self, content: bytes, lifetime_ns: int) -> Course:
-        """The end of the course of an event from elsewhere: who wants it here; PeerError if it cannot be matched."""
+        """The course of an event from another broker: its receivers here; PeerError if it cannot be matched."""
         attributes = decode_content(content).attributes
         try:
             return self._end(attributes, lifetime_ns)
@@ -182,13 +189,13 @@ class Courses:
             self._known.clear()
 
     def forget(self) -> None:
-        """Somebody has come or gone."""
+        """Forget all courses: a peer has come or gone."""
         self._receivers = self._end_receivers = 0
         self._known.clear()
         self._ends.clear()
 
     def targets_of(self, targets: Mapping[str, Any], *, is_client: bool) -> bytes:
-        """The targets of an event as a transfer says them: a client is not told what it pays."""
+        """The encoded targets of a transfer; a client does not get the worth."""
         if not is_client:
             return encode_plain(targets)
         names = tuple(targets)
@@ -212,10 +219,10 @@ class Courses:
             else:
                 moved[client] = terms_of(entries, lifetime_ns)
                 there = matched.get(broker_of(client))
-                if there is None:  # the client's new home is told of, but not yet known here
+                if there is None:  # the client's new home is announced, but not yet known here
                     matched[client] = entries
-                else:  # the event goes there for somebody else, who may not want it for as long
-                    matched[broker_of(client)] = [*there, *_untold(there, split_address(client)[1], entries)]
+                else:  # the event is sent there for other clients, which may not want it for as long
+                    matched[broker_of(client)] = [*there, *_unannounced(there, split_address(client)[1], entries)]
         if own:
             matched[self._name] = own
         targets = {home: terms_of(entries, lifetime_ns) for home, entries in matched.items()}
@@ -223,16 +230,16 @@ class Courses:
         ends = [latest_ns(terms) for terms in targets.values()]
         ends += [latest_ns(terms) for wanted in local.values() for terms in wanted.values()]
         hops = {} if moved else self._hops(targets)
-        ways = None if moved or hops is None else self._ways(targets, hops, local)
-        outboxes = frozenset(id(outbox) for _, outbox, _ in ways or ())
+        exits = None if moved or hops is None else self._exits(targets, hops, local)
+        outboxes = frozenset(id(outbox) for _, outbox, _ in exits or ())
         soonest_ns, last_ns = min(ends, default=LONGEST_NS), max(ends, default=0)
         elsewhere_only = {home: terms for home, terms in targets.items() if home != self._name}
         encoded = (Raw(encode_plain(elsewhere_only)), Raw(encode_plain(local)))
-        facts = (targets, local, moved, soonest_ns, last_ns, ways, hops or {}, encoded, outboxes, not targets)
+        facts = (targets, local, moved, soonest_ns, last_ns, exits, hops or {}, encoded, outboxes, not targets)
         return Course(*facts, names, {}, max(records, default=None))
 
     def _hops(self, targets: Iterable[str]) -> dict[str, str] | None:
-        """By home broker the neighbour on the way, for events that are published here; None if somebody is away."""
+        """By home broker the next hop, for events published here; None if one is out of reach."""
         hops: dict[str, str] = {}
         for target in targets:
             if target != self._name:
@@ -242,17 +249,17 @@ class Courses:
                 hops[target] = path.next_hop
         return hops
 
-    def _ways(
+    def _exits(
         self,
         targets: Mapping[str, tuple[Term, ...]],
         hops: Mapping[str, str],
         local: Mapping[str, Mapping[str, Any]],
-    ) -> tuple[Way, ...] | None:
+    ) -> tuple[Exit, ...] | None:
         if any(client not in self._clients for client in local):
             return None
-        ways = [
+        exits = [
             (self._neighbours[hop], encode_plain({home: targets[home] for home, next in hops.items() if next == hop}))
             for hop in sorted(set(hops.values()))
         ]
-        ways += [(self._clients[client], self.targets_of(local[client], is_client=True)) for client in local]
-        return tuple((peer, peer.outbox, targets) for peer, targets in ways)
+        exits += [(self._clients[client], self.targets_of(local[client], is_client=True)) for client in local]
+        return tuple((peer, peer.outbox, targets) for peer, targets in exits)

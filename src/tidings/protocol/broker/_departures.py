@@ -1,21 +1,21 @@
-"""The clients that have moved away: what a broker does for them until nothing can come for them any more (paper E).
+"""The clients that have moved away: what a broker does for them until nothing can arrive for them any more (paper E).
 
 Rules:
 
-- A client says that it has another home now (`MigrationUpdate`). It says so when all that it asked for is durable
-  there, so from that moment on this broker may forget it, whatever happens to anybody. For a client that lives a new
-  life elsewhere, its home there says so (`_newcomers`).
-- What it wanted stays here under its new address. An event that still comes for it, because whoever accepted it had
-  not learnt of the move, is sent after it; so is what was held for it.
-- The other brokers are told of its subscriptions here until all of them have been within reach for `timeout_ns`
-  without a break. By then each of them has learnt what the new home wants: nobody is ever without one of the two.
-- After that and the longest life of an event nothing can come any more, and the departure is forgotten; so it is after
-  `forget_ns`, when those who were away all the time have forgotten this broker.
+- A client reports its new home (`MigrationUpdate`) when all its requests are durable there. From that moment on this
+  broker may forget it, whatever fails. For a client with a new incarnation elsewhere, its home there reports it
+  (`_newcomers`).
+- The client's subscriptions stay here under its new address. An event that still arrives for the client, because it was
+  accepted before the move was known, is sent after it; so is what was held for it.
+- Its subscriptions here are announced to the other brokers until all of them have been within reach for `timeout_ns`
+  without a break. By then each of them has learnt of the new home: no broker is ever without one of the two.
+- After that and the longest lifetime of an event nothing can arrive any more, and the departure is forgotten. It is
+  also forgotten after `forget_ns`, when brokers that were away all the time have forgotten this one.
 - A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
-  erased: who crashes in between knows both, and does twice what the client takes once. A client that comes back takes
-  its subscriptions one by one out of its departure; when it says that it is at home here, what is left there is what
-  it has unsubscribed from elsewhere.
-- The number of the request is kept too: no old copy of a request can register a client that is gone.
+  erased: a broker that crashes in between knows both, and repeats what the client accepts once. A client that comes
+  back takes its subscriptions one by one out of its departure. When it reports that it is at home here, those that are
+  left have been unsubscribed elsewhere.
+- The number of the request is stored too: no old copy of a request can register a client that has left.
 
 At `max_departures` the oldest is forgotten, counted.
 """
@@ -25,8 +25,8 @@ from typing import Final
 
 import msgspec
 
-from tidings.protocol._addresses import address, require_plain
 from tidings.protocol._errors import PeerError
+from tidings.protocol._names import address, require_plain
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._gossip import Gossip
@@ -39,7 +39,7 @@ __all__ = ["Departures"]
 
 
 class _Departure(msgspec.Struct, array_like=True):
-    """One client that is at home elsewhere; `number` is that of its request, within its epoch.
+    """A client with another home; `number` is that of its request, within its epoch.
 
     The store keeps it without its entries; one of an older store has them.
     """
@@ -53,13 +53,13 @@ class _Departure(msgspec.Struct, array_like=True):
 
     @property
     def owner(self) -> str:
-        """Whose the subscriptions are now."""
+        """The address that has the subscriptions now."""
         return address(self.home, self.client)
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Departure)
 _NO_REQUEST: Final = -1
-"""The number of a departure that the client has not asked for: whatever it asks for comes after it."""
+"""The number of a departure that the client has not requested: all its requests come later."""
 _ENTRY: Final = msgspec.msgpack.Decoder(tuple[str, Entry])
 
 
@@ -85,7 +85,7 @@ class Departures:
         self._count = count
         self._tidy_at = tidy_at
         self._gone: dict[str, _Departure] = {}
-        self._apart_ns = 0  # when somebody was out of reach last
+        self._apart_ns = 0  # when a broker was last out of reach
 
     def __len__(self) -> int:
         return len(self._gone)
@@ -93,23 +93,23 @@ class Departures:
     def __contains__(self, client: str) -> bool:
         return client in self._gone
 
-    def last_life(self, client: str) -> int:
-        """The life in which a client has left; -1 if it has not."""
+    def last_epoch(self, client: str) -> int:
+        """The epoch in which a client has left; -1 if it has not."""
         gone = self._gone.get(client)
         return -1 if gone is None else gone.epoch
 
     def begin(self, now_ns: int) -> None:
-        """A new life: whoever was within reach in the last one has to be heard of again."""
+        """Begin a new epoch: brokers that were within reach have to be heard again."""
         self._apart_ns = now_ns
         self.tidy(now_ns)
 
     def on_change(self, now_ns: int) -> None:
-        """The overlay has changed: somebody may be out of reach."""
+        """Note a change of the overlay: brokers may be out of reach."""
         if self._gone and not self._gossip.links.is_whole():
             self._apart_ns = now_ns
 
     def restore(self, kind: str, value: bytes) -> None:
-        """A departure that the durable store kept, then what it had subscribed to; `tidy` has to follow."""
+        """Restore a departure of the durable store, then its subscriptions; `tidy` has to follow."""
         if kind == "departed":
             gone = _DECODER.decode(value)
             self._enter(gone)
@@ -129,18 +129,18 @@ class Departures:
         gone = self._gone.get(source.name)
         return gone is not None and gone.epoch == source.epoch and number <= gone.number
 
-    def depart(self, source: Peer, said: MigrationUpdate, now_ns: int) -> None:
-        """A client has another home: let it go, and send after it what was held for it."""
-        self._send_off(source.name, source.epoch, said.number, said.home, now_ns)
-        self._journal.when_durable(("departed", source, said.number))
+    def depart(self, source: Peer, update: MigrationUpdate, now_ns: int) -> None:
+        """Let a client with another home go, and send after it what was held for it."""
+        self._send_off(source.name, source.epoch, update.number, update.home, now_ns)
+        self._journal.when_durable(("departed", source, update.number))
 
-    def rehomed(self, said: Rehomed, now_ns: int) -> None:
-        """A client lives a later life elsewhere, as its home there says."""
+    def rehomed(self, message: Rehomed, now_ns: int) -> None:
+        """Let a client go that has a later incarnation elsewhere, as its home there reports."""
         self._count("rehomed")
-        self._send_off(said.client, said.epoch, _NO_REQUEST, said.home, now_ns)
+        self._send_off(message.client, message.epoch, _NO_REQUEST, message.home, now_ns)
 
     def recover(self, client: str, home: str, entries: dict[str, Entry], now_ns: int) -> None:
-        """What other brokers know of a client that has left, and was lost with the durable store, all or in part."""
+        """Restore a departure that was lost with the durable store, from what other brokers know."""
         before = self._gone.get(client)
         known = {} if before is None else before.entries
         if home != self._settings.name and not entries.keys() <= known.keys():
@@ -176,18 +176,18 @@ class Departures:
         self.tidy(now_ns)
 
     def returned(self, client: str, subscription: str) -> None:
-        """A client asks for something here again: nothing of it has to be sent elsewhere."""
+        """A client subscribes here again: its events are no longer sent elsewhere."""
         gone = self._gone.get(client)
         if gone is None or subscription not in self._gossip.local.of(client):
-            return  # it never left, or was refused
+            return  # it has not left, or was refused
         if gone.entries.pop(subscription, None) is not None:
             self._gossip.local.drop(gone.owner, subscription)
             self._journal.erase(_entry_key(client, subscription))
 
     def arrived(self, client: str) -> None:
-        """A client is at home here again, and has asked for all that it wants.
+        """A client is at home here again, and has made all its requests.
 
-        Nothing of it has to be sent elsewhere any more: it might be sent back here, and so on until it expires.
+        Nothing is sent elsewhere for it any more: it could be sent back here, and so on until it expires.
         """
         gone = self._gone.get(client)
         if gone is not None and gone.entries:
@@ -197,22 +197,23 @@ class Departures:
             gone.entries.clear()
 
     def tidy(self, now_ns: int) -> None:
-        """Tell the others no more of those whose new home they know by now, and forget those for whom nothing comes."""
+        """Stop announcing clients whose new home is known everywhere, and forget departures that nothing can arrive
+        for."""
         settings, local = self._settings, self._gossip.local
         self.on_change(now_ns)
         for gone in list(self._gone.values()):
-            told_until_ns = local.untold.get(gone.owner)
-            if told_until_ns is None:
-                told_until_ns = max(gone.at_ns, self._apart_ns) + settings.timeout_ns
-                told_until_ns = min(told_until_ns, gone.at_ns + settings.forget_ns)
-            kept_until_ns = told_until_ns + settings.max_lifetime_ns + settings.seen_grace_ns
+            announced_until_ns = local.unannounced.get(gone.owner)
+            if announced_until_ns is None:
+                announced_until_ns = max(gone.at_ns, self._apart_ns) + settings.timeout_ns
+                announced_until_ns = min(announced_until_ns, gone.at_ns + settings.forget_ns)
+            kept_until_ns = announced_until_ns + settings.max_lifetime_ns + settings.seen_grace_ns
             if kept_until_ns <= now_ns:
                 self._forget(gone)
-            elif told_until_ns <= now_ns:
-                local.stop_telling(gone.owner, told_until_ns)
+            elif announced_until_ns <= now_ns:
+                local.stop_announcing(gone.owner, announced_until_ns)
                 self._tidy_at(kept_until_ns)
             else:
-                self._tidy_at(told_until_ns)
+                self._tidy_at(announced_until_ns)
 
     def _enter(self, gone: _Departure) -> None:
         self._gone[gone.client] = gone
@@ -222,7 +223,7 @@ class Departures:
     def _withdraw(self, gone: _Departure) -> None:
         for name in gone.entries:
             self._gossip.local.drop(gone.owner, name)
-        self._gossip.local.untold.pop(gone.owner, None)
+        self._gossip.local.unannounced.pop(gone.owner, None)
 
     def _forget(self, gone: _Departure) -> None:
         del self._gone[gone.client]
@@ -250,5 +251,5 @@ def _key(client: str) -> str:
 
 
 def _entry_key(client: str, name: str) -> str:
-    """One key for each subscription: names may hold anything, so the length tells where the first ends."""
+    """One key for each subscription. Names may contain anything, so the length shows where the first one ends."""
     return f"left/{len(client)}/{client}/{name}"

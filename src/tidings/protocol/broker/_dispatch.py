@@ -1,40 +1,41 @@
-"""What leaves a broker for its peers at the end of a step: together with others, or by itself (papers C, D).
+"""What leaves a broker for its peers at the end of a step: together with other events, or alone (papers C, D).
 
-- *Straight.* Clients' events are sorted by their course, and each neighbour and client of a course that is there, with
-  nothing waiting for it, is given all of them together, as bytes that were made once. Whoever is of several courses of
-  a step gets its events one by one, in the order in which they came. With buffering, the events that have left together
-  are held together (`_held`); without, they are not held.
-- As soon as somebody is away, has no credit left, or has events waiting, it is *shut*: the events for it (and not those
-  for the others) are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. An
-  event is stored once, for all whom it is for.
-- *By itself.* Each part of an event that is held by itself is a parcel. It leaves at once if nothing waits for its peer
-  and one more may be under way. Otherwise it waits in the peer's outbox. It ends when its peer has acknowledged it, or
-  when the queue has let it go: the event is no longer owed to those whom it was for. Without buffering it ends as it
-  leaves.
-- All that leaves for a peer in a step leaves in as few frames as can be (`flush`).
+- *Straight.* Clients' events are grouped by course. Each neighbour and client of a course that is connected and has an
+  empty queue gets all of them together, as bytes that were encoded once. A peer in several courses of a step gets its
+  events one by one, in the order in which they came. With buffering, events that left together are held together
+  (`_held`); without, they are not held.
+- A peer that is away, has no credit left, or has events queued is *shut*: events for it (and not those for the others)
+  are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. An event is stored
+  once, for all its receivers.
+- *Alone.* Each part of an event that is held by itself is a parcel. It leaves at once if the peer's queue is empty and
+  one more may be under way. Otherwise it waits in the peer's outbox. It ends when its peer has acknowledged it, or when
+  the queue has dropped it: the event is no longer owed to its targets. Without buffering it ends as it leaves.
+- All that leaves for a peer in a step leaves in as few frames as possible (`flush`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._accounts import Accounts
-from tidings.protocol.broker._courses import Course, Courses, Way
-from tidings.protocol.broker._held import Held, Holdings
+from tidings.protocol.broker._courses import Course, Courses, Exit
+from tidings.protocol.broker._held import Held, Holdings, Part
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peer, Ports
 from tidings.protocol.links._window import Parcel
-from tidings.protocol.wire import Ack
+from tidings.protocol.wire import Ack, Term
 from tidings.scheduling import Reason
 
 __all__ = ["Dispatch", "Straight"]
 
 
 class Dispatch:
-    """The exit of one broker; `retry_at` is told when something may have to be sent again to a peer."""
+    """The exit of one broker; `retry_at` gets the time when something may have to be sent again to a peer."""
 
     def __init__(
         self,
@@ -43,33 +44,31 @@ class Dispatch:
         holdings: Holdings,
         courses: Courses,
         accounts: Accounts,
-        send_events: Callable[[Peer, str, bytes], None],
-        note: Callable[..., None],
-        count: Callable[..., None],
+        ports: Ports,
         retry_at: Callable[[Peer, int], None],
     ) -> None:
         self.epoch = 0
         self.events_out = 0
-        """How many events have left, in whatever frames; those that were sent again count once."""
+        """How many events have left, in all frames; those sent again count once."""
         self._buffers = settings.buffers
         self._probe_ns = settings.probe_ns
         self._notes = settings.tracing
         self._holdings = holdings
         self._courses = courses
         self._accounts = accounts
-        self._send_events = send_events
-        self._note = note
-        self._count = count
+        self._send_events = ports.send_events
+        self._note = ports.note
+        self._count = ports.count
         self._retry_at = retry_at
         self.leaving: list[Peer] = []
-        """Those who are sent something at the end of this step."""
+        """The peers with frames at the end of this step."""
 
-    def leaves_for(self, peer: Peer) -> None:
-        """Something leaves for a peer with this step, the first."""
+    def note_leaving(self, peer: Peer) -> None:
+        """Note that a peer gets frames at the end of this step."""
         self.leaving.append(peer)
 
     def flush(self, now_ns: int) -> None:
-        """Send what leaves with this step."""
+        """Send the frames of this step."""
         leaving, self.leaving = self.leaving, []
         for peer in leaving:
             outbox = peer.outbox
@@ -79,7 +78,7 @@ class Dispatch:
             self._retry_at(peer, outbox.left_due_ns)
 
     def offer(self, peer: Peer, parcels: Iterable[Parcel], now_ns: int) -> None:
-        """Let parcels for a peer leave, or wait."""
+        """Send parcels to a peer, or queue them."""
         outbox = peer.outbox
         rest: list[Parcel] = []
         for parcel in parcels:
@@ -89,13 +88,28 @@ class Dispatch:
                 self._send(parcel, now_ns)
             else:
                 rest.append(parcel)
-        if not rest:
-            return
-        dropped = outbox.enqueue(rest, now_ns)
-        if dropped:
-            self._lose(peer, dropped, "full")
+        if rest:
+            dropped = outbox.enqueue(rest, now_ns)
+            if dropped:
+                self._lose(peer, dropped, "full")
+            self._pump_queued(peer, now_ns)
+
+    def queue(self, events: Sequence[Held], part: Part, now_ns: int) -> None:
+        """Queue events themselves for the shut clients that they wait for."""
+        dropped = []
+        for client, peer in sorted(part.peers.items()):
+            for held in events if self._notes else ():
+                self._note("enqueued", held.id, client, -1, tuple(part.local[client]))
+            dropped.append((peer, peer.outbox.enqueue_events(events, part.local[client], now_ns)))
+        for peer, gone in dropped:
+            if gone:
+                self._lose(peer, gone, "full")
+        for peer, _ in dropped:  # what leaves has lists of its own, so nothing leaves before
+            self._pump_queued(peer, now_ns)
+
+    def _pump_queued(self, peer: Peer, now_ns: int) -> None:
         self.pump(peer, now_ns)
-        if peer.is_up and not outbox.under_way:
+        if peer.is_up and not peer.outbox.under_way:
             self._retry_at(peer, now_ns + self._probe_ns)
 
     def pump(self, peer: Peer, now_ns: int, *, probing: bool = False) -> None:
@@ -103,45 +117,49 @@ class Dispatch:
         outbox = peer.outbox
         while peer.is_up and (outbox.window.room > 0 or probing):
             probing = False
-            parcel, deleted = outbox.next(now_ns)
-            for gone, reason in deleted:
-                self._lose(peer, (gone,), reason)
-            if parcel is None:
+            chosen, deleted = outbox.next(now_ns)
+            for reason, gone in groupby(deleted, key=itemgetter(1)):
+                self._lose(peer, [each for each, _ in gone], reason)
+            if chosen is None:
                 return
-            self._send(parcel, now_ns)
+            if not isinstance(chosen, Parcel):
+                chosen.own()
+                chosen = chosen.handed[peer.name]
+            self._send(chosen, now_ns)
 
     def resend(self, peer: Peer, now_ns: int) -> None:
         """Send again what was not acknowledged in time."""
         outbox = peer.outbox
-        outbox.window.let_lost_go(now_ns)
+        outbox.window.forget_lost(now_ns)
         for count, frame in outbox.again(self.epoch, now_ns):
             self._count("resent", count)
             self._send_events(peer, "Transfer", frame)
 
-    def acknowledged(self, peer: Peer, said: Ack, now_ns: int) -> None:
-        """A peer has taken events on."""
-        for parcel in peer.outbox.acknowledge(said.numbers, said.held_ns, now_ns):
+    def acknowledged(self, peer: Peer, ack: Ack, now_ns: int) -> None:
+        """A peer has taken on events."""
+        for parcel in peer.outbox.acknowledge(ack.numbers, ack.held_ns, now_ns):
             self._end(parcel)
         if peer.outbox.window.gone:
-            for parcel in peer.outbox.window.not_gone(said.numbers):
-                self._drop(parcel, parcel.targets, -1)  # it had expired here, and was there all the same
+            for parcel in peer.outbox.window.take_back_gone(ack.numbers):
+                self._drop(parcel, parcel.targets, -1)  # it had expired here, and arrived in time nevertheless
         if peer.outbox.queued:
             self.pump(peer, now_ns)
 
     def withdraw(self, peer: Peer) -> None:
-        """Take back what waits for a peer, and if it is lost what is under way to it: others may get it there."""
+        """Take back what is queued for a peer, and what is under way if the peer is lost: other paths may lead
+        there."""
         for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
             self._note("withdrawn", parcel.held.id, peer.name)
             self.unlink(parcel)
 
     def give_up(self, parcel: Parcel) -> None:
-        """An event is to go to this peer no more."""
+        """Do not send a parcel any more."""
         if parcel.state is TransferState.WAITING:
             self._note("withdrawn", parcel.held.id, parcel.peer.name)
         parcel.peer.outbox.give_up(parcel)
 
     def unlink(self, parcel: Parcel) -> list[str]:
-        """Nothing is on its way any more to where this parcel, and no later one, was to go."""
+        """Remove a parcel from its event; the targets that no other parcel is for."""
         held, name = parcel.held, parcel.peer.name
         if parcel.peer.kind == "client":
             if held.handed.get(name) is not parcel:
@@ -165,42 +183,49 @@ class Dispatch:
         if not self._buffers:
             self._end(parcel)
 
-    def _lose(self, peer: Peer, parcels: Sequence[Parcel], reason: Reason) -> None:
-        """The queue of a peer has let events go: it is too late for them, or there were too many."""
-        self._count(reason, len(parcels))
-        for parcel in parcels if self._notes else ():
-            self._note(reason, parcel.held.id, peer.name)
+    def _lose(self, peer: Peer, gone: Sequence[Parcel | Held], reason: Reason) -> None:
+        """The queue of a peer has dropped events: they are too late, or too many."""
+        self._count(reason, len(gone))
+        for each in gone if self._notes else ():
+            self._note(reason, (each.held if isinstance(each, Parcel) else each).id, peer.name)
         if peer.kind == "client":
-            self._lose_for(peer.name, parcels)
-        else:
-            for parcel in parcels:
-                self._drop(parcel, self._end(parcel))
+            self._lose_for(peer.name, gone)
+            return
+        for each in gone:
+            assert isinstance(each, Parcel), "events themselves wait for clients only"
+            self._drop(each, self._end(each))
 
-    def _lose_for(self, client: str, parcels: Sequence[Parcel]) -> None:
-        """Events will not reach a client; those for the same subscriptions are counted together."""
-        counts: dict[int, tuple[Parcel, int]] = {}
-        for parcel in parcels:
-            held = parcel.held
-            if held.handed.get(client) is not parcel:
-                continue
-            del held.handed[client]
-            held.local.pop(client, None)
-            if held.restored_for:
-                self._drop(parcel, parcel.targets)
+    def _lose_for(self, client: str, gone: Sequence[Parcel | Held]) -> None:
+        """Count events that will not reach a client; those for the same subscriptions together."""
+        counts: dict[int, tuple[Mapping[str, tuple[Term, ...]], int]] = {}
+        events: list[Held] = []
+        for each in gone:
+            if isinstance(each, Parcel):
+                held, wanted = each.held, each.targets
+                if held.handed.get(client) is not each:
+                    continue
+                del held.handed[client]
+                held.local.pop(client, None)
+                if held.restored_for:
+                    self._drop(each, wanted)
+                    wanted = {}
             else:
-                counts[id(parcel.targets)] = (parcel, counts.get(id(parcel.targets), (parcel, 0))[1] + 1)
-        for parcel, many in counts.values():
-            self._drop(parcel, parcel.targets, many)
-        self._holdings.settle(*[parcel.held for parcel in parcels])
+                held, wanted = each, each.local[client]
+                held.leave_part(client)
+            events.append(held)
+            counts[id(wanted)] = (wanted, counts.get(id(wanted), (wanted, 0))[1] + 1)
+        for names, many in counts.values():
+            self._accounts.dropped_here(client, names, many)
+        self._holdings.settle(*events)
 
     def _drop(self, parcel: Parcel, targets: Iterable[str], many: int = 1) -> None:
         if parcel.peer.kind == "client":
             self._accounts.dropped(parcel.held, parcel.peer.name, targets, many, was_sent=parcel.tries > 0)
         else:
-            self._accounts.dropped_on_the_way(parcel.held, targets, many)
+            self._accounts.dropped_in_transit(parcel.held, targets, many)
 
     def _end(self, parcel: Parcel) -> list[str]:
-        """The event is no longer owed to those whom the parcel was for, and nothing else is on its way to."""
+        """The event is no longer owed to the targets of a parcel, unless a later parcel is for them."""
         held = parcel.held
         ended = self.unlink(parcel)
         for target in ended:
@@ -210,9 +235,9 @@ class Dispatch:
 
 
 class Straight:
-    """What goes straight on in the present step.
+    """The events that are sent straight on in the present step.
 
-    `keep` is given what does not, whole: nobody has it yet; `keep_for` what some of those whom it is for have not.
+    `keep` gets those that are not, whole; `keep_for` those that some of their receivers have not got.
     """
 
     def __init__(
@@ -225,12 +250,12 @@ class Straight:
         accounts: Accounts,
         note: Callable[..., None],
         keep: Callable[[Held, int], None],
-        keep_for: Callable[[list[Held], Iterable[Peer], int], None],
+        keep_for: Callable[[list[Held], Sequence[Peer], int], None],
     ) -> None:
         self.events: list[Held] = []
-        """Those of this step: their courses have ways, and everybody whom they are for still wants them."""
+        """Those of this step: their courses have exits, and all receivers still want them."""
         self.size_bytes = 0
-        """How long their contents are together."""
+        """The total length of their contents."""
         self._buffers = settings.buffers
         self._holdings = holdings
         self._memory = memory
@@ -244,18 +269,18 @@ class Straight:
         return len(self.events)
 
     def add(self, held: Held) -> None:
-        """One more."""
+        """Add an event."""
         self.events.append(held)
         self.size_bytes += len(held.content)
 
     def flush(self, now_ns: int) -> None:
-        """Send them on, and store which events clients here were given in this step."""
+        """Send the events on, and store which events clients here were given in this step."""
         self.send(now_ns)
         if self._memory.unstored:
             self._memory.flush()
 
     def send(self, now_ns: int) -> None:
-        """Send them on."""
+        """Send the events on."""
         events, self.events, self.size_bytes = self.events, [], 0
         groups: dict[int, list[Held]] = {}
         for held in events:
@@ -266,11 +291,11 @@ class Straight:
             self._send(group, now_ns)
 
     def _send(self, group: list[Held], now_ns: int) -> None:
-        """Events of one course: together to all whom they are for, or else one by one."""
+        """Send events of one course: together to all receivers, or else one by one."""
         course, many = group[0].course, len(group)
-        stay_ns = max(group[0].lifetime_ns, course.latest_ns)  # they live equally long, or they had not one course
+        stay_ns = max(group[0].lifetime_ns, course.latest_ns)  # they live equally long: they share a course
         batch = self._memory.batch(group, stay_ns) if course.local else {}
-        shut = [peer for peer, outbox, _ in course.ways or () if not (peer.is_up and outbox.takes(many))]
+        shut = [peer for peer, outbox, _ in course.exits or () if not (peer.is_up and outbox.takes(many))]
         is_odd = self._memory.seen.has_any(batch) or (shut and self._buffers and _is_any_unaudited(group))
         if many > 1 and (is_odd or len({held.id for held in group}) < many):
             for held in group:
@@ -283,44 +308,44 @@ class Straight:
                 self._memory.remember_all(group, stay_ns, batch)
 
     def _leave(self, group: list[Held], course: Course, shut: list[Peer], now_ns: int) -> None:
-        """Events leave, but for those who are shut."""
+        """Send events to all receivers that are not shut."""
         if course.local:
             for period, many in Counter(held.period for held in group).items():
                 self._accounts.arrived(course, group[0].root, period, many)
-        ways = course.ways or ()
+        exits = course.exits or ()
         if shut:
-            ways = tuple(way for way in ways if way[0] not in shut)
-        if ways:
+            exits = tuple(leg for leg in exits if leg[0] not in shut)
+        if exits:
             events = [held.encode(now_ns) for held in group]
             size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
-            for peer, outbox, targets in ways:
+            for peer, outbox, targets in exits:
                 if not outbox.leaving:
-                    self._dispatch.leaves_for(peer)
+                    self._dispatch.note_leaving(peer)
                 outbox.leave(targets, events, size_bytes, encoded_bytes)
         if self._buffers:
-            self._holdings.hold_together(group, ways, now_ns)
+            self._holdings.hold_together(group, exits, now_ns)
         for place, held in enumerate(group):
             if held.is_noted:
-                self._write_down(held.id, course, len(group) - place, ways)
+                self._write_down(held.id, course, len(group) - place, exits)
         if shut:
             self._keep_for(group, shut, now_ns)
 
-    def _write_down(self, event: EventId, course: Course, from_last: int, ways: Iterable[Way]) -> None:
+    def _write_down(self, event: EventId, course: Course, from_last: int, exits: Iterable[Exit]) -> None:
         if course.local:
             self._note("local", event)
-        for peer, outbox, _ in ways:
+        for peer, outbox, _ in exits:
             self._note("enqueued", event, peer.name)
             wanted = course.local.get(peer.name, {}) if peer.kind == "client" else {}
             self._note("sent", event, peer.name, outbox.window.next_number - from_last, tuple(wanted))
 
 
 def _is_any_unaudited(group: list[Held]) -> bool:
-    """Whether one of them may have been accepted elsewhere too: that is noted of events that are held by themselves."""
+    """Whether one of them may have been accepted elsewhere too: that is noted of events held by themselves."""
     return any(held.period == UNAUDITED for held in group)
 
 
 def _are_apart(courses: list[Course]) -> bool:
-    """Whether nobody is of two of these courses."""
+    """Whether no peer is in two of these courses."""
     seen: set[int] = set()
     count = 0
     for course in courses:

@@ -1,11 +1,11 @@
-"""The doorway of a broker: who comes over which connection, and what they may say before and after they are greeted.
+"""The doorway of a broker: greetings, identities, and what peers may send.
 
-- The first frame over a connection is a greeting, from both sides, repeated until it is answered. It says who speaks,
-  in which life (epoch): what an earlier life said is over.
-- Only neighbours by the settings are greeted as brokers. Of two connections with one peer the later replaces the other.
-- A client that proves its name by a key binds its name to it: from then on whoever has another key is somebody else.
-  Lives that nobody has proved to be this client's do not count.
-- What somebody may not say is refused (`ALLOWED`); everything else goes on to the broker.
+- The first frame on a connection is a greeting, from both sides, repeated until it is answered. It states the sender's
+  name and epoch. Messages of an earlier incarnation no longer count.
+- Only neighbours of the settings are greeted as brokers. Of two connections with one peer the later replaces the other.
+- A client that proves its name by a key binds its name to that key: from then on another key is another client.
+  Incarnations that nobody has proved to be this client's do not count.
+- A message that the sender may not send is refused (`ALLOWED`); all others are passed to the broker.
 """
 
 from abc import abstractmethod
@@ -16,19 +16,20 @@ from typing import Final
 import msgspec
 
 from tidings.protocol import wire
-from tidings.protocol._addresses import require_plain
 from tidings.protocol._effects import Close, Effect
 from tidings.protocol._errors import PeerError
 from tidings.protocol._machine import Machine
+from tidings.protocol._names import require_plain
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import ALLOWED, PeerState, PeerStep
 from tidings.protocol.links._outbox import FRAME_BYTES, Outbox
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._window import SendLimits
 
 __all__ = ["Doorway"]
 
 _HELLOS: Final = 4
-"""A peer that speaks and does not count as there is greeted at most so often between two pings."""
+"""A peer that sends frames but is not up is greeted at most this often between two pings."""
 _ALLOWED: Final = {kind: ALLOWED["broker", kind] for kind in ("broker", "client")}
 
 
@@ -43,13 +44,13 @@ class Doorway(Machine):
         self.neighbours: dict[str, Peer] = {}
         self.clients: dict[str, Peer] = {}
         self.clients_up: set[str] = set()
-        """The clients that are there."""
-        self._laden: dict[str, Peer] = {}  # clients that something waits for, or is under way to; some were so before
+        """The clients that are connected."""
+        self._laden: dict[str, Peer] = {}  # clients with events queued or under way; some no longer
         self.waits: dict[str, dict[int, int]] = {"broker": {}, "client": {}}
-        """By kind of peer: how long events waited for one before they left, by size (`_histogram`)."""
+        """By kind of peer: the time that events were queued for it, counted by size (`_histogram`)."""
         self._is_alive = False
         self._born_ns = 0
-        self._has_forgotten = False  # whether there was a peer in this life that is not known any more
+        self._has_forgotten = False  # whether this incarnation has forgotten a peer
 
     @abstractmethod
     def _credit(self) -> int:
@@ -57,34 +58,34 @@ class Doorway(Machine):
 
     @abstractmethod
     def _on_new_peer(self, peer: Peer) -> None:
-        """Somebody is there who was not before."""
+        """A peer is up that was not before."""
 
     @abstractmethod
     def _on_greeted_again(self, peer: Peer) -> None:
-        """Somebody who was there had taken this broker for lost, and has not read what it was told meanwhile."""
+        """A peer that is up had taken this broker for lost, and has not read the messages sent meanwhile."""
 
     @abstractmethod
-    def _last_life_heard(self, peer: Peer) -> int:
-        """The latest life of a broker that others have told of; -1: of none, or it is a client."""
+    def _last_epoch_heard(self, peer: Peer) -> int:
+        """The latest epoch of a broker that others have reported; -1 if there is none, or if it is a client."""
 
     @abstractmethod
     def _on_bound(self, peer: Peer) -> None:
-        """The name of a client is bound to another key than before, or to none."""
+        """A client's name is bound to another key than before, or to none."""
 
     @abstractmethod
-    def _on_outlived(self, epoch: int) -> None:
-        """Others know of a later life of this broker than this."""
+    def _on_later_epoch(self, epoch: int) -> None:
+        """Others know of a later epoch of this broker than the present one."""
 
     @abstractmethod
     def _on_message(self, source: Peer, message: wire.Message) -> None:
-        """Somebody who was greeted says what he may."""
+        """A message from a peer that is up and may send it."""
 
     @abstractmethod
     def _on_rewired(self) -> None:
-        """The neighbours, or the overlay as planned, are others."""
+        """The neighbours, or the planned overlay, have changed."""
 
     def rewire(self, neighbours: frozenset[str], graph: Mapping[str, frozenset[str]], now_ns: int) -> list[Effect]:
-        """The overlay is another one from now on: who is no neighbour any more is let go."""
+        """Change the overlay: brokers that are no longer neighbours are disconnected."""
         self._now_ns = now_ns
         self.settings = msgspec.structs.replace(self.settings, neighbours=neighbours, graph=graph)
         for name in sorted(self.neighbours.keys() - neighbours):
@@ -101,7 +102,7 @@ class Doorway(Machine):
         return self._finish()
 
     def _on_connected(self, connection: str) -> None:
-        """Greet, and go on greeting until there is an answer."""
+        """Greet, and repeat the greeting until it is answered."""
         if self._is_alive and connection in self._by_connection and self._by_connection[connection] is None:
             self._send_over(connection, self._hello(self._versions[connection]))
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
@@ -109,9 +110,9 @@ class Doorway(Machine):
     def _hello(self, version: int) -> wire.Hello:
         return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
 
-    def _welcome(self, said: wire.Hello, last_life: int = 0) -> wire.Welcome:
-        own = (said.version, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, said.clock_ns, self._sample, last_life)
+    def _welcome(self, hello: wire.Hello, last_epoch: int = 0) -> wire.Welcome:
+        own = (hello.version, self.name, "broker", self.epoch, self._credit())
+        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._sample, last_epoch)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)
@@ -129,45 +130,45 @@ class Doorway(Machine):
             return
         peer = self._by_connection.get(connection)
         if peer is None or peer.connection != connection:
-            return  # it is greeted again and again until it answers, or has been replaced
+            return  # it is greeted until it answers, or has been replaced
         if kind not in _ALLOWED[peer.kind]:
             raise PeerError("not-allowed", f"a {peer.kind} may not send {kind.__name__} to a broker")
         peer.heard_ns = self._now_ns
         if not peer.is_up:
-            # Not once for each of the frames that have piled up: their answers would pile up as well.
+            # Not for each of the frames that have accumulated: the greetings would accumulate as well.
             if self._now_ns - peer.hello_ns >= self.settings.ping_ns // _HELLOS:
                 peer.hello_ns = self._now_ns
                 self._send_over(connection, self._hello(self._versions[connection]))
             return
         self._on_message(peer, message)
 
-    def _on_greeting(self, connection: str, said: wire.Hello | wire.Welcome) -> None:
-        require_plain(said.name)
-        if said.name == self.name or (said.kind == "broker" and said.name not in self.settings.neighbours):
-            raise PeerError("unknown", f"broker {said.name!r} is not a neighbour of {self.name!r}")
-        if self._identities.get(connection, (said.kind, said.name)) != (said.kind, said.name):
-            self._effects.append(Close(connection, "it claimed to be somebody else"))
-            raise PeerError("identity", f"{said.name!r} was not admitted under this name")
+    def _on_greeting(self, connection: str, greeting: wire.Hello | wire.Welcome) -> None:
+        require_plain(greeting.name)
+        if greeting.name == self.name or (greeting.kind == "broker" and greeting.name not in self.settings.neighbours):
+            raise PeerError("unknown", f"broker {greeting.name!r} is not a neighbour of {self.name!r}")
+        if self._identities.get(connection, (greeting.kind, greeting.name)) != (greeting.kind, greeting.name):
+            self._effects.append(Close(connection, "it greeted under another name than it was admitted under"))
+            raise PeerError("identity", f"{greeting.name!r} was not admitted under this name")
         before = self._by_connection.get(connection)
-        if before is not None and (before.name, before.kind) != (said.name, said.kind):
-            raise PeerError("identity", f"{before.name!r} cannot become {said.name!r} on one connection")
-        self._require_version(connection, said)
-        peer = self._client(said.name) if said.kind == "client" else self._neighbour(said.name)
+        if before is not None and (before.name, before.kind) != (greeting.name, greeting.kind):
+            raise PeerError("identity", f"{before.name!r} cannot become {greeting.name!r} on one connection")
+        self._require_version(connection, greeting)
+        peer = self._client(greeting.name) if greeting.kind == "client" else self._neighbour(greeting.name)
         self._bind(connection, peer)
-        last_life = max(peer.epoch, self._last_life_heard(peer))
-        if said.epoch < last_life:
-            # An old frame of a life that is over; or a life that has lost its store, and whose clock was set back.
-            if isinstance(said, wire.Hello) and peer.kind == "broker":
-                self._send_over(connection, self._welcome(said, last_life))
+        last_epoch = max(peer.epoch, self._last_epoch_heard(peer))
+        if greeting.epoch < last_epoch:
+            # An old frame of an earlier incarnation; or one that has lost its store, and whose clock was set back.
+            if isinstance(greeting, wire.Hello) and peer.kind == "broker":
+                self._send_over(connection, self._welcome(greeting, last_epoch))
             return
-        if peer.kind == "broker" and isinstance(said, wire.Welcome) and said.last_life > self.epoch:
-            self._on_outlived(said.last_life)
+        if peer.kind == "broker" and isinstance(greeting, wire.Welcome) and greeting.last_life > self.epoch:
+            self._on_later_epoch(greeting.last_life)
             return
         if peer.connection not in (None, connection):
             self._effects.append(Close(peer.connection, "another connection of the same name has replaced it"))
             self._by_connection.pop(peer.connection, None)
         is_new = not peer.is_up
-        peer.connection, peer.version = connection, said.version
+        peer.connection, peer.version = connection, greeting.version
         peer.rights = self._rights.get(connection)
         peer.outbox.is_congested = connection in self._congested
         if peer.kind == "client":
@@ -178,19 +179,19 @@ class Doorway(Machine):
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
         peer.step(PeerStep.GREETED)
-        if peer.greet(said.epoch):
+        if peer.greet(greeting.epoch):
             is_new = True
             peer.meter.forget_clock()
             peer.outbox.window.forget_gone()
         peer.heard_ns = self._now_ns
-        peer.outbox.credit = said.credit
-        if isinstance(said, wire.Hello):
-            self._send_over(connection, self._welcome(said))
+        peer.outbox.credit = greeting.credit
+        if isinstance(greeting, wire.Hello):
+            self._send_over(connection, self._welcome(greeting))
         else:
-            peer.meter.read_greeting(said, self._now_ns)
+            peer.meter.read_greeting(greeting, self._now_ns)
         if is_new:
             self._on_new_peer(peer)
-        elif isinstance(said, wire.Hello):
+        elif isinstance(greeting, wire.Hello):
             self._on_greeted_again(peer)
 
     def _bind(self, connection: str, peer: Peer) -> None:
@@ -207,7 +208,7 @@ class Doorway(Machine):
         self._on_bound(peer)
 
     def laden_clients(self) -> list[Peer]:
-        """The clients that something waits for, or is under way to: finding them costs nothing for the others."""
+        """The clients with events queued or under way; the others cost nothing."""
         for name in [name for name, peer in self._laden.items() if peer.outbox.is_empty]:
             del self._laden[name]
         return list(self._laden.values())
@@ -239,18 +240,21 @@ class Doorway(Machine):
 
     def _outbox(self, max_queued: int) -> Outbox:
         settings = self.settings
-        # Who was forgotten may come back and remember our numbers: it is sent none of them again, for nobody is sent
-        # more than an event per microsecond.
+        # A forgotten peer may come back and remember our numbers. It is sent none of them again, since no peer is sent
+        # more than one event per microsecond.
         first = (self._now_ns - self._born_ns) // 1_000 if self._has_forgotten else 0
-        return Outbox(
-            strategy=settings.strategy,
-            processing_s=settings.processing_s,
+        limits = SendLimits(
             window=settings.window,
-            max_queued=max_queued,
-            max_under_way_bytes=settings.max_under_way_bytes,
+            max_bytes=settings.max_under_way_bytes,
+            frame_bytes=min(FRAME_BYTES, settings.max_frame_bytes // 2),
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
-            frame_bytes=min(FRAME_BYTES, settings.max_frame_bytes // 2),
             keeps=settings.buffers,
+        )
+        return Outbox(
+            limits,
+            strategy=settings.strategy,
+            processing_s=settings.processing_s,
+            max_queued=max_queued,
             first_number=first,
         )

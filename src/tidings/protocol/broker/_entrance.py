@@ -1,7 +1,8 @@
-"""How events come in: each is taken on once, and acknowledged when it is durable and its way on is known.
+"""How events come in: each is taken on once, and acknowledged when it is durable and its next hops are known.
 
-What cannot be taken on is not acknowledged, and comes again: nothing while the store is full, and nothing from clients
-while the broker does not know what the others want. What must not be taken on is refused, and its publisher told why.
+An event that cannot be taken on is not acknowledged, and arrives again: any event while the store is full, and events
+of clients while the broker does not know the subscriptions elsewhere. An event that must not be taken on is refused,
+with the reason to its publisher.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,17 +10,17 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
-from tidings.protocol._addresses import broker_of
 from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
+from tidings.protocol._names import broker_of
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._registry import Registry
-from tidings.protocol.links._peers import Peer, ranges
-from tidings.protocol.relocation._relocating import Relocating
+from tidings.protocol.links._peers import Peer, Ports, ranges
+from tidings.protocol.relocation._coordinator import Coordinator
 
 __all__ = ["Entrance"]
 
@@ -33,31 +34,31 @@ class Entrance:
         *,
         carrier: Carrier,
         registry: Registry,
-        relocating: Relocating,
-        send: Callable[[Peer, wire.Message], None],
+        coordinator: Coordinator,
+        ports: Ports,
         deny: Callable[[Peer, str, str, int, PeerError], None],
-        note: Callable[..., None],
         is_noted: Callable[[EventId], bool],
-        count: Callable[[str], None],
         when_durable: Callable[..., None],
     ) -> None:
         self._settings = settings
         self._carrier = carrier
         self._registry = registry
-        self._relocating = relocating
-        self._send = send
+        self._coordinator = coordinator
+        self._send = ports.send
         self._deny = deny
-        self._note = note
+        self._note = ports.note
         self._is_noted = is_noted
-        self._count = count
+        self._count = ports.count
         self._when_durable = when_durable
         self._relocates = settings.relocation != "off"
+        self.published = 0
+        """Events of clients that were accepted."""
         self._taken: list[tuple[Any, ...]] = []
         self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
     @property
     def credit(self) -> int:
-        """How many events a peer may have under way: none when the store is as good as full."""
+        """How many events a peer may have under way: none when the store is nearly full."""
         room = self._settings.max_stored - len(self._carrier.holdings)
         if self._carrier.room_bytes <= 0:
             return 0
@@ -68,26 +69,26 @@ class Entrance:
         """Whether this step has something to acknowledge, now or once it is durable."""
         return bool(self._taken or self._acks)
 
-    def tell_credit(self, peer: Peer) -> None:
-        """A peer that was held back may send more."""
-        if peer.is_up and peer.credit_told < self._settings.window and self.credit > peer.credit_told:
-            peer.credit_told = self.credit
-            self._send(peer, wire.Credit(peer.credit_told))
+    def send_credit(self, peer: Peer) -> None:
+        """Let a peer that was held back send more."""
+        if peer.is_up and peer.credit_sent < self._settings.window and self.credit > peer.credit_sent:
+            peer.credit_sent = self.credit
+            self._send(peer, wire.Credit(peer.credit_sent))
 
-    def transfer(self, source: Peer, said: wire.Transfer, now_ns: int) -> None:
-        """A neighbour hands events over; the first that cannot be read ends it, and the rest is not taken."""
+    def transfer(self, source: Peer, message: wire.Transfer, now_ns: int) -> None:
+        """Take on events of a neighbour; the first invalid one ends it, and the rest is not taken on."""
         taken: list[int] = []
-        left_ns, most_ns = source.meter.left_ns(said.sent_ns, now_ns), self._settings.max_lifetime_ns
+        left_ns, most_ns = source.meter.left_ns(message.sent_ns, now_ns), self._settings.max_lifetime_ns
         link_ns = self._link_error_ns(source, now_ns)
         source.meter.note_transit(now_ns - left_ns)
         try:
-            for number in self._news(source, said):
+            for number in self._news(source, message):
                 if not self._carrier.room or self._carrier.room_bytes <= 0:
                     self._count("no room")
                     break
-                event, targets = said.events[number - said.number], said.targets[number - said.number]
+                event, targets = message.events[number - message.number], message.targets[number - message.number]
                 if not wire.is_sound(event.content, event.check):
-                    # Its sender has nothing better, and would send it for ever; subscribers' accounts show the loss.
+                    # Its sender has no sound copy, and would repeat it for ever. Subscribers' accounts show the loss.
                     self._count("damaged")
                     taken.append(number)
                     continue
@@ -103,17 +104,17 @@ class Entrance:
         finally:
             self._take(source, taken, now_ns)
 
-    def publish(self, source: Peer, said: wire.Publish, now_ns: int) -> None:
-        """A client publishes events; those that are refused are not acknowledged, but their publisher is told why."""
+    def publish(self, source: Peer, message: wire.Publish, now_ns: int) -> None:
+        """Take on events of a client; refused ones are not acknowledged, but their publisher gets the reason."""
         carrier, own, most_ns = self._carrier, self._settings.name, self._settings.max_lifetime_ns
-        name, epoch, first, events = source.name, source.epoch, said.number, said.events
+        name, epoch, first, events = source.name, source.epoch, message.number, message.events
         is_checked = source.rights is not None or self._registry.checks(name)
         find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
-        left_ns, sure, sure_bytes = source.meter.left_ns(said.sent_ns, now_ns), carrier.room, carrier.room_bytes
-        period = UNAUDITED if said.is_again else carrier.accounts.period()
+        left_ns, sure, sure_bytes = source.meter.left_ns(message.sent_ns, now_ns), carrier.room, carrier.room_bytes
+        period = UNAUDITED if message.is_again else carrier.accounts.period()
         error_ns, is_whole = self._link_error_ns(source, now_ns), carrier.router.is_whole
         taken: list[int] = []
-        for number in self._news(source, said):
+        for number in self._news(source, message):
             event = events[number - first]
             sure_bytes -= len(event.content)
             if (len(taken) >= sure and not carrier.room) or (sure_bytes < 0 and carrier.room_bytes <= 0):
@@ -139,31 +140,36 @@ class Entrance:
             taken.append(number)
             id = (name, epoch, event.sequence)
             is_noted = is_sampled(id)
-            if is_noted or self._relocates or not course.is_nobodys:
+            if is_noted or self._relocates or not course.is_unwanted:
                 since_ns = self._since_ns(event, left_ns, now_ns)
-                # By this broker's clock from here on, unless all clocks agree: a publisher's may show anything.
+                # By this broker's clock from here on, unless clocks are synchronised: a publisher's may show anything.
                 departure_ns = event.departure_ns if self._settings.synchronised_clocks else since_ns
                 facts = (departure_ns, since_ns, lifetime_ns, event.size_bytes)
                 held = Held(id, own, *facts, 0, event.content, course, is_noted, error_ns)
                 held.period, held.check = period, event.check
                 self._accept(held, event, number, now_ns)
+        if taken:
+            self.published += len(taken)
+            source.published += len(taken)
+            source.course = course
         self._take(source, taken, now_ns)
 
-    def _accept(self, held: Held, said: wire.Publication, number: int, now_ns: int) -> None:
-        """A client's event goes straight on if everybody is there and still wants it; otherwise it is held by itself,
-        as is one that another broker may have accepted too, and tell of.
+    def _accept(self, held: Held, publication: wire.Publication, number: int, now_ns: int) -> None:
+        """Send a client's event straight on, if all receivers are connected and still want it; otherwise hold it by
+        itself.
 
-        If nobody wants it, it is done, unless it is traced.
+        So is one that another broker may have accepted and report too. If nobody wants the event, it is done, unless it
+        is traced.
         """
         carrier, course = self._carrier, held.course
         if held.is_noted:
-            self._note("accepted", held.id, "", number, (), said, held.since_ns)
-        trace = self._relocating.tag(held, now_ns) if self._relocates else None
-        if course.is_nobodys and trace is None:
+            self._note("accepted", held.id, "", number, (), publication, held.since_ns)
+        trace = self._coordinator.tag(held, now_ns) if self._relocates else None
+        if course.is_unwanted and trace is None:
             return
         if carrier.holdings.unread:
             carrier.read_first(held.id, now_ns)
-        is_simple = course.ways is not None and trace is None and held.since_ns + course.soonest_ns > now_ns
+        is_simple = course.exits is not None and trace is None and held.since_ns + course.soonest_ns > now_ns
         is_known, is_audited = held.id in carrier.holdings.held, held.period != UNAUDITED
         if course.names and is_audited and not is_known:
             carrier.accounts.accepted(course, held.period)
@@ -174,18 +180,19 @@ class Entrance:
             carrier.straight.send(now_ns)  # what this event must not overtake
         carrier.keep(held, now_ns, trace)
 
-    def _since_ns(self, said: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
-        """An event's departure on this broker's clock: its age when its frame left, `left_ns` by the same clock."""
+    def _since_ns(self, event: wire.Publication | wire.Event, left_ns: int, now_ns: int) -> int:
+        """An event's departure on this broker's clock: its age when its frame left, at `left_ns` of the same clock."""
         if self._settings.synchronised_clocks:
-            return min(said.departure_ns, now_ns)
-        return left_ns - said.age_ns
+            return min(event.departure_ns, now_ns)
+        return left_ns - event.age_ns
 
     def _link_error_ns(self, source: Peer, now_ns: int) -> int | None:
-        """By how much a link makes ages wrong at most; None if nobody knows, as of clocks that somebody else sets."""
+        """The error that a link adds to ages, at most; None if unknown, as with clocks that are synchronised by
+        others."""
         return None if self._settings.synchronised_clocks else source.meter.error_ns(now_ns)
 
     def _checked_ns(self, source: Peer, attributes: Mapping[str, Any], asked_ns: int | None) -> int:
-        """For how long an event may live; PeerError if a client may not publish it, or has not advertised it."""
+        """How long an event may live; PeerError if the client may not publish it, or has not advertised it."""
         name, rights, most_ns = source.name, source.rights, self._settings.max_lifetime_ns
         lifetime_ns = min(asked_ns or most_ns, most_ns)
         if rights is not None:
@@ -205,35 +212,35 @@ class Entrance:
         self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
 
     def acknowledge(self, peer: Peer, epoch: int, numbers: Sequence[int], held_ns: int) -> None:
-        """Events are durable: say so, if their sender is still the one who sent them."""
+        """Acknowledge durable events, if their sender still has the same epoch."""
         if peer.epoch == epoch:
             peer.inbox.acknowledge(numbers)
             self._acknowledge(peer, numbers, held_ns)
 
     def acknowledge_again(self, peer: Peer) -> None:
-        """On a new connection: acknowledgements may have been lost with the old one."""
+        """Repeat acknowledgements on a new connection: they may have been lost with the old one."""
         done = peer.inbox.acknowledged()
         if done:
             self._acknowledge(peer, done, 0)
 
     def flush(self) -> None:
-        """Have acknowledged what was taken in this step, once what was stored of it is durable; and send the
-        acknowledgements that can be sent, one to each."""
+        """Have the events of this step acknowledged once they are durable, and send the acknowledgements that are due,
+        one to each peer."""
         taken, self._taken = self._taken, []
         for what in taken:
             self._when_durable(*what)
         acks, self._acks = self._acks, {}
         for peer, (numbers, held_ns) in acks.items():
-            peer.credit_told = self.credit
+            peer.credit_sent = self.credit
             for begin in range(0, len(numbers), wire.MAX_BATCH):
                 some = tuple(numbers[begin : begin + wire.MAX_BATCH])
-                self._send(peer, wire.Ack(peer.epoch, some, held_ns, peer.credit_told))
+                self._send(peer, wire.Ack(peer.epoch, some, held_ns, peer.credit_sent))
 
-    def _news(self, source: Peer, said: wire.Transfer | wire.Publish) -> Sequence[int]:
-        """The numbers that have to be taken on; those that were are acknowledged again."""
-        if said.session != source.epoch:
+    def _news(self, source: Peer, message: wire.Transfer | wire.Publish) -> Sequence[int]:
+        """The numbers that have to be taken on; the others are acknowledged again."""
+        if message.session != source.epoch:
             return ()
-        new, done = source.inbox.look(said.number, len(said.events), said.floor)
+        new, done = source.inbox.look(message.number, len(message.events), message.floor)
         if done:
             self._acknowledge(source, done, 0)
         return new
@@ -244,7 +251,7 @@ class Entrance:
             self._taken.append(("ack", source, source.epoch, numbers, now_ns))
 
     def _acknowledge(self, peer: Peer, numbers: Sequence[int], held_ns: int) -> None:
-        """Tell the sender with the end of this step."""
+        """Acknowledge at the end of this step."""
         if peer.is_up:
             known = self._acks.get(peer)
             before = [] if known is None else known[0]

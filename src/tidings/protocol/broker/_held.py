@@ -1,24 +1,26 @@
-"""The events that a broker holds, and when they expire.
+"""The events that a broker holds, and their expiry.
 
-To hold an event is to owe it to somebody: to the home brokers that no other broker has taken on yet (`targets`), and to
-clients here who have not acknowledged it yet (`local`). It is durable before it is acknowledged, and let go when nobody
-is owed it any more. Each part of it ends when whoever it is owed to wants it no more. `since_ns` is its departure on
-this broker's own clock, so its age is always at hand. Whether it came from a client, a neighbour or the durable store,
-it is `Held`, in one of three ways:
+A broker that holds an event owes it to its receivers: to home brokers that no other broker has taken on yet
+(`targets`), and to clients here that have not acknowledged it yet (`local`). An event is durable before it is
+acknowledged, and is let go when nobody is owed it any more. Each part ends when its receiver no longer wants it.
+`since_ns` is the departure on this broker's own clock, so the age is always known. Whether an event came from a client,
+a neighbour or the durable store, it is `Held`, in one of three forms:
 
-- *By itself* (`Held.alone`), with its own account of whom it is owed to and of what is on its way to them. So is every
-  event as soon as something happens to it alone.
-- *In a group*: together with others of its course that have left for everybody who was open. They are stored one by
-  one, so that each can be erased by itself; but who still has to acknowledge them is one account for all. What waits
-  for those who were shut is each event's own account meanwhile (`hold_part`). When the group's account is empty, the
-  events that nothing else is owed of are done, and the others are held by themselves. A group is undone when its first
-  event expires, when somebody has acknowledged only a part of it, or when routes or clients change. Each event then has
-  a parcel for every peer that has not acknowledged.
-- *As the store kept it.* A broker that starts again may hold very many events, and others wait for it meanwhile. It
-  reads `read_at_once` of them when it starts, and so many again every `read_pause_ns` while it serves. One that is not
-  read yet counts as held. It goes on, if there is a route or a client for it, when it is read; if it comes again before
-  that, it is read first. What is read shares a course with all events for the same receivers, and is held by itself
-  when a client or a route comes for that course, when the event itself comes again, or when it expires.
+- *By itself* (`Held.alone`), with its own list of receivers and parcels. An event takes this form as soon as something
+  happens to it alone.
+- *In a group*, together with other events of its course that have left for all open receivers. They are stored one by
+  one, so that each can be erased by itself, but have one list of pending acknowledgements. Events that wait for shut
+  receivers have a list of their own meanwhile (`hold_part`). When the group's list is empty, events that are owed to
+  nobody else are done, and the others are held by themselves. Events that wait for shut clients alone share the list
+  (`Part`), and are themselves what waits in the queues: a client that lags must not cost others a parcel and five
+  lists for each event. An event gets lists of its own (`own`) when it leaves for such a client. A group is undone
+  when its first event expires, when a receiver has acknowledged only part of it, or when routes or clients change.
+  Each event then has a parcel for every peer that has not acknowledged.
+- *As stored.* A broker that starts again may hold very many events, and others wait for it meanwhile. It reads
+  `read_at_once` of them at the start, and as many every `read_pause_ns` while it serves. An unread event counts as
+  held. When it is read, it is sent on if there is a route or a client for it; if it arrives again before that, it is
+  read first. Events that were read share a course with all events for the same receivers, and are held by themselves
+  when a client or a route for that course appears, when the event itself arrives again, or when it expires.
 """
 
 import heapq
@@ -33,17 +35,18 @@ from msgspec import Raw
 from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
-from tidings.protocol.broker._courses import NO_COURSE, Course, Way, latest_ns, read_course
+from tidings.protocol.broker._courses import NO_COURSE, Course, Exit, latest_ns, read_course
 from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._queue import Queue
 from tidings.protocol.links._window import Lot, Parcel
 from tidings.protocol.wire import LONGEST_NS, Term, Trace, encode_plain
 
-__all__ = ["Group", "Held", "Holdings", "event_key", "in_sequence", "read_record"]
+__all__ = ["Group", "Held", "Holdings", "Part", "event_key", "in_sequence", "read_record"]
 
-_NOBODY: Final = cast("dict[str, Any]", MappingProxyType({}))
-"""The account of an event that has none of its own: it cannot be written to."""
+_EMPTY: Final = cast("dict[str, Any]", MappingProxyType({}))
+"""The receivers of an event that has no list of its own: it cannot be written to."""
 _MOST_HOPS: Final = 255
-"""As many as a transfer can say."""
+"""The most that a transfer can state."""
 _SPARE: Final = 64
 
 
@@ -60,49 +63,69 @@ class Held(msgspec.Struct, eq=False):
     hops: int
     content: bytes
     course: Course = NO_COURSE
-    """Whom it is owed to, all of them, unless it is held by itself."""
+    """All its receivers, unless it is held by itself."""
     is_noted: bool = False
-    """Whether it is written down what happens to it."""
+    """Whether it is traced."""
     error_ns: int | None = None
-    """By how much the links that it came over may have made its age wrong; None: not known."""
+    """The possible error of its age, from the links that it came over; None if unknown."""
     group: "Group | None" = None
-    """What it has left together with, if that is how it is held."""
+    """The events that it has left with, if it is held in a group."""
     trace: Trace | None = None
     expires_ns: int = 0
-    """When nobody wants it any more."""
+    """When the last receiver no longer wants it."""
     wakes_ns: int = 0
-    """When it has to be looked at: the first of those whom it is owed to may want it no more."""
-    targets: dict[str, tuple[Term, ...]] = _NOBODY
-    local: dict[str, dict[str, tuple[Term, ...]]] = _NOBODY
-    parcels: dict[str, Parcel] = _NOBODY
-    """By home broker: what is on its way there."""
-    handed: dict[str, Parcel] = _NOBODY
+    """When it has to be checked: the first receiver may no longer want it."""
+    targets: dict[str, tuple[Term, ...]] = _EMPTY
+    local: dict[str, dict[str, tuple[Term, ...]]] = _EMPTY
+    parcels: dict[str, Parcel] = _EMPTY
+    """By home broker: the parcel on its path there."""
+    handed: dict[str, Parcel] = _EMPTY
     """By client: the same."""
-    addressed: dict[str, str] = _NOBODY
-    """By client: the address under which the event came, and nobody else here got it."""
+    addressed: dict[str, str] = _EMPTY
+    """By client: the address that the event came under; the other clients here did not get it."""
     encoded_ns: int = -1
     encoded: bytes = b""
     period: int = 0
-    """Of its acceptance (`_ledgers`); 0: of none."""
+    """Of its acceptance (`_ledgers`); 0 for none."""
     check: int | None = None
     """The publisher's checksum of the content."""
     is_restored: bool = False
-    """Whether a durable store kept it: somebody whom it is owed to may have it already."""
-    restored_for: Mapping[str, Any] = _NOBODY
-    """The clients here for whom it did."""
+    """Whether it comes from a durable store: some receivers may have it already."""
+    restored_for: Mapping[str, Any] = _EMPTY
+    """The clients here that the stored event was for."""
+    part: "Part | None" = None
+    """The shut clients that it waits for; None if it has lists of its own, or waits for none."""
 
     def alone(self) -> Self:
-        """Held by itself from now on, and owed to nobody yet."""
+        """Hold it by itself from now on, owed to nobody yet."""
         self.course, self.group = NO_COURSE, None
         self.expires_ns, self.wakes_ns = self.since_ns, LONGEST_NS
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
 
     def leave_group(self) -> None:
-        """Held by itself from now on, with the account of its own that it may have."""
-        if self.local is _NOBODY:
+        """Hold it by itself from now on, with its own list of receivers if it has one."""
+        self.own()
+        if self.local is _EMPTY:
             self.alone()
         self.course, self.group = NO_COURSE, None
+
+    def own(self) -> None:
+        """Have lists of its own in place of those that it shares, with a parcel for each client that it waits for."""
+        part = self.part
+        if part is None:
+            return
+        self.part = None
+        self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {**part.local}, {}, {}, {}
+        for client, peer in part.peers.items():
+            parcel = self.handed[client] = Parcel(self, peer, part.local[client], {})
+            peer.outbox.queue.replace(self, parcel)
+
+    def leave_part(self, client: str) -> None:
+        """It no longer waits for this client; its lists are shared still."""
+        assert self.part is not None
+        self.part = self.part.without(client)
+        self.local = _EMPTY if self.part is None else self.part.local
 
     @property
     def is_alone(self) -> bool:
@@ -117,8 +140,8 @@ class Held(msgspec.Struct, eq=False):
     def take_on(self, targets: Mapping[str, tuple[Term, ...]]) -> list[str]:
         """Owe it to these home brokers too; those for which something has to be done.
 
-        A target that is on its way to somebody else counts as new: who sends it back may be the one who took it, and
-        its acknowledgement, still to come, must not end an obligation that has just been taken on again.
+        A target that is under way to a peer counts as new: that peer may be the one that sends it back. Its
+        acknowledgement, still to come, must not end an obligation that was just taken on again.
         """
         new = []
         for target in targets:
@@ -148,8 +171,8 @@ class Held(msgspec.Struct, eq=False):
         self.wakes_ns = min(self.wakes_ns, ends_ns)
 
     def overdue(self, now_ns: int) -> tuple[list[str], list[str]]:
-        """The home brokers and the clients that it is owed to and that want it no more. What goes to several brokers
-        together does so until the last of them wants it no more."""
+        """The receivers, brokers and clients, that no longer want it. A parcel for several brokers lasts until the last
+        of them no longer wants it."""
         if self.expires_ns <= now_ns:
             return list(self.targets), list(self.local)
         age_ns = now_ns - self.since_ns
@@ -157,7 +180,7 @@ class Held(msgspec.Struct, eq=False):
         return targets, [client for client, wanted in self.local.items() if _last_ns(wanted) <= age_ns]
 
     def let_go(self, targets: Iterable[str], clients: Iterable[str]) -> None:
-        """Owe it to these no longer; it is looked at again when the next of the others may want it no more."""
+        """Owe it to these no longer; it is checked again when the next of the others may no longer want it."""
         for target in targets:
             del self.targets[target]
             self.parcels.pop(target, None)
@@ -174,16 +197,16 @@ class Held(msgspec.Struct, eq=False):
         return latest_ns(self.targets[target]) if parcel is None else _last_ns(parcel.targets)
 
     def unrouted(self) -> list[str]:
-        """The home brokers that nothing is on its way to."""
+        """The home brokers that no parcel is for."""
         return [target for target in self.targets if target not in self.parcels]
 
     def count_as(self, root: str, period: int) -> None:
-        """Another broker has accepted it too, and tells in which period: who gets it from now on counts it there."""
+        """Another broker has accepted it too, and states the period: later receivers count it there."""
         self.root, self.period = root, period
         self.encoded_ns = -1
 
     def encode(self, now_ns: int) -> bytes:
-        """The event as transfers say it now: `wire.Event`, field by field."""
+        """The event as transfers contain it now: `wire.Event`, field by field."""
         publisher, epoch, sequence = self.id
         return encode_plain(
             (
@@ -205,14 +228,14 @@ class Held(msgspec.Struct, eq=False):
         )
 
     def encode_once(self, now_ns: int) -> bytes:
-        """The same, kept for all others who are sent it at this time."""
+        """The same, cached for all peers that are sent it at this time."""
         if self.encoded_ns != now_ns:
             self.encoded_ns = now_ns
             self.encoded = self.encode(now_ns)
         return self.encoded
 
     def record(self) -> bytes:
-        """What the durable store keeps; times are the broker's clock, which goes on over a restart."""
+        """The record for the durable store; times are of the broker's clock, which continues over a restart."""
         publisher, epoch, sequence = self.id
         course = self.course
         targets, local = self.owed() if course is NO_COURSE else course.encoded
@@ -237,10 +260,10 @@ class Held(msgspec.Struct, eq=False):
         )
 
     def owed(self) -> tuple[Any, Any]:
-        """Whom it is owed to, elsewhere and here, as the record says it."""
+        """The receivers, elsewhere and here, as the record contains them."""
         targets, local = self.targets, self.local
         if self.addressed:
-            # What came to one client by name is no proof that the others here have it: it is kept under its address.
+            # What was addressed to one client does not prove that the others here have it: keep it under its address.
             named = {client: target for client, target in self.addressed.items() if client in local}
             targets = targets | {target: max(local[client].values(), key=latest_ns) for client, target in named.items()}
             local = {client: wanted for client, wanted in local.items() if client not in named}
@@ -248,19 +271,19 @@ class Held(msgspec.Struct, eq=False):
 
 
 def _last_ns(wanted: Mapping[str, tuple[Term, ...]]) -> int:
-    """The age from which on none of these wants the event."""
+    """The age at which none of these wants the event any more."""
     return max(map(latest_ns, wanted.values()), default=0)
 
 
 def _wakes_ns(held: Held) -> int:
-    """When an event has to be looked at, for its own account or for its group's."""
+    """When an event has to be checked, for itself or for its group."""
     if held.group is None:
         return held.wakes_ns
-    return held.group.wakes_ns if held.local is _NOBODY else min(held.group.wakes_ns, held.wakes_ns)
+    return held.group.wakes_ns if held.local is _EMPTY else min(held.group.wakes_ns, held.wakes_ns)
 
 
 class _Record(msgspec.Struct, array_like=True, gc=False):
-    """What `Held.record` writes; one that an earlier version wrote ends with the content."""
+    """The fields of `Held.record`; a record of an earlier version ends with the content."""
 
     publisher: str
     epoch: int
@@ -283,7 +306,7 @@ _RECORD: Final = msgspec.msgpack.Decoder(_Record)
 
 
 def read_record(data: bytes, course_of: Callable[[bytes, bytes], Course]) -> Held:
-    """An event that the durable store kept; `course_of` finds its course by how the record says whom it is owed to."""
+    """An event from the durable store; `course_of` finds its course by the encoded receivers."""
     kept = _RECORD.decode(data)
     course = course_of(bytes(kept.targets), bytes(kept.local))
     held = Held(
@@ -313,9 +336,9 @@ def event_key(id: EventId) -> str:
 
 
 def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
-    """The same events; each publisher's take the places that they have, but in sequence.
+    """The same events with those of each publisher in sequence, in the positions of that publisher.
 
-    What finds its way anew comes in the order in which it was held, and the first of it may leave at once.
+    Events that are routed again come in the order in which they were held, and the first may leave at once.
     """
     publishers: dict[tuple[str, int], list[Held]] = {}
     for held in events:
@@ -324,10 +347,38 @@ def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
     return (next(turns[held.id[:2]]) for held in events)
 
 
+class Part:
+    """The shut clients that events of one course wait for, with what they want; never changed, so events share it."""
+
+    __slots__ = ("_without", "last_ns", "local", "peers", "soonest_ns")
+
+    def __init__(self, local: dict[str, dict[str, tuple[Term, ...]]], peers: dict[str, Peer]) -> None:
+        self.local = local
+        self.peers = peers
+        ends_ns = [_last_ns(wanted) for wanted in local.values()]
+        self.soonest_ns, self.last_ns = min(ends_ns), max(ends_ns)
+        self._without: dict[str, Part | None] = {}
+
+    def without(self, client: str) -> "Part | None":
+        """The same but for one client; None if there is no other."""
+        if client not in self._without:
+            rest = {name: wanted for name, wanted in self.local.items() if name != client}
+            self._without[client] = Part(rest, {name: self.peers[name] for name in rest}) if rest else None
+        return self._without[client]
+
+    def wanted_by(self, queue: Queue) -> dict[str, tuple[Term, ...]]:
+        """What the client with this queue wants."""
+        return next(self.local[client] for client, peer in self.peers.items() if peer.outbox.queue is queue)
+
+    def overdue(self, age_ns: int) -> list[str]:
+        """The clients that no longer want an event of this age."""
+        return [client for client, wanted in self.local.items() if _last_ns(wanted) <= age_ns]
+
+
 class Group:
     """Events under way together; `pending` are the peers that have not acknowledged, with their lots.
 
-    If somebody was shut, its members have accounts of their own as well.
+    If a receiver was shut, the members have lists of their own as well.
     """
 
     __slots__ = ("_holdings", "id", "members", "pending", "wakes_ns")
@@ -343,13 +394,13 @@ class Group:
         """A peer has acknowledged all of them."""
         del self.pending[peer]
         if not self.pending:
-            members, self.members = self.members, []  # they refer to the group: nobody should have to find that circle
+            members, self.members = self.members, []  # break the reference cycle
             for held in members:
                 held.course, held.group = NO_COURSE, None
             self._holdings.settle(*members)
 
     def undo(self) -> None:
-        """Hold each of them by itself, with parcels in place of the lots."""
+        """Hold each event by itself, with parcels in place of the lots."""
         pending = list(self.pending.values())
         self.pending.clear()
         homes = self._part(pending)
@@ -373,7 +424,7 @@ class Group:
                 self._holdings.hold(held)
 
     def _part(self, pending: list[Lot]) -> dict[str, str]:
-        """Each of them is owed to those whose lots are pending; the home brokers among them, with the next hop."""
+        """Owe each event to the peers whose lots are pending; the home brokers among them, with the next hop."""
         course = self.members[0].course
         clients = [lot.peer.name for lot in pending if lot.peer.kind == "client"]
         hops = {lot.peer.name for lot in pending if lot.peer.kind == "broker"}
@@ -386,8 +437,8 @@ class Group:
 
 
 class Holdings:
-    """All events of one broker; `wake_by` is told when the first of them expires, `on_kept` what is stored or was found
-    in the store, and `on_gone` what is held no longer."""
+    """All events of one broker. `wake_by` gets the time of the first expiry, `on_kept` every event that is stored or
+    found in the store, and `on_gone` every event that is let go."""
 
     def __init__(
         self,
@@ -401,36 +452,36 @@ class Holdings:
     ) -> None:
         self.held: dict[EventId, Held] = {}
         self.unread: dict[str, bytes] = {}
-        """Events that the store kept and that are not read yet, by their keys."""
+        """Stored events that are not read yet, by their keys."""
         self.size_bytes = 0
-        """How long the contents of all are together; of those that are not read yet, their records."""
+        """The total length of the contents; for unread events, of the records."""
         self._keeps = settings.buffers
         self._store = store
         self._erase = erase
         self._wake_by = wake_by
         self._on_kept = on_kept
         self._on_gone = on_gone
-        self._courses: dict[tuple[bytes, bytes], Course] = {}  # of events from the store, by how their records say them
+        self._courses: dict[tuple[bytes, bytes], Course] = {}  # of events from the store, by the encoded receivers
         self._expiries: list[tuple[int, EventId]] = []
 
     def __len__(self) -> int:
         return len(self.held) + len(self.unread)
 
     def get(self, id: EventId) -> Held | None:
-        """An event that is held, by itself."""
+        """A held event, by itself."""
         held = self.held.get(id)
-        if held is not None and not held.is_alone:
+        if held is not None:
             self._single_out(held)
         return held
 
     def each(self, wanted: Callable[[Course], bool]) -> list[Held]:
-        """All events that are held, each by itself; of those that are as the store kept them, only wanted courses."""
+        """All held events, each by itself; of stored ones, only those of wanted courses."""
         answers: dict[int, bool] = {}
         for held in list(self.held.values()):
             course = held.course
-            if held.group is not None:
+            if held.group is not None or course is NO_COURSE:
                 self._single_out(held)
-            elif course is not NO_COURSE:
+            else:
                 if id(course) not in answers:
                     answers[id(course)] = wanted(course)
                 if answers[id(course)]:
@@ -454,7 +505,8 @@ class Holdings:
         targets: Mapping[str, tuple[Term, ...]],
         local: Mapping[str, dict[str, tuple[Term, ...]]],
     ) -> None:
-        """Hold events for these, each with an account of its own; for others their group is, if they have one."""
+        """Hold events for these receivers, each with a list of its own; others are covered by the group, if there is
+        one."""
         ends_ns = [*map(latest_ns, targets.values()), *map(_last_ns, local.values())]
         soonest_ns, last_ns = min(ends_ns), max(ends_ns)
         for held in events:
@@ -466,8 +518,19 @@ class Holdings:
                 self._put(held)
         self.note_expiry(*events)
 
+    def hold_waiting(self, events: Sequence[Held], part: Part) -> None:
+        """Hold events for shut clients, with lists that they share; others are covered by the group, if any."""
+        for held in events:
+            if held.group is None:
+                held.course = NO_COURSE
+            held.part, held.local = part, part.local
+            held.wakes_ns, held.expires_ns = held.since_ns + part.soonest_ns, held.since_ns + part.last_ns
+            if self.held.get(held.id) is not held:
+                self._put(held)
+        self.note_expiry(*events)
+
     def keep(self, held: Held) -> None:
-        """Store an event, if this broker stores at all."""
+        """Store an event, with buffering."""
         if self._keeps:
             self._store(event_key(held.id), held.record())
             if self._on_kept is not None:
@@ -477,8 +540,8 @@ class Holdings:
         """Let go of events that are owed to nobody any more."""
         for held in events:
             if held.targets or held.local or held.group is not None:
-                continue  # not done: this is asked for every event
-            # The same event may have come again since this one was done: that one is not.
+                continue  # not done: this is checked for every event
+            # The same event may have arrived again after this one was done.
             if self.held.get(held.id) is held:
                 del self.held[held.id]
                 self.size_bytes -= len(held.content)
@@ -487,20 +550,20 @@ class Holdings:
                     if self._on_gone is not None:
                         self._on_gone(held.id)
 
-    def hold_together(self, members: list[Held], ways: Sequence[Way], now_ns: int) -> None:
-        """Hold, and store, events of one course that have left these ways."""
+    def hold_together(self, members: list[Held], exits: Sequence[Exit], now_ns: int) -> None:
+        """Hold and store events of one course that have left by these exits."""
         for held in members:
             self._put(held)
             self._store(event_key(held.id), held.record())
             if self._on_kept is not None:
                 self._on_kept(held)
-        if not ways:
+        if not exits:
             return
         group = Group(self, members)
         for held in members:
             held.group = group
         sizes = (len(members), sum(len(held.content) for held in members), max(held.size_bytes for held in members))
-        for peer, outbox, _ in ways:
+        for peer, outbox, _ in exits:
             group.pending[peer] = outbox.add_lot(peer, group, *sizes, now_ns)
         self.note_expiry(group)
 
@@ -508,6 +571,8 @@ class Holdings:
         course = held.course
         if held.group is not None:
             held.group.undo()
+        elif course is NO_COURSE:
+            held.own()
         else:
             held.alone()
             held.take_on(course.targets)
@@ -516,13 +581,13 @@ class Holdings:
     # -- from the store ------------------------------------------------------------------------------------------
 
     def restore(self, events: Mapping[str, bytes]) -> None:
-        """Events that the durable store kept, by their keys; they are not read yet. They are read in sequence."""
-        # Keys of one publisher's life differ in the sequence number alone: a shorter key has a lower one.
+        """Enter events of the durable store, by their keys; they are read later, in sequence."""
+        # Keys of one publisher's epoch differ in the sequence number alone: a shorter key has a lower one.
         self.unread.update((key, events[key]) for key in sorted(sorted(events), key=len))
         self.size_bytes += sum(map(len, events.values()))
 
     def read(self, most: int | None, now_ns: int) -> list[Held]:
-        """Read the next of them, or all; those that have not expired."""
+        """Read the next stored events, or all; those that have not expired."""
         keys = list(islice(self.unread, most))
         return self._enter(map(self.unread.pop, keys), now_ns)
 
@@ -559,18 +624,22 @@ class Holdings:
 
     @property
     def next_expiry_ns(self) -> int | None:
-        """When it may be that something has expired."""
+        """When something may expire."""
         return self._expiries[0][0] if self._expiries else None
 
     def expired(self, now_ns: int) -> Iterator[Held]:
-        """What somebody whom it is owed to may want no more: let go of it, or look again (`note_expiry`)."""
+        """Events that a receiver may no longer want: let go of them, or check again (`note_expiry`)."""
         while self._expiries and self._expiries[0][0] <= now_ns:
-            held = self.get(heapq.heappop(self._expiries)[1])
-            if held is not None and held.wakes_ns <= now_ns:
+            held = self.held.get(heapq.heappop(self._expiries)[1])
+            if held is None:
+                continue
+            if held.part is None or (held.group is not None and held.group.wakes_ns <= now_ns):
+                self._single_out(held)
+            if held.wakes_ns <= now_ns:
                 yield held
 
     def note_expiry(self, *events: Held | Group) -> None:
-        """Look at events, or groups of them, when it is time to."""
+        """Set the time to check events, or groups of them."""
         self._wake_by(min([what.wakes_ns for what in events]))
         for what in events:
             heapq.heappush(self._expiries, (what.wakes_ns, what.id))

@@ -1,11 +1,11 @@
-"""The subscriptions at one home broker as a table that is told in parts, each below the limit of a frame.
+"""The subscriptions at one home broker as a table that is sent in parts, each below the limit of a frame.
 
 - A table is sent in the order of names. A part states the name it begins after, and holds every subscription from there
-  to its own last name, at one version. So a part is right whoever sends it, however often it comes, whatever was lost
-  before it; the broker that lacks a table asks for TOGETHER parts after the other, so that no more than these pile up
-  anywhere, and a long table does not take a round trip for each part.
-- A change of the table that comes in between is followed, so that a table need not stand still to be told.
-- What comes is bounded by what there may be: every part leads on, and names never repeat.
+  to its own last name, at one version. So a part is right from any sender, however often it arrives, whatever was lost
+  before it. A broker that lacks a table asks for TOGETHER parts at once: no more than these accumulate anywhere, and a
+  long table does not take a round trip for each part.
+- A change that arrives in between is applied, so a table may change while it is sent.
+- The size is bounded: every part continues the one before, and names never repeat.
 """
 
 from bisect import bisect_right, insort
@@ -15,11 +15,11 @@ from typing import Final, Literal
 
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
-from tidings.protocol.broker._told_names import is_identity
+from tidings.protocol._names import is_identity
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import Entry, Interest, InterestPart, encode_plain
 
-__all__ = ["COMPARED", "TOGETHER", "Assembly", "Table", "Told", "portions"]
+__all__ = ["COMPARED", "TOGETHER", "Announcements", "Assembly", "Table", "portions"]
 
 Step = Literal["taken", "gap", "anew", "behind", "old"]
 
@@ -27,9 +27,10 @@ TOGETHER: Final = 4
 """So many parts are asked for at once."""
 
 COMPARED: Final = 16
-"""With covering, so many others a subscription is compared with: those told last, and those that cover others."""
+"""With covering, a subscription is compared with so many others: the last ones announced, and those that cover
+others."""
 _NAME_BYTES: Final = 5
-"""What MessagePack adds to a name, at most."""
+"""The most that MessagePack adds to a name."""
 
 
 class Table:
@@ -39,16 +40,16 @@ class Table:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self._names: list[str] | None = None  # in order, once a part was asked for
+        self._names: list[str] | None = None  # sorted, once a part was asked for
 
     def put(self, entry: Entry) -> None:
-        """Enter a subscription, or other terms of one."""
+        """Enter a subscription, or new terms of a known one."""
         if self._names is not None and entry.name not in self.entries:
             insort(self._names, entry.name)
         self.entries[entry.name] = entry
 
     def drop(self, name: str) -> None:
-        """Forget a subscription that is there."""
+        """Forget a known subscription."""
         del self.entries[name]
         if self._names is not None:
             del self._names[bisect_right(self._names, name) - 1]
@@ -71,7 +72,7 @@ class Table:
 def portions(
     added: Sequence[Entry], removed: Sequence[str], most_bytes: int
 ) -> Iterator[tuple[tuple[Entry, ...], tuple[str, ...]]]:
-    """Changes in portions of at most so many bytes, or of one entry that takes more."""
+    """Changes in portions of at most so many bytes, or of one longer entry."""
     some: list[Entry] = []
     names: list[str] = []
     left_bytes = most_bytes
@@ -91,90 +92,91 @@ def portions(
 
 
 class Assembly:
-    """The table of an origin that comes in parts: what has come of it, who is asked for more, and when again."""
+    """The table of an origin that arrives in parts: the parts so far, the neighbour that is asked, and when to ask
+    again."""
 
     def __init__(self, source: Peer) -> None:
         self.source = source
-        self.teller = source  # who told of the last change that was followed
+        self.informant = source  # the sender of the last change that was applied
         self.due_ns = self.tries = 0
         self.expected = 0  # so many parts are under way
-        self.has_gap = False  # one that comes later has come, and the next one was asked for once more
+        self.has_gap = False  # a later part has arrived, and the next one was asked for again
         self.after = ""
         self.epoch = self.version = -1
         self.entries: dict[str, Entry] = {}
 
-    def take(self, said: InterestPart) -> Step:
-        """Add a part, if it is the next one: whether it is, or a later one, or all begins anew; or whether it is of a
-        version before the changes that were followed, so that its sender knows less than is known here.
+    def take(self, part: InterestPart) -> Step:
+        """Add a part, if it is the next one; otherwise report what it is.
 
-        PeerError if it cannot be a part.
+        "gap": a later part; "anew": the table has to be received from its beginning; "behind": of a version before the
+        applied changes, so its sender knows less than this broker. PeerError if it cannot be a part.
         """
-        names = [said.after, *(entry.name for entry in said.entries)]
-        if any(name <= before for before, name in pairwise(names)) or not (said.entries or said.is_last):
-            raise PeerError("order", f"a part of the subscriptions at {said.origin!r} does not lead on")
-        if said.after != self.after:
-            is_later = said.after > self.after and (said.epoch, said.version) == (self.epoch, self.version)
+        names = [part.after, *(entry.name for entry in part.entries)]
+        if any(name <= before for before, name in pairwise(names)) or not (part.entries or part.is_last):
+            raise PeerError("order", f"a part of the subscriptions at {part.origin!r} does not continue the last one")
+        if part.after != self.after:
+            is_later = part.after > self.after and (part.epoch, part.version) == (self.epoch, self.version)
             return "gap" if is_later else "old"
-        if self.after and (said.epoch, said.version) != (self.epoch, self.version):
-            if (said.epoch, said.version) < (self.epoch, self.version):
+        if self.after and (part.epoch, part.version) != (self.epoch, self.version):
+            if (part.epoch, part.version) < (self.epoch, self.version):
                 return "behind"
-            self.after = ""  # the change in between was lost
+            self.after = ""  # a change in between was lost
             self.entries.clear()
             return "anew"
-        for entry in said.entries:
+        for entry in part.entries:
             parsed(entry.filter)
-        self.epoch, self.version, self.after = said.epoch, said.version, names[-1]
-        self.entries.update((entry.name, entry) for entry in said.entries)
+        self.epoch, self.version, self.after = part.epoch, part.version, names[-1]
+        self.entries.update((entry.name, entry) for entry in part.entries)
         self.expected, self.has_gap = max(self.expected - 1, 0), False
         return "taken"
 
-    def follow(self, said: Interest, source: Peer) -> None:
-        """The table has changed while it comes, as this neighbour says: so has the part of it that is here."""
-        if self.after and (said.epoch, said.base) == (self.epoch, self.version):
-            for name in said.removed:
+    def follow(self, change: Interest, source: Peer) -> None:
+        """Apply a change to the part of the table that has arrived."""
+        if self.after and (change.epoch, change.base) == (self.epoch, self.version):
+            for name in change.removed:
                 self.entries.pop(name, None)
-            for entry in said.added:
+            for entry in change.added:
                 if entry.name <= self.after:
                     parsed(entry.filter)
                     self.entries[entry.name] = entry
-            self.version, self.teller = said.version, source
+            self.version, self.informant = change.version, source
 
 
-class Told:
-    """What the others are told of this broker's subscriptions.
+class Announcements:
+    """The subscriptions at this broker that are announced to the others.
 
-    With covering, one that another contains (filter, deadline, price and order) is not told. Each is compared with
-    COMPARED others only: what that misses makes the table longer, and changes nothing else.
+    With covering, a subscription that another one contains (filter, deadline, price and order) is not announced. Each
+    is compared with COMPARED others only. A missed containment makes the table longer, and nothing else.
     """
 
     def __init__(self, *, covering: bool) -> None:
         self.table = Table()
         self._covering = covering
-        self._recent: dict[str, None] = {}  # those told, the last to have come or to have covered another at the end
-        self._covered: dict[str, tuple[Entry, str]] = {}  # by name: what is not told, and what contains it
+        self._recent: dict[str, None] = {}  # those announced; new ones, and those that covered another last, at the end
+        self._covered: dict[str, tuple[Entry, str]] = {}  # by name: what is not announced, and what contains it
         self._covers: dict[str, dict[str, None]] = {}
-        self._before: dict[str, Entry | None] = {}  # by name: what was told before this update
+        self._before: dict[str, Entry | None] = {}  # by name: what was announced before this update
 
     def update(self, changes: Iterable[tuple[str, Entry | None]]) -> tuple[list[Entry], list[str]]:
-        """Subscriptions by name, None if they are gone; what the others have to be told of it, added and removed."""
+        """Subscriptions by name, None if they have ended; the changes to be announced, added and removed."""
         for name, entry in changes:
-            if self._covering and not is_identity(name):  # for which no other one stands
+            if self._covering and not is_identity(name):  # no other one covers a key
                 self._drop(name)
                 if entry is not None:
                     self._compare(entry)
             elif entry is not None:
-                self._tell(entry)
+                self._announce(entry)
             elif name in self.table.entries:
-                self._untell(name)
-        before, self._before, told = self._before, {}, self.table.entries
-        added = [told[name] for name, entry in before.items() if name in told and told[name] != entry]
-        return added, [name for name, entry in before.items() if entry is not None and name not in told]
+                self._withdraw(name)
+        before, self._before, announced = self._before, {}, self.table.entries
+        added = [announced[name] for name, entry in before.items() if name in announced and announced[name] != entry]
+        return added, [name for name, entry in before.items() if entry is not None and name not in announced]
 
-    def _tell(self, entry: Entry) -> None:
+    def _announce(self, entry: Entry) -> None:
         self._before.setdefault(entry.name, self.table.entries.get(entry.name))
         self.table.put(entry)
 
-    def _untell(self, name: str) -> None:
+    def _withdraw(self, name: str) -> None:
         self._before.setdefault(name, self.table.entries[name])
         self.table.drop(name)
 
@@ -183,7 +185,7 @@ class Told:
         if covered is not None:
             del self._covers[covered[1]][name]
         elif name in self.table.entries:
-            self._untell(name)
+            self._withdraw(name)
             del self._recent[name]
             for other in self._covers.pop(name, {}):
                 self._compare(self._covered.pop(other)[0])
@@ -198,12 +200,12 @@ class Told:
             return
         for other in others:
             if _contains(entry, other):
-                self._untell(other.name)
+                self._withdraw(other.name)
                 del self._recent[other.name]
                 self._cover(other, entry.name)
                 for name in self._covers.pop(other.name, {}):
                     self._cover(self._covered[name][0], entry.name)
-        self._tell(entry)
+        self._announce(entry)
         self._recent[entry.name] = None
 
     def _cover(self, narrow: Entry, wide: str) -> None:

@@ -1,7 +1,7 @@
-"""What is to be said once it is durable: the promise behind every acknowledgement.
+"""Durability: actions that are performed once what they depend on is on disk. Every acknowledgement is one.
 
-Writes go out as effects. One sync at a time is under way; what waits for durability waits for the sync that covers the
-last write before it, so many writes share a sync and nothing waits for a later one than it needs.
+Writes are effects. One sync at a time is under way. An action waits for the sync that covers the last write before it,
+so many writes share a sync and no action waits for a later one than it needs.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """The writes of one machine; `perform` is called with what has become true."""
+    """The writes of one machine; `perform` is called with actions whose writes are durable."""
 
     def __init__(self, *, emit: Callable[[Effect], None], perform: Callable[[tuple[Any, ...]], None]) -> None:
         self._emit = emit
@@ -24,21 +24,21 @@ class Journal:
         self._syncing: list[tuple[Any, ...]] = []  # for the one under way
 
     def store(self, key: str, value: bytes) -> None:
-        """Keep a value."""
+        """Store a value."""
         self._is_dirty = True
         self._emit(Store(key, value))
 
     def erase(self, key: str, *, matters: bool = False) -> None:
-        """Forget a value; only if that matters does anybody wait for it to be durable."""
+        """Erase a value; only if that matters, actions wait for it to be durable."""
         self._is_dirty |= matters
         self._emit(Erase(key))
 
     def erase_ahead(self, key: str) -> None:
-        """Forget a value that nothing stored before stands in for, so that it need not wait for what was."""
+        """Erase a value that no earlier write replaces, so that it need not wait for earlier writes."""
         self._emit(Erase(key, ahead=True))
 
     def when_durable(self, what: tuple[Any, ...]) -> None:
-        """Perform this once everything stored so far is durable; at once if it is."""
+        """Perform an action once everything stored so far is durable; at once if it is."""
         if self._is_dirty:
             self.unsynced.append(what)
         elif self._is_syncing:
@@ -47,7 +47,7 @@ class Journal:
             self._perform(what)
 
     def finish_step(self) -> None:
-        """Ask for a sync if somebody waits for one and none is under way."""
+        """Request a sync if an action waits for one and none is under way."""
         if self.unsynced and not self._is_syncing:
             self._token += 1
             self._is_syncing, self._is_dirty = True, False
@@ -55,7 +55,7 @@ class Journal:
             self._emit(Sync(self._token))
 
     def synced(self, token: int) -> None:
-        """The sync of this token is done; any other token is of no account."""
+        """The sync of this token is done; any other token is ignored."""
         if token == self._token and self._is_syncing:
             self._is_syncing = False
             done, self._syncing = self._syncing, []

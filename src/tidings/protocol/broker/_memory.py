@@ -1,7 +1,8 @@
-"""What a broker has given to its clients, so that no copy of it is given again; durable if events are.
+"""The events that a broker has given to its clients, so that no duplicate is given to them; durable if events are.
 
-An event is remembered until it has expired and `seen_grace_ns` have passed: no copy can come after that. What is new is
-stored with the end of the step, after the events: to know an event as delivered and not have it would be to lose it.
+An event is remembered until it has expired and `seen_grace_ns` have passed: no duplicate can arrive after that. New
+entries are stored at the end of a step, after the events: a broker that remembers the delivery of an event but lacks
+the event would lose it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ _VALUE: Final = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class Memory:
-    """The duplicate suppression of one broker; `wake_by` is told when there is something to forget."""
+    """The duplicate suppression of one broker; `wake_by` gets the time when there is something to forget."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Memory:
     ) -> None:
         self.seen: Seen[tuple[str, int]] = Seen(settings.max_seen)
         self.unstored: dict[Block, None] = {}
-        """The blocks of what was seen since the last step."""
+        """The blocks of events seen since the last step."""
         self._grace_ns = settings.seen_grace_ns
         self._keeps = settings.buffers
         self._store = store
@@ -51,7 +52,7 @@ class Memory:
         return self.seen.has((publisher, epoch), sequence)
 
     def remember(self, id: EventId, until_ns: int) -> None:
-        """An event is given to clients here, and lives until then."""
+        """Remember an event that is given to clients here, and lives until then."""
         expires_ns = until_ns + self._grace_ns
         publisher, epoch, sequence = id
         forgotten = self.seen.add((publisher, epoch), sequence, expires_ns)
@@ -63,23 +64,23 @@ class Memory:
             self._forget(forgotten)
 
     def batch(self, events: Sequence[Held], stay_ns: int) -> Batch:
-        """Events that are looked up and remembered together; each lives until so long after its departure."""
+        """Events that are looked up and remembered together; each lives for this long after its departure."""
         batch: Batch = {}
         publisher, epoch, block = "", -1, -1
         stay_ns += self._grace_ns
         for held in events:
-            whose, life, sequence = held.id
+            whose, incarnation, sequence = held.id
             expires_ns = held.since_ns + stay_ns
-            if sequence // BLOCK != block or life != epoch or whose != publisher:
-                publisher, epoch, block = whose, life, sequence // BLOCK
-                marks = batch.setdefault(((whose, life), block), [0, expires_ns, expires_ns])
+            if sequence // BLOCK != block or incarnation != epoch or whose != publisher:
+                publisher, epoch, block = whose, incarnation, sequence // BLOCK
+                marks = batch.setdefault(((whose, incarnation), block), [0, expires_ns, expires_ns])
             marks[0] |= 1 << sequence % BLOCK
             if expires_ns > marks[2]:
                 marks[2] = expires_ns
         return batch
 
     def remember_all(self, events: Sequence[Held], stay_ns: int, batch: Batch) -> None:
-        """These events, of which this is the batch, are given to clients here: `remember` for each of them."""
+        """Remember these events, of which this is the batch: `remember` for each of them."""
         if not self.seen.has_room(len(events)):
             for held in events:
                 self.remember(held.id, held.since_ns + stay_ns)
@@ -91,21 +92,21 @@ class Memory:
 
     @property
     def next_expiry_ns(self) -> int | None:
-        """When it may be that something can be forgotten."""
+        """When something may be forgotten."""
         return self.seen.next_expiry_ns
 
     def forget_old(self, now_ns: int) -> None:
-        """Forget what cannot come again."""
+        """Forget events that cannot arrive again."""
         self._forget(self.seen.forget_old(now_ns))
 
     def restore(self, blocks: Iterable[tuple[str, bytes]]) -> None:
-        """What the durable store has kept, by keys without their first part."""
+        """Restore blocks of the durable store, by keys without their first part."""
         for key, value in blocks:
             bits, expires_ns = _VALUE.decode(value)
             self.seen.restore(_block_of(key), bits, expires_ns)
 
     def flush(self) -> None:
-        """Store what is new."""
+        """Store new entries."""
         for block in self.unstored:
             value = self.seen.value(block)
             if value is not None:
@@ -125,6 +126,6 @@ def _key_of(block: Block) -> str:
 
 
 def _block_of(key: str) -> Block:
-    """The block whose key, without its first part, this is."""
+    """The block of a key without its first part."""
     epoch, number, publisher = key.split("/", 2)
     return (publisher, int(epoch)), int(number)

@@ -1,7 +1,7 @@
-"""What clients have asked for: subscriptions and advertisements, kept durably, confirmed when they are.
+"""The requests of clients: subscriptions and advertisements, stored durably and confirmed when they are.
 
-With the first of them goes the key that the client's name is bound to: it is kept and told to the other brokers for as
-long as anything of the client is.
+The key that a client's name is bound to is stored with its first request, and announced to the other brokers for as
+long as anything of the client is stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,17 +10,18 @@ from typing import Final
 
 import msgspec
 
+from tidings.matching import matching_us
 from tidings.model.filters import Filter
 from tidings.protocol import wire
-from tidings.protocol._budgets import matching_us, reading_us
+from tidings.protocol._budgets import reading_us
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
+from tidings.protocol._names import is_reserved
 from tidings.protocol._rights import Rights
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._journal import Journal
-from tidings.protocol.broker._told_names import is_reserved
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["Registry"]
@@ -30,13 +31,13 @@ _EVERYTHING: Final = Filter.all_of(())
 _SUBSCRIBED: Final = "subscribed"
 _ADVERTISED: Final = "advertised"
 _CHEAP_US: Final = 0.2
-"""What a filter costs at least, for each event; of those that cost no more nothing is noted."""
+"""The least cost of a filter for each event; filters that cost no more are not noted."""
 _ADVERTISEMENT: Final = msgspec.msgpack.Decoder(tuple[str, str, str])
 
 
 class Registry:
-    """The requests of a broker's clients; `deny` tells a client why one was refused, `spend` is told how long it takes
-    to read a filter."""
+    """The requests of a broker's clients; `deny` refuses one, with the reason, and `spend` is charged for reading a
+    filter."""
 
     def __init__(
         self,
@@ -55,9 +56,11 @@ class Registry:
         self._deny = deny
         self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
-        self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: what costs more than most, by kind, name
+        self._costs: dict[str, dict[tuple[str, str], float]] = {}  # by client: costly filters, by kind and name
         self._costs_us = 0.0  # of all clients together
-        self._denied: dict[str, list[tuple[str, str, PeerError]]] = {}  # by client: what is over, and it does not know
+        self._denied: dict[
+            str, list[tuple[str, str, PeerError]]
+        ] = {}  # by client: requests that have ended unknown to it
 
     def handle(self, source: Peer, request: wire.Registration) -> None:
         """Carry out a request, or refuse it."""
@@ -86,7 +89,7 @@ class Registry:
             self._journal.when_durable(("done", source, kind, name, request.number))
 
     def bind(self, client: Peer) -> None:
-        """Keep the key that a client's name is bound to, and tell the others, if anything of the client is kept."""
+        """Store and announce the key that a client's name is bound to, if anything of the client is stored."""
         key = client.key if self.knows(client.name) else b""
         if self._gossip.local.bind(client.name, key):
             if key:
@@ -95,12 +98,12 @@ class Registry:
                 self._journal.erase(f"identity/{client.name}")
 
     def restore_key(self, client: Peer, key: bytes) -> None:
-        """What the durable store kept of a client's name."""
+        """Restore the key of a client's name."""
         client.key = key
         self._gossip.local.bind(client.name, key)
 
     def restore(self, kind: str, value: bytes) -> str:
-        """What the durable store kept of a request; the client whose it is."""
+        """Restore a request from the durable store; its client."""
         if kind == "subscription":
             client, entry = _SUBSCRIPTION.decode(value)
             self._gossip.local.put(client, entry)
@@ -112,18 +115,18 @@ class Registry:
         return client
 
     def recover(self, client: str, entry: wire.Entry) -> None:
-        """What other brokers know of a subscription that was lost with the durable store."""
+        """Restore a subscription that was lost with the durable store, from what other brokers know."""
         if entry.name not in self._gossip.local.of(client):
             self._gossip.local.put(client, entry)
             self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
             self._journal.store(_key("subscription", client, entry.name), msgspec.msgpack.encode((client, entry)))
 
     def knows(self, client: str) -> bool:
-        """Whether the client has asked for anything that still stands."""
+        """Whether the client has a request that still stands."""
         return bool(self._advertised.get(client)) or bool(self._gossip.local.of(client))
 
     def forget(self, client: str) -> None:
-        """A client is gone for good, with all that it asked for."""
+        """Forget a client and all its requests."""
         self._denied.pop(client, None)
         self._accounts.forget(client, self._gossip.local.of(client))
         for name in list(self._gossip.local.of(client)):
@@ -136,7 +139,7 @@ class Registry:
             self._journal.erase(f"identity/{client}")
 
     def restrict(self, client: Peer, rights: Rights) -> None:
-        """A client may do only this from now on: end what it has asked for and may not any more."""
+        """End the requests of a client that its rights no longer allow."""
         denied = self._denied.setdefault(client.name, [])
         for entry in list(self._gossip.local.of(client.name).values()):
             try:
@@ -149,16 +152,16 @@ class Registry:
                 self._unadvertise(client.name, name)
                 error = PeerError("denied", f"no rule allows {client.name!r} to advertise this any more")
                 denied.append(("advertise", name, error))
-        self.tell_denied(client)
+        self.report_denied(client)
 
-    def tell_denied(self, client: Peer) -> None:
-        """Tell a client what is over, now or when it is back: it does not ask again for what was confirmed."""
+    def report_denied(self, client: Peer) -> None:
+        """Report ended requests to a client, now or when it is back: it does not repeat confirmed requests."""
         if client.is_up or not self._denied.get(client.name):
             for kind, name, error in self._denied.pop(client.name, ()):
                 self._deny(client, kind, name, max(client.request, 0), error)
 
     def checks(self, client: str) -> bool:
-        """Whether events of this client have to be held against what it has advertised; not if that is everything."""
+        """Whether events of this client have to be compared with its advertisements; not if those allow everything."""
         return self._settings.must_advertise and _EVERYTHING not in self._advertised.get(client, {}).values()
 
     def require_advertised(self, client: str, attributes: Mapping[str, object]) -> None:
@@ -168,24 +171,24 @@ class Registry:
             raise PeerError("not-advertised", f"the event is not what {client!r} has advertised: advertise it first")
 
     def matching_us(self, client: str) -> float:
-        """What a client's filters cost for each event, by estimate."""
+        """The estimated cost of a client's filters for each event."""
         costs = self._costs.get(client, {})
         many = len(self._gossip.local.of(client)) + len(self._advertised.get(client, {}))
         return _CHEAP_US * (many - len(costs)) + sum(costs.values())
 
-    def dearest(self) -> Iterator[str]:
+    def costliest(self) -> Iterator[str]:
         """Clients whose filters cost more than most: those with costly ones, and those with many."""
         return chain(reversed(self._costs), reversed(self._gossip.local.large))
 
     def _charge(self, client: str, kind: str, name: str, cost_us: float) -> None:
-        """Note what a filter costs, if that is worth noting."""
+        """Note the cost of a filter, if it is a costly one."""
         self._refund(client, kind, name)
         if cost_us > _CHEAP_US:
             self._costs.setdefault(client, {})[kind, name] = cost_us
             self._costs_us += cost_us
 
     def _refund(self, client: str, kind: str, name: str) -> None:
-        """A filter costs nothing worth noting any more."""
+        """Note that a filter has ended."""
         costs = self._costs.get(client)
         if costs is not None:
             self._costs_us -= costs.pop((kind, name), 0.0)
@@ -193,7 +196,7 @@ class Registry:
                 del self._costs[client]
 
     def _spend_budget(self, source: Peer, kind: str, name: str, wanted: Filter) -> None:
-        """Note what a filter costs; PeerError if that is more than what is left for it."""
+        """Note the cost of a filter; PeerError if it exceeds the budget."""
         cost_us = matching_us(wanted)
         before_us = self._costs.get(source.name, {}).get((kind, name), 0.0)
         if cost_us > max(before_us, _CHEAP_US):
@@ -201,7 +204,8 @@ class Registry:
         self._charge(source.name, kind, name, cost_us)
 
     def _require_budget(self, source: Peer, cost_us: float, more_us: float) -> None:
-        """PeerError if the filters of a client, or the costly ones of all, would cost too much for each event."""
+        """PeerError if the filters of a client, or the costly ones of all clients, would cost too much for each
+        event."""
         whole_us, most_us = self.matching_us(source.name) + more_us, source.budget.matching_us
         whose, limit = f"filters of {source.name!r}", "matching"
         if whole_us <= most_us:
@@ -211,7 +215,7 @@ class Registry:
             raise PeerError(
                 "budget",
                 f"the {whose} would cost about {whole_us:,.0f} us of processor time for each event, this one "
-                f"{cost_us:,.0f}, and {most_us:,.0f} may be: write simpler ones (=, <, IN; not LIKE or arithmetic), "
+                f"{cost_us:,.0f}; the limit is {most_us:,.0f}: write simpler ones (=, <, IN; not LIKE or arithmetic), "
                 f"or have the limit `{limit}` of the network raised",
             )
 
@@ -223,7 +227,7 @@ class Registry:
         if len(client) + len(entry.name) >= wire.MAX_NAME:
             raise PeerError("name", f"the names of client and subscription together are over {wire.MAX_NAME} long")
         if entry.name not in mine and len(mine) >= self._settings.max_subscriptions:
-            raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the most there may be")
+            raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the limit: end some")
         self._gossip.require_room(client, entry)
         self._spend_budget(source, _SUBSCRIBED, entry.name, parsed(entry.filter))
         if self._gossip.local.put(client, entry):
@@ -241,7 +245,7 @@ class Registry:
         client = source.name
         mine = self._advertised.setdefault(client, {})
         if name not in mine and len(mine) >= self._settings.max_advertisements:
-            raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the most there may be")
+            raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the limit: end some")
         promised = parsed(text)
         self._spend_budget(source, _ADVERTISED, name, promised)
         mine[name] = promised
@@ -254,10 +258,10 @@ class Registry:
 
 
 def _key(kind: str, client: str, name: str) -> str:
-    """One key for each request: names may hold anything, so the length tells where the first ends."""
+    """One key for each request. Names may contain anything, so the length shows where the first one ends."""
     return f"{kind}/{len(client)}/{client}/{name}"
 
 
 def _require(is_allowed: bool, client: str, what: str) -> None:
     if not is_allowed:
-        raise PeerError("denied", f"no rule allows {client!r} to {what} this: ask whoever runs the network")
+        raise PeerError("denied", f"no rule allows {client!r} to {what} this: ask the operator of the network")

@@ -1,24 +1,24 @@
-"""Where an event goes on from a broker: to the next brokers on its way, and to clients here (papers C, D).
+"""Where a broker sends an event: to the next brokers on its paths, and to clients here (papers C, D).
 
-- Each target goes to the next broker on the tree of the publisher's home; targets that share it go together, once per
-  link. A target that no path leads to now is kept until one does, or until the event has expired.
-- A target may be one client by name, which has moved (`_addresses`): it is handed to that client if it is here, and
-  otherwise goes on to where the client is now.
-- Without buffering nothing is kept: an event that cannot go on at once is dropped.
+- Each target is served by the next broker on the tree of the publisher's home; targets with the same next hop share a
+  parcel, once per link. A target without a path is kept until there is one, or until the event has expired.
+- A target may be one client by address, which has moved (`_names`): the event is handed to that client if it is here,
+  and otherwise sent to the client's new home.
+- Without buffering nothing is kept: an event that cannot be sent at once is dropped.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from tidings.protocol._addresses import broker_of, is_address, split_address
 from tidings.protocol._errors import PeerError
+from tidings.protocol._names import broker_of, is_address, split_address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import Course, Courses, merged
 from tidings.protocol.broker._dispatch import Dispatch
 from tidings.protocol.broker._held import Held, Holdings, in_sequence
 from tidings.protocol.broker._link_state import LinkStateMap, Path
-from tidings.protocol.links._peers import Peer
+from tidings.protocol.links._peers import Peers
 from tidings.protocol.links._window import Parcel
 
 __all__ = ["Parked", "Router"]
@@ -28,7 +28,7 @@ _COUNT_NS: Final = 1_000_000_000
 
 
 class Parked(NamedTuple):
-    """What waits for a broker that is out of reach."""
+    """The events that wait for an unreachable broker."""
 
     events: int
     size_bytes: int
@@ -47,30 +47,29 @@ class Router:
         dispatch: Dispatch,
         accounts: Accounts,
         links: LinkStateMap,
-        neighbours: Mapping[str, Peer],
-        clients: Mapping[str, Peer],
+        peers: Peers,
         count: Callable[..., None],
     ) -> None:
         self._name = settings.name
         self._buffers = settings.buffers
         self._max_hops = settings.max_hops
         self._max_parked_bytes = settings.max_parked_bytes
-        self._parked_bytes: dict[str, int] = {}  # by broker out of reach, as counted last, and what has come since
+        self._parked_bytes: dict[str, int] = {}  # by unreachable broker, as counted last, and what has arrived since
         self._parked_ns = -_COUNT_NS
         self._holdings = holdings
         self._courses = courses
         self._dispatch = dispatch
         self._accounts = accounts
         self._links = links
-        self._neighbours = neighbours
-        self._clients = clients
+        self._neighbours = peers.neighbours
+        self._clients = peers.clients
         self._count = count
 
     # -- to brokers ----------------------------------------------------------------------------------------------
 
     def route(self, held: Held, targets: Collection[str], now_ns: int) -> None:
-        """Send each target's part to the next broker on its way."""
-        ways: dict[str, dict[str, Path]] = {}
+        """Send the part of each target to the next broker on its path."""
+        by_hop: dict[str, dict[str, Path]] = {}
         for target in [target for target in targets if is_address(target) and broker_of(target) == self._name]:
             targets = [*(other for other in targets if other != target), *self._resolve(held, target, now_ns)]
         for target in targets:
@@ -78,13 +77,13 @@ class Router:
             path = self._links.path(held.root, home) if held.hops <= self._max_hops else None
             peer = None if path is None else self._neighbours.get(path.next_hop)
             if path is not None and peer is not None and peer.is_up:
-                ways.setdefault(path.next_hop, {})[target] = path
+                by_hop.setdefault(path.next_hop, {})[target] = path
             elif not self._buffers:
                 self._count("no route")
-                self._accounts.dropped_on_the_way(held, (target,))
+                self._accounts.dropped_in_transit(held, (target,))
                 del held.targets[target]
-        for hop in sorted(ways):
-            paths = ways[hop]
+        for hop in sorted(by_hop):
+            paths = by_hop[hop]
             peer = self._neighbours[hop]
             parcel = Parcel(held, peer, {target: held.targets[target] for target in paths}, paths)
             held.parcels.update(dict.fromkeys(paths, parcel))
@@ -92,12 +91,13 @@ class Router:
         self._holdings.settle(held)
 
     def reaches(self, target: str) -> bool:
-        """Whether there is a way to a target now."""
+        """Whether there is a path to a target now."""
         home = broker_of(target)
         return home == self._name or self._links.path(self._name, home) is not None
 
     def parked(self, now_ns: int) -> dict[str, Parked]:
-        """By broker that is out of reach: what waits for it here. Nothing is looked at while all are within reach."""
+        """By unreachable broker: the events that wait for it here. Nothing is computed while all brokers are within
+        reach."""
         if self._links.is_whole():
             return {}
         found: dict[str, list[int]] = {}
@@ -116,7 +116,7 @@ class Router:
         return self._links.is_whole()
 
     def require_room(self, course: Course, size_bytes: int, now_ns: int) -> None:
-        """PeerError if as much waits for a broker out of reach as may; what waits is counted once a second."""
+        """PeerError if too much would wait for an unreachable broker; the waiting bytes are counted once a second."""
         if now_ns - self._parked_ns >= _COUNT_NS:
             self._parked_ns = now_ns
             self._parked_bytes = {home: parked.size_bytes for home, parked in self.parked(now_ns).items()}
@@ -125,13 +125,13 @@ class Router:
             if waiting_bytes > self._max_parked_bytes:
                 raise PeerError(
                     "parked",
-                    f"{waiting_bytes:,} bytes would wait here for broker {home!r}, which is out of reach, and "
-                    f"{self._max_parked_bytes:,} may: publish later, or have the limit `parked` of the network raised",
+                    f"{waiting_bytes:,} bytes would wait here for broker {home!r}, which is out of reach; the limit "
+                    f"is {self._max_parked_bytes:,}: publish later, or have the limit `parked` of the network raised",
                 )
             self._parked_bytes[home] = waiting_bytes
 
     def reroute(self, now_ns: int) -> None:
-        """The overlay has changed: whatever waits finds its way anew."""
+        """Route all waiting events again: the overlay has changed."""
         for peer in self._neighbours.values():
             self._dispatch.withdraw(peer)
         for held in in_sequence(self._holdings.each(self._may_go)):
@@ -140,13 +140,13 @@ class Router:
                 self.route(held, unrouted, now_ns)
 
     def is_awaited(self, course: Course) -> bool:
-        """Whether somebody is there for events of a course."""
+        """Whether a peer is connected for events of a course."""
         return self._may_go(course) or any(
             client in self._clients and self._clients[client].is_up for client in course.local
         )
 
-    def go_on(self, held: Held, now_ns: int) -> None:
-        """Let an event of the store have what it has missed, by being read so late."""
+    def resume(self, held: Held, now_ns: int) -> None:
+        """Send a stored event, which was read late, to the peers that are connected by now."""
         self._holdings.get(held.id)
         for client in [client for client in held.local if client in self._clients and self._clients[client].is_up]:
             self.hand_to_client((held,), client, now_ns)
@@ -155,7 +155,8 @@ class Router:
             self.route(held, unrouted, now_ns)
 
     def _may_go(self, course: Course) -> bool:
-        """Whether there may be a way for events of a course: a neighbour is there, or one is for a client by name."""
+        """Whether there may be a path for events of a course: a neighbour is connected, or a target is a client of this
+        broker."""
         if not course.targets:
             return False
         are_up = any(peer.is_up for peer in self._neighbours.values())
@@ -164,7 +165,7 @@ class Router:
         )
 
     def _resolve(self, held: Held, target: str, now_ns: int) -> list[str]:
-        """An event for one client of this broker by name: it is handed over, or goes on to where the client is now."""
+        """Hand an event to one client of this broker by address, or send it to where the client is now."""
         client = split_address(target)[1]
         del held.targets[target]
         new: list[str] = []
@@ -198,28 +199,28 @@ class Router:
                 self._holdings.settle(held)
             return
         parcels = []
-        paths: dict[str, Path] = {}  # none are needed, and all have the same: the queue need not look at each
+        paths: dict[str, Path] = {}  # no paths are needed; one shared dict saves the queue work
         for held in events:
             parcel = held.handed[client] = Parcel(held, peer, held.local[client], paths)
             parcels.append(parcel)
         self._dispatch.offer(peer, parcels, now_ns)
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
-        """After a restart: what clients have not acknowledged goes to them again."""
+        """Deliver unacknowledged events to a client again after a restart."""
         for held in self._waiting_for(client):
-            # What is handed over may push another one of them out of a full queue, before its turn.
+            # An event may push another one of them out of a full queue, before its turn.
             if client in held.local and client not in held.handed:
                 self.hand_to_client((held,), client, now_ns)
 
     def forget_client(self, client: str) -> None:
-        """A client is gone for good: nothing is kept for it."""
+        """Keep nothing for a client that is gone for good."""
         for held in self._waiting_for(client):
             self._take_back(held, client)
             del held.local[client]
             self._holdings.settle(held)
 
     def hand_on(self, client: str, target: str, now_ns: int) -> None:
-        """A client is at home elsewhere now: what waits for it goes after it, to that address."""
+        """Send what waits for a client after it, to its address at the new home."""
         for held in self._waiting_for(client):
             self._take_back(held, client)
             worth: dict[int, float] = {}
@@ -232,7 +233,7 @@ class Router:
             self.route(held, new, now_ns)
 
     def _waiting_for(self, client: str) -> list[Held]:
-        """What a client has not acknowledged, each publisher's in sequence."""
+        """The events that a client has not acknowledged, each publisher's in sequence."""
         waiting = [held for held in self._holdings.each(lambda course: client in course.local) if client in held.local]
         return list(in_sequence(waiting))
 

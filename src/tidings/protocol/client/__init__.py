@@ -1,3 +1,3 @@
-"""A client: what it publishes, what it receives, what it asks for, and how it moves to another home."""
+"""A client: publishing, receiving, requests, and moving to another home broker."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
-"""When a client acknowledges what it took: at once when events are rare, for many together when they are not.
+"""When a client acknowledges events: at once when events are rare, for many together when they are not.
 
 An acknowledgement costs a broker about as much as a delivery. So the next one leaves `ack_wait_ns` after the last at
 the earliest, unless there are `ack_many` events to acknowledge, or a quarter of the client's window or of the broker's
-(which its credit tells): nobody may have to wait for it. How long the last event was held is said, so that it does not
-look like the slowness of the link. What came again is acknowledged again at once: its sender is waiting.
+(shown by its credit): no peer may have to wait for it. It states how long the last event was held, so that the wait
+does not look like slowness of the link. Duplicates are acknowledged again at once: their sender is waiting.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _SHARE: Final = 4
 
 
 class _Unanswered:
-    """Numbers that one broker has not been told of."""
+    """Numbers that were not acknowledged to one broker yet."""
 
     __slots__ = ("count", "epoch", "is_asked_again", "last_ns", "numbers")
 
@@ -32,7 +32,7 @@ class _Unanswered:
 
 
 class Acks:
-    """The acknowledgements of one client; `answer_at` is told when to call `flush` at the latest."""
+    """The acknowledgements of one client; `answer_at` gets the latest time for the next `flush`."""
 
     def __init__(
         self, settings: ClientSettings, *, send: Callable[[Peer, Ack], None], answer_at: Callable[[int], None]
@@ -58,7 +58,7 @@ class Acks:
         known.is_asked_again |= bool(again)
 
     def forget(self, peer: Peer) -> None:
-        """The broker is gone: it sends again what it was not told of."""
+        """The broker is gone: it will send unacknowledged events again."""
         self._unanswered.pop(peer, None)
         self._answered_ns.pop(peer, None)
 
@@ -83,7 +83,7 @@ class Acks:
 
 
 def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges, those that follow on each other made one."""
+    """Ranges, with adjacent ones joined."""
     found: list[tuple[int, int]] = []
     for first, last in numbers:
         if found and found[-1][1] + 1 == first:

@@ -1,12 +1,12 @@
 """A client: publisher and subscriber in one, attached to one home broker at a time (paper A at both ends).
 
 - Requests and events are sent again until the home broker confirms them; what was confirmed is durable there. When the
-  broker has started again, all requests are repeated: it may have lost what it had not confirmed.
-- Every event is stamped (`ordering.Stamper`), with a publication record while the home broker says that somebody wants
-  the client's events in order; what comes is given to the application by `_receiving`.
-- `pause` takes the credit away: brokers keep what comes, within their bounds, until `resume`.
-- `move` goes to another home broker, and so does a `Move` of the home broker; nothing is lost by it (`_moving`). While
-  there are two, both may deliver. When home stays away for `failover_ns`, the client moves by itself.
+  broker has started again, all requests are repeated: it may have lost unconfirmed ones.
+- Every event is stamped (`ordering.Stamper`), with a publication record while the home broker reports that a subscriber
+  wants the client's events in order. Received events are given to the application by `_receiver`.
+- `pause` withdraws the credit: brokers keep the client's events, within their bounds, until `resume`.
+- `move` changes the home broker, and so does a `Move` of the home broker; nothing is lost by it (`_migration`). While
+  there are two, both may deliver. When the home broker stays away for `failover_ns`, the client moves by itself.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -17,17 +17,17 @@ from tidings.protocol import wire
 from tidings.protocol._effects import Effect, EventId
 from tidings.protocol._errors import PeerError, RequestError, known_code
 from tidings.protocol._filters import parsed
-from tidings.protocol._machine import Bound, Machine
-from tidings.protocol._sampling import sampler
+from tidings.protocol._machine import Bound, Machine, sampler
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
 from tidings.protocol.client._acks import Acks
-from tidings.protocol.client._moving import Mover
-from tidings.protocol.client._publishing import Publishing
-from tidings.protocol.client._receiving import Receiving
+from tidings.protocol.client._migration import Actions, Migration
+from tidings.protocol.client._publisher import Publisher
+from tidings.protocol.client._receiver import EventReceiver
 from tidings.protocol.client._requests import Requests
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.links._peers import Outcomes, Peer
+from tidings.protocol.links._window import SendLimits
 from tidings.scheduling import Strategy
 
 __all__ = ["Client"]
@@ -43,66 +43,64 @@ class Client(Machine):
         super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
         self.epoch = settings.epoch
-        """Which life this is: later than any that its broker knows of, whatever the clocks say."""
-        self._is_known = False  # by its epoch
+        """The epoch of this incarnation: later than any that its broker knows of, whatever the clocks show."""
+        self._is_known = False  # whether a broker knows this epoch
         self._is_paused = False
-        self._left: dict[tuple[str, int, int], frozenset[str]] = {}  # not acknowledged, by number: who was given it
+        self._left: dict[
+            tuple[str, int, int], frozenset[str]
+        ] = {}  # by number, not acknowledged: the subscriptions that got it
         self._stamper = Stamper(record=0)
-        self._receiving = Receiving(
+        self._receiver = EventReceiver(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
         )
         self._acks = Acks(settings, send=self._send, answer_at=self._answer_at)
         self._requests = Requests(
             retry_least_ns=settings.retry_least_ns,
             retry_most_ns=settings.retry_most_ns,
-            places=lambda: self._moving.places(),
+            places=lambda: self._migration.places(),
             send=self._send,
             emit=self._emit,
             ask_at=self._ask_at,
         )
-        self._publishing = Publishing(settings, send=self._send, emit=self._emit, retry_at=self._retry_at)
-        self._moving = Mover(
+        self._publisher = Publisher(settings, send=self._send, emit=self._emit, retry_at=self._retry_at)
+        self._migration = Migration(
             settings,
             brokers=self.brokers,
             requests=self._requests,
-            publishing=self._publishing,
-            make_peer=self._make_peer,
-            send=self._send,
-            emit=self._emit,
-            move_at=self._move_at,
-            let_go=self._let_go,
+            publisher=self._publisher,
+            actions=Actions(self._make_peer, self._let_go, self._send, self._emit, self._move_at),
         )
 
     @property
     def home(self) -> Peer | None:
-        """The broker that the client is at home at."""
-        return self._moving.home
+        """The home broker."""
+        return self._migration.home
 
     @property
     def is_moving(self) -> bool:
-        """Whether it is on its way to another, or the one before has not yet confirmed that it forgot the client."""
-        return self._moving.state is not MoveState.AT_HOME or self._moving.leaving > 0
+        """Whether it is moving, or a former home has not yet confirmed that it forgot the client."""
+        return self._migration.state is not MoveState.AT_HOME or self._migration.leaving > 0
 
-    # -- what applications do ------------------------------------------------------------------------------------
+    # -- for applications ----------------------------------------------------------------------------------------
 
     def start(self, now_ns: int) -> list[Effect]:
-        """The client comes to life; it does nothing before it is connected."""
+        """Start the client; it does nothing before it is connected."""
         self._now_ns = now_ns
         return self._finish()
 
     def advertise(self, name: str, filter: str, now_ns: int) -> list[Effect]:
-        """Promise that all events published under this name satisfy the filter."""
+        """Promise that all events published under this name match the filter."""
         _require_sendable(name, filter)
         parsed(filter)
         return self._request("advertise", name, filter, now_ns)
 
     def unadvertise(self, name: str, now_ns: int) -> list[Effect]:
-        """Take a promise back."""
+        """Withdraw a promise."""
         return self._request("unadvertise", name, None, now_ns)
 
     def end(self) -> list[tuple[str, EventId]]:
-        """No time is left: the events that are held to restore order, by subscription."""
-        return self._receiving.end()
+        """Stop: the events that are held to restore order, by subscription."""
+        return self._receiver.end()
 
     def subscribe(
         self,
@@ -115,7 +113,7 @@ class Client(Machine):
         late_ns: int = 0,
         policy: Policy | None = None,
     ) -> list[Effect]:
-        """Ask for the events that satisfy a filter; for `late_ns` after their deadline they are still wanted."""
+        """Subscribe to the events that match a filter; for `late_ns` after their deadline they are still wanted."""
         return self.subscribe_many(
             [(name, filter)], now_ns, max_delay_ns=max_delay_ns, price=price, late_ns=late_ns, policy=policy
         )
@@ -130,7 +128,7 @@ class Client(Machine):
         late_ns: int = 0,
         policy: Policy | None = None,
     ) -> list[Effect]:
-        """Ask for the events of many filters, by name, on the same terms; nothing is asked if one cannot be."""
+        """Subscribe with many filters, by name, on the same terms; no request is made if one is invalid."""
         self._now_ns = now_ns
         for name, filter in wanted:
             _require_sendable(name, filter)
@@ -138,12 +136,12 @@ class Client(Machine):
         record = None if policy is None else min(policy.record, wire.MAX_RECORD)
         for name, filter in wanted:
             entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
-            self._receiving.add(entry, policy)
+            self._receiver.add(entry, policy)
             self._requests.make("subscribe", name, entry, now_ns)
         return self._finish()
 
     def unsubscribe(self, name: str, now_ns: int) -> list[Effect]:
-        """Ask for no more of them; what is held to restore order is dropped."""
+        """End a subscription; events that are held to restore order are dropped."""
         self._drop(name)
         return self._request("unsubscribe", name, None, now_ns)
 
@@ -157,18 +155,21 @@ class Client(Machine):
         must_reach: bool = False,
         waits: bool = False,
     ) -> tuple[int, list[Effect]]:
-        """Publish an event: its sequence number and what to do. RequestError when too many are unacknowledged.
+        """Publish an event: its sequence number and the effects. RequestError when too many are unacknowledged.
 
-        One that waits leaves with the next call of `send`, together with all that have waited. One that must reach
-        everybody is refused while a broker that it is for is out of reach.
+        With `waits` it leaves with the next call of `send`, together with all that have waited. With `must_reach` it is
+        refused while the broker of a receiver is out of reach.
         """
-        if len(self._publishing) >= self.settings.max_unacknowledged:
+        if len(self._publisher) >= self.settings.max_unacknowledged:
             raise RequestError(
-                "full", f"{self.settings.max_unacknowledged} events of {self.name!r} wait for their broker: wait too"
+                "full",
+                f"{self.settings.max_unacknowledged} events of {self.name!r} wait for their broker: publish later",
             )
         most_ns = self.settings.max_lifetime_ns
         if lifetime_ns is not None and not 0 < lifetime_ns <= most_ns:
-            raise RequestError("lifetime", f"a lifetime of {lifetime_ns} ns: from 1 to {most_ns}, or leave it out")
+            raise RequestError(
+                "lifetime", f"a lifetime of {lifetime_ns} ns: it must be from 1 to {most_ns}, or omitted"
+            )
         size_bytes = len(wire.encode_plain(attributes)) + len(payload)
         if size_bytes > self.settings.max_frame_bytes - _ROOM_BYTES:
             raise RequestError("too-long", f"an event of {size_bytes} bytes does not fit into a frame")
@@ -176,37 +177,37 @@ class Client(Machine):
         stamp = self._stamper.stamp(attributes, now_ns)
         content = wire.encode_content(wire.Content(dict(attributes), stamp.encode(), payload))
         home = None if waits else self.home
-        self._publishing.add(stamp.sequence, content, lifetime_ns, home, now_ns, must_reach=must_reach)
+        self._publisher.add(stamp.sequence, content, lifetime_ns, home, now_ns, must_reach=must_reach)
         return stamp.sequence, self._finish()
 
     def send(self, now_ns: int) -> list[Effect]:
-        """Send the events that were published and wait for this."""
+        """Send the published events that wait for this call."""
         self._now_ns = now_ns
-        self._publishing.pump(self.home, now_ns)
+        self._publisher.pump(self.home, now_ns)
         return self._finish()
 
     def move(self, broker: str, now_ns: int) -> list[Effect]:
-        """Go to another home broker; `Moved` tells that it is done, `Failed` that the client stays where it is."""
+        """Move to another home broker; `Moved` reports that it is done, `Failed` that the client stays."""
         self._now_ns = now_ns
-        self._moving.ask(broker, now_ns)
+        self._migration.ask(broker, now_ns)
         return self._finish()
 
     def pause(self, now_ns: int) -> list[Effect]:
-        """Take no more events for now."""
-        return self._tell_credit(paused=True, now_ns=now_ns)
+        """Take no events for now."""
+        return self._send_credit(paused=True, now_ns=now_ns)
 
     def resume(self, now_ns: int) -> list[Effect]:
         """Take events again."""
-        return self._tell_credit(paused=False, now_ns=now_ns)
+        return self._send_credit(paused=False, now_ns=now_ns)
 
-    def told(self, brokers: Iterable[str], last_life: int) -> None:
-        """A broker has admitted this client. A clock that was set back does not make this life one that is over."""
-        super().told(brokers, last_life)
-        if not self._is_known and last_life > self.epoch:
-            self.epoch = self._publishing.epoch = last_life + 1
+    def note_admission(self, brokers: Iterable[str], last_epoch: int) -> None:
+        """A broker has admitted this client. If the clock was set back, the epoch is raised above the last one."""
+        super().note_admission(brokers, last_epoch)
+        if not self._is_known and last_epoch > self.epoch:
+            self.epoch = self._publisher.epoch = last_epoch + 1
 
     def leave(self, now_ns: int) -> list[Effect]:
-        """The application is about to go: whatever it has got is acknowledged, so that nobody keeps it for later."""
+        """The application is about to stop: acknowledge all its events, so that no broker keeps them."""
         self._now_ns = now_ns
         self._acks.flush(self._credit(), now_ns, hurry=True)
         return self._finish()
@@ -214,10 +215,10 @@ class Client(Machine):
     def bounds(self) -> Mapping[str, Bound]:
         """Everything that could grow, with its bound."""
         return {
-            "unacknowledged": (len(self._publishing), self.settings.max_unacknowledged),
-            "under way": (self._publishing.under_way, self.settings.window + 1),
-            "seen": (self._receiving.seen, self.settings.max_seen),
-            "leaving": (self._moving.leaving, self.settings.max_leaving + 1),
+            "unacknowledged": (len(self._publisher), self.settings.max_unacknowledged),
+            "under way": (self._publisher.under_way, self.settings.window + 1),
+            "seen": (self._receiver.seen, self.settings.max_seen),
+            "leaving": (self._migration.leaving, self.settings.max_leaving + 1),
         }
 
     def _request(self, kind: str, name: str, what: Any, now_ns: int) -> list[Effect]:
@@ -253,17 +254,17 @@ class Client(Machine):
     def _hello(self, version: int) -> wire.Hello:
         return wire.Hello(version, self.name, "client", self.epoch, self._credit(), self._now_ns)
 
-    def _welcome(self, said: wire.Hello) -> wire.Welcome:
-        own = (said.version, self.name, "client", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, said.clock_ns)
+    def _welcome(self, hello: wire.Hello) -> wire.Welcome:
+        own = (hello.version, self.name, "client", self.epoch, self._credit())
+        return wire.Welcome(*own, self._now_ns, hello.clock_ns)
 
     def _credit(self) -> int:
         return 0 if self._is_paused else self.settings.window
 
-    def _tell_credit(self, *, paused: bool, now_ns: int) -> list[Effect]:
+    def _send_credit(self, *, paused: bool, now_ns: int) -> list[Effect]:
         self._now_ns = now_ns
         self._is_paused = paused
-        for peer in self._moving.peers():
+        for peer in self._migration.peers():
             if peer.is_up:
                 self._send(peer, wire.Credit(self._credit()))
         return self._finish()
@@ -272,14 +273,14 @@ class Client(Machine):
         peer.connection = None
         self._acks.forget(peer)
         peer.step(PeerStep.DISCONNECTED)
-        self._moving.check(self._now_ns)
+        self._migration.check(self._now_ns)
         self._fail_over()
 
     def _make_peer(self, name: str) -> Peer:
         return Peer(name, "broker", _unused_outbox(self.settings))
 
     def _let_go(self, peer: Peer) -> None:
-        """The client has nothing to do with this broker any more."""
+        """The client is done with this broker."""
         self._acks.forget(peer)
         self._agenda.cancel(("silence", peer.name))
         if peer.connection is not None:
@@ -304,17 +305,17 @@ class Client(Machine):
             raise PeerError("not-allowed", f"a broker may not send {type(message).__name__} to a client")
         source.heard_ns = self._now_ns
         self._on_message(source, message)
-        self._moving.check(self._now_ns)
+        self._migration.check(self._now_ns)
 
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         match message:
             case wire.Transfer():
                 self._on_transfer(source, message)
             case wire.Ack():
-                self._publishing.on_ack(source, message, self.home, self._now_ns)
+                self._publisher.on_ack(source, message, self.home, self._now_ns)
             case wire.Credit():
                 source.outbox.credit = message.credit
-                self._publishing.pump(self.home, self._now_ns)
+                self._publisher.pump(self.home, self._now_ns)
             case wire.Ping():
                 self._on_ping(source, message)
             case wire.Done():
@@ -324,98 +325,98 @@ class Client(Machine):
             case wire.Move():
                 self._on_move(source, message)
             case wire.MigrationComplete():
-                self._moving.on_complete(source, message, self._now_ns)
+                self._migration.on_complete(source, message, self._now_ns)
 
-    def _on_ping(self, source: Peer, said: wire.Ping) -> None:
-        """Answer, and learn what the broker has measured."""
-        if said.rtt_ns:
-            source.meter.note_round_trip(said.rtt_ns)
-        source.meter.read_ping(said, self._now_ns)
+    def _on_ping(self, source: Peer, message: wire.Ping) -> None:
+        """Answer, and learn the broker's measurements."""
+        if message.rtt_ns:
+            source.meter.note_round_trip(message.rtt_ns)
+        source.meter.read_ping(message, self._now_ns)
         if source is self.home:
-            self._stamper.record = said.record
-        # What is reported is acknowledged first: what is not, the next life of this client would be given, and report.
+            self._stamper.record = message.record
+        # Acknowledge first: the next incarnation would be given unacknowledged events, and report them again.
         self._acks.flush(self._credit(), self._now_ns, hurry=True)
-        self._send(source, wire.Pong(said.sent_ns, self._now_ns, source.outcomes.news()))
+        self._send(source, wire.Pong(message.sent_ns, self._now_ns, source.outcomes.news()))
 
-    def _on_error(self, source: Peer, said: wire.Error) -> None:
-        self.counts[f"told {known_code(said.code)}"] += 1
-        if source is self._moving.target and said.kind:
-            self._moving.call_off(said.code, said.text, self._now_ns)
+    def _on_error(self, source: Peer, message: wire.Error) -> None:
+        self.counts[f"told {known_code(message.code)}"] += 1
+        if source is self._migration.target and message.kind:
+            self._migration.call_off(message.code, message.text, self._now_ns)
         elif source is not self.home:
-            return  # it is none of its business any more
-        elif said.kind == "publish":
-            self._publishing.on_error(said, source, self._now_ns)
-        elif self._requests.on_error(said) and said.kind == "subscribe":
-            self._drop(said.request)
+            return  # a former home
+        elif message.kind == "publish":
+            self._publisher.on_error(message, source, self._now_ns)
+        elif self._requests.on_error(message) and message.kind == "subscribe":
+            self._drop(message.request)
 
     def _drop(self, name: str) -> None:
-        """There is no such subscription any more."""
-        self._receiving.drop(name)
+        """Forget a subscription."""
+        self._receiver.drop(name)
         self._agenda.cancel(("order", name))
-        for peer in self._moving.peers():
+        for peer in self._migration.peers():
             peer.outcomes.drop(name)
 
-    def _on_move(self, source: Peer, said: wire.Move) -> None:
-        """The home broker knows a better place."""
-        if source is not self.home or said.target == source.name:
+    def _on_move(self, source: Peer, message: wire.Move) -> None:
+        """The home broker has found a better place."""
+        if source is not self.home or message.target == source.name:
             return
         if not self.settings.may_be_moved:
-            self._moving.report(source, wire.Moving(said.target, "called off", "the client stays where it is"))
+            self._migration.report(source, wire.Moving(message.target, "called off", "the client stays where it is"))
             return
         try:
-            self._moving.ask(said.target, self._now_ns)
+            self._migration.ask(message.target, self._now_ns)
         except RequestError as error:
             self.counts[f"not moved: {error.code}"] += 1
-            self._moving.report(source, wire.Moving(said.target, "called off", error.code))
+            self._migration.report(source, wire.Moving(message.target, "called off", error.code))
 
-    def _on_greeting(self, connection: str, said: wire.Hello | wire.Welcome) -> None:
-        if said.kind != "broker":
+    def _on_greeting(self, connection: str, greeting: wire.Hello | wire.Welcome) -> None:
+        if greeting.kind != "broker":
             raise PeerError("not-allowed", "a client is greeted by brokers only")
-        self._require_version(connection, said)
-        peer = self._moving.peer(said.name)
+        self._require_version(connection, greeting)
+        peer = self._migration.peer(greeting.name)
         if peer is None:
             if self.home is not None and self.home.connection is not None:
-                raise PeerError("unknown", f"{self.name!r} is at home at {self.home.name!r}, not at {said.name!r}")
-            peer = self._make_peer(said.name)
-            self._moving.adopt(peer, self._now_ns)
-        if said.epoch < peer.epoch:
+                raise PeerError("unknown", f"{self.name!r} is at home at {self.home.name!r}, not at {greeting.name!r}")
+            peer = self._make_peer(greeting.name)
+            self._migration.adopt(peer, self._now_ns)
+        if greeting.epoch < peer.epoch:
             return
         was_up = peer.is_up
         if not self._is_known:
             self._agenda.set(("settle",), self._now_ns + self.settings.settle_ns)
         self._is_known = True
-        peer.connection, peer.version = connection, said.version
+        peer.connection, peer.version = connection, greeting.version
         peer.outbox.is_congested = connection in self._congested
         self._by_connection[connection] = peer
         if peer.state is PeerState.AWAY:
             peer.step(PeerStep.CONNECTED)
         peer.step(PeerStep.GREETED)
         peer.heard_ns = self._now_ns
-        peer.outbox.credit = said.credit
-        is_new = peer.greet(said.epoch)
+        peer.outbox.credit = greeting.credit
+        is_new = peer.greet(greeting.epoch)
         if is_new:
             peer.outcomes = Outcomes()
-            peer.outcomes.is_traced = sampler(said.sample) if said.sample else None
+            peer.outcomes.is_traced = sampler(greeting.sample) if greeting.sample else None
             peer.meter.forget_clock()
-        if isinstance(said, wire.Hello):
-            self._send_over(connection, self._welcome(said))
+        if isinstance(greeting, wire.Hello):
+            self._send_over(connection, self._welcome(greeting))
         else:
-            peer.meter.read_greeting(said, self._now_ns)
-        if not is_new and (isinstance(said, wire.Hello) or not was_up):
-            # What it was told while one of the two took the other for lost, it has not read.
+            peer.meter.read_greeting(greeting, self._now_ns)
+        if not is_new and (isinstance(greeting, wire.Hello) or not was_up):
+            # It has not read what was sent while one of the two took the other for lost.
             peer.outcomes.repeat()
             self._acks.take(peer, (), peer.inbox.acknowledged(), self._now_ns)
         if is_new or not was_up:
-            self._moving.greeted(peer, self._now_ns, is_new=is_new)
+            self._migration.greeted(peer, self._now_ns, is_new=is_new)
         if not was_up:
             self._agenda.set(("silence", peer.name), self._now_ns + self.settings.silence_ns)
             if peer is self.home:
-                self._publishing.hasten(self._now_ns)
+                self._publisher.hasten(self._now_ns)
             self._ask_at(self._now_ns)
 
     def _on_uncongested(self, peer: Peer) -> None:
         if peer is self.home:
-            self._publishing.resend(peer, self._now_ns)
+            self._publisher.resend(peer, self._now_ns)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -424,42 +425,42 @@ class Client(Machine):
             case ("greet", connection):
                 self._on_connected(str(connection))
             case ("silence", name):
-                self._listen(self._moving.peer(str(name)))
+                self._listen(self._migration.peer(str(name)))
             case ("retry",):
-                self._publishing.resend(self.home, self._now_ns)
-                self._moving.check(self._now_ns)
+                self._publisher.resend(self.home, self._now_ns)
+                self._migration.check(self._now_ns)
             case ("requests",):
                 self._requests.ask_again(self._now_ns)
             case ("move",):
-                self._moving.on_time(self._now_ns)
+                self._migration.on_time(self._now_ns)
             case ("failover",):
                 self._fail_over()
             case ("order", name):
-                self._receiving.restore_order(str(name), self._now_ns)
+                self._receiver.restore_order(str(name), self._now_ns)
             case ("answer",):
                 pass  # every step ends with it
             case ("seen",):
-                self._receiving.forget_old(self._now_ns)
+                self._receiver.forget_old(self._now_ns)
             case ("settle",):
-                self._receiving.settle()
+                self._receiver.settle()
 
     def _fail_over(self) -> None:
-        """Is home away, and for how long?"""
-        was_there = self._moving.state is MoveState.AT_HOME
-        again_ns = self._moving.fail_over(self._now_ns)
-        if was_there and self._moving.state is not MoveState.AT_HOME:
+        """Check whether the home broker is away, and for how long."""
+        was_there = self._migration.state is MoveState.AT_HOME
+        again_ns = self._migration.fail_over(self._now_ns)
+        if was_there and self._migration.state is not MoveState.AT_HOME:
             self.counts["failover"] += 1
         if again_ns is not None:
             self._agenda.set(("failover",), again_ns)
 
     def _listen(self, peer: Peer | None) -> None:
-        """Is the broker still there? If not, greet it until it answers."""
+        """Check whether the broker is still heard; if not, greet it until it answers."""
         if peer is None or peer.connection is None:
             return
         task = ("silence", peer.name)
         if peer.is_up and self._now_ns - peer.heard_ns >= self.settings.silence_ns:
             peer.step(PeerStep.SILENT)
-            self._moving.check(self._now_ns)
+            self._migration.check(self._now_ns)
             self._fail_over()
         if peer.is_up:
             self._agenda.set(task, peer.heard_ns + self.settings.silence_ns)
@@ -467,27 +468,27 @@ class Client(Machine):
             self._send(peer, self._hello(peer.version))
             self._agenda.set(task, self._now_ns + self.settings.greet_ns)
 
-    def _on_transfer(self, source: Peer, said: wire.Transfer) -> None:
-        """Take events; one that cannot be read is refused alone, and not asked for again."""
-        if said.session != source.epoch:
+    def _on_transfer(self, source: Peer, message: wire.Transfer) -> None:
+        """Take events; an invalid one is refused alone, and not requested again."""
+        if message.session != source.epoch:
             return
-        self.events_in += len(said.events)
-        new, done = source.inbox.look(said.number, len(said.events), said.floor)
-        left_ns = source.meter.left_ns(said.sent_ns, self._now_ns)
+        self.events_in += len(message.events)
+        new, done = source.inbox.look(message.number, len(message.events), message.floor)
+        left_ns = source.meter.left_ns(message.sent_ns, self._now_ns)
         left: set[int] = set()
         for number in new:
-            place = number - said.number
+            place = number - message.number
             try:
-                targets: Collection[str] = said.targets[place]
-                former = self._receiving.former(targets)
+                targets: Collection[str] = message.targets[place]
+                former = self._receiver.former(targets)
                 if former:
                     left.add(number)
                 if former or self._left:
                     targets = self._not_before(source, number, targets, former)
-                self._receiving.take(source, said.events[place], targets, left_ns, self._now_ns)
+                self._receiver.take(source, message.events[place], targets, left_ns, self._now_ns)
             except PeerError as error:
                 self.refused[error.code] += 1
-                for name in said.targets[place]:
+                for name in message.targets[place]:
                     source.outcomes.of(name).discarded += 1
         if left:
             self.counts["left with the broker"] += len(left)
@@ -498,8 +499,8 @@ class Client(Machine):
         self._acks.take(source, new, done, self._now_ns)
 
     def _not_before(self, source: Peer, number: int, targets: Iterable[str], former: Sequence[str]) -> list[str]:
-        """Who is to be given an event: none of a former life, and nobody who was given it when it was left with the
-        broker because of them."""
+        """The subscriptions that get an event: none of a former incarnation, and none that got it before it was left
+        with the broker."""
         key = (source.name, source.epoch, number)
         given = self._left.pop(key, frozenset())
         here = [name for name in targets if name not in former]
@@ -508,20 +509,20 @@ class Client(Machine):
         return [name for name in here if name not in given]
 
     def _finish(self) -> list[Effect]:
-        if self._publishing.is_stirred:
-            self._publishing.flush(self.home, self._now_ns)
+        if self._publisher.is_stirred:
+            self._publisher.flush(self.home, self._now_ns)
         if self._acks:
-            # Who moves away leaves nothing unsaid: what was not acknowledged would be sent after it.
-            hurry = self._moving.state is not MoveState.AT_HOME
+            # A moving client acknowledges everything: the rest would be sent after it.
+            hurry = self._migration.state is not MoveState.AT_HOME
             self._acks.flush(self._credit(), self._now_ns, hurry=hurry)
-        if self._receiving.given:
-            self._tell_given()
+        if self._receiver.given:
+            self._report_given()
         return super()._finish()
 
-    def _tell_given(self) -> None:
-        """Tell brokers that trace what the application was given."""
-        self._receiving.given = False
-        for peer in self._moving.peers():
+    def _report_given(self) -> None:
+        """Report to tracing brokers which events the application was given."""
+        self._receiver.given = False
+        for peer in self._migration.peers():
             given, peer.outcomes.given = peer.outcomes.given, []
             for begin in range(0, len(given), wire.MAX_BATCH):
                 self._send(peer, wire.Given(tuple(given[begin : begin + wire.MAX_BATCH])))
@@ -535,24 +536,21 @@ _FIFO: Final = Strategy.fifo()
 
 
 def _require_sendable(name: str, filter: str) -> None:
-    """RequestError if no message can hold a name or a filter: the broker could not even say what it refuses."""
+    """RequestError if no message can contain a name or a filter: the broker could not name what it refuses."""
     if not 0 < len(name) <= wire.MAX_NAME:
-        raise RequestError("name", f"a name of {len(name)} characters: from 1 to {wire.MAX_NAME} are possible")
+        raise RequestError("name", f"a name of {len(name)} characters: from 1 to {wire.MAX_NAME} are allowed")
     if len(filter) > wire.MAX_FILTER:
         raise RequestError(
             "too-long",
-            f"the filter of {name!r} has {len(filter)} characters, {wire.MAX_FILTER} are the most there may be: "
-            "shorten it, or make it several",
+            f"the filter of {name!r} has {len(filter)} characters, and {wire.MAX_FILTER} is the limit: "
+            "shorten it, or split it into several",
         )
 
 
 def _unused_outbox(settings: ClientSettings) -> Outbox:
-    """A client's outbox measures the link and keeps the credit; its events leave in the order they were published."""
-    return Outbox(
-        strategy=_FIFO,
-        processing_s=0.0,
-        window=settings.window,
-        max_queued=1,
-        retry_least_ns=settings.retry_least_ns,
-        retry_most_ns=settings.retry_most_ns,
+    """An outbox that only measures the link and keeps the credit: a client's events leave in the order of
+    publication."""
+    limits = SendLimits(
+        window=settings.window, retry_least_ns=settings.retry_least_ns, retry_most_ns=settings.retry_most_ns
     )
+    return Outbox(limits, strategy=_FIFO, processing_s=0.0, max_queued=1)

@@ -1,12 +1,11 @@
-"""What a client has asked of its home broker, and asks again until it is confirmed.
+"""A client's requests to its home broker, repeated until they are confirmed.
 
-Every sending has a number of its own, so a confirmation of an older request of the same name is known for what it is.
-A request is repeated after a round trip or so, then each time after twice as long; not while the broker confirms
-others: repeats would only add to what a busy broker has to do. What was confirmed by an earlier life of the broker is
-asked of the next one too. That goes for what was taken back as well: a broker that has lost its
-store learns from others what its clients want, and these may not have heard of the end of a subscription; so the last
-MOST_ENDED of them are kept. While a client moves there are two brokers to ask, each confirms for itself, and the
-application is told when its home broker has.
+Every sending has a number of its own, so a confirmation of an older request of the same name is recognised. A request
+is repeated after about a round trip, then each time after twice as long; not while the broker confirms others: repeats
+would only add to the load of a busy broker. Requests that an earlier incarnation of the broker confirmed are sent to
+the next one too. That includes withdrawals: a broker that has lost its store learns from others what its clients want,
+and these may not have heard of the end of a subscription; so the last MOST_ENDED of them are kept. While a client moves
+there are two brokers to ask. Each confirms for itself, and the application gets the confirmation of its home broker.
 """
 
 from collections.abc import Callable
@@ -31,16 +30,17 @@ _TAKEN_BACK: Final = ("unsubscribe", "unadvertise")
 
 
 class _Request:
-    """Something asked; `first` is the number of its first sending; who has done it; by broker when to ask again."""
+    """A request; `first` is the number of its first sending; the brokers that have confirmed it; by broker when to
+    repeat it."""
 
-    __slots__ = ("confirmed", "due_ns", "first", "is_told", "kind", "name", "tries", "what")
+    __slots__ = ("confirmed", "due_ns", "first", "is_reported", "kind", "name", "tries", "what")
 
     def __init__(self, kind: Any, name: str, what: Any, first: int) -> None:
         self.kind = kind
         self.name = name
         self.what = what
         self.first = first
-        self.is_told = False
+        self.is_reported = False
         self.confirmed: set[str] = set()
         self.due_ns: dict[str, int] = {}
         self.tries: dict[str, int] = {}
@@ -66,12 +66,12 @@ class Requests:
         self._emit = emit
         self._ask_at = ask_at
         self._open: dict[tuple[str, str], _Request] = {}
-        self._ended: dict[tuple[str, str], None] = {}  # of these, what was taken back everywhere, the oldest first
+        self._ended: dict[tuple[str, str], None] = {}  # of these, withdrawals confirmed everywhere, the oldest first
         self._number = 0
         self._answered_ns: dict[str, int] = {}  # by broker: when it last confirmed something
 
     def patience_ns(self, place: Peer, tries: int) -> int:
-        """How long to wait for an answer to the request that has been sent so many times."""
+        """How long to wait for an answer to a request that was sent so many times."""
         least_ns = max(place.meter.patience_ns(_TYPICAL_BYTES), self._retry_least_ns)
         return min(least_ns << min(tries - 1, 16), self._retry_most_ns)
 
@@ -81,7 +81,7 @@ class Requests:
         return self._number - 1
 
     def make(self, kind: str, name: str, what: Any, now_ns: int) -> None:
-        """Ask for something, instead of what was asked for under this name before."""
+        """Make a request, which replaces the one of the same name."""
         for former in (kind, _OPPOSITES[kind]):
             self._open.pop((former, name), None)
             self._ended.pop((former, name), None)
@@ -90,14 +90,14 @@ class Requests:
             self._ask(request, place, now_ns)
 
     def ask_all(self, place: Peer, now_ns: int) -> None:
-        """The broker is new, or lives anew: ask for everything."""
+        """The broker is new, or has a new epoch: send all requests."""
         for request in self._open.values():
             request.confirmed.discard(place.name)
             request.tries.pop(place.name, None)
             self._ask(request, place, now_ns)
 
     def ask_again(self, now_ns: int) -> None:
-        """Ask again for what has waited too long for its confirmation."""
+        """Repeat requests that have waited too long for their confirmation."""
         for place in self._places():
             waiting = [request for request in self._open.values() if place.name not in request.confirmed]
             answered_ns = self._answered_ns.get(place.name, 0)
@@ -114,20 +114,20 @@ class Requests:
                 self._ask_at(min(later_ns))
 
     def are_confirmed(self, place: Peer) -> bool:
-        """Whether this broker has carried out all that stands."""
-        # The last first: they are confirmed in order, and this is asked after each.
+        """Whether this broker has confirmed all requests that stand."""
+        # The last first: they are confirmed in order, and this is checked after each.
         return all(place.name in request.confirmed for request in reversed(self._open.values()))
 
-    def on_done(self, place: Peer, said: wire.Done, now_ns: int) -> None:
+    def on_done(self, place: Peer, done: wire.Done, now_ns: int) -> None:
         """A broker has carried out a request."""
         self._answered_ns[place.name] = now_ns
-        request = self._open.get((said.kind, said.request))
-        if request is not None and said.number >= request.first:
+        request = self._open.get((done.kind, done.request))
+        if request is not None and done.number >= request.first:
             request.confirmed.add(place.name)
             self._settle(request, [place.name for place in self._places()])
 
     def leave(self, place: Peer) -> None:
-        """The broker is none of the client's places any more: what only it had not confirmed is confirmed now."""
+        """The client has left this broker: requests that only it had not confirmed are confirmed now."""
         places = [place.name for place in self._places()]
         for request in list(self._open.values()):
             request.confirmed.discard(place.name)
@@ -137,9 +137,9 @@ class Requests:
             self._settle(request, places)
 
     def _settle(self, request: _Request, places: list[str]) -> None:
-        """Tell the application what its home broker has confirmed, and forget what has been over for long."""
-        if not request.is_told and request.confirmed.intersection(places[:1]):
-            request.is_told = True
+        """Report what the home broker has confirmed to the application, and forget old withdrawals."""
+        if not request.is_reported and request.confirmed.intersection(places[:1]):
+            request.is_reported = True
             self._emit(Confirmed(request.kind, request.name))
         if request.kind in _TAKEN_BACK and places and request.confirmed.issuperset(places):
             self._ended.setdefault((request.kind, request.name))
@@ -147,15 +147,15 @@ class Requests:
                 oldest = next(iter(self._ended))
                 del self._ended[oldest], self._open[oldest]
 
-    def on_error(self, said: wire.Error) -> bool:
-        """The home broker refuses something; whether it was a request that stands."""
-        request = self._open.get((said.kind, said.request))
-        if request is None or said.number < request.first:
+    def on_error(self, error: wire.Error) -> bool:
+        """The home broker refuses a request; whether the request still stands."""
+        request = self._open.get((error.kind, error.request))
+        if request is None or error.number < request.first:
             return False
-        if (said.kind, said.request) in self._ended:
-            return True  # the application was told long ago that it is over
-        del self._open[said.kind, said.request]
-        self._emit(Failed(said.kind, said.request, said.code, said.text))
+        if (error.kind, error.request) in self._ended:
+            return True  # its end was confirmed long ago
+        del self._open[error.kind, error.request]
+        self._emit(Failed(error.kind, error.request, error.code, error.text))
         return True
 
     def _ask(self, request: _Request, place: Peer, now_ns: int) -> None:

@@ -1,3 +1,3 @@
-"""One connection: who is at the other end, what waits for it, what is under way, and what the link is like."""
+"""One link: the peer at the other end, the queue, the events under way, and the measured figures."""
 
 __all__: list[str] = []

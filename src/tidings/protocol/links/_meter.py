@@ -1,21 +1,21 @@
-"""What a link is like, measured while it is used: how far the two clocks are apart, round trips, and slowness.
+"""Measurements of a link while it is used: the difference of the two clocks, round trips, and slowness.
 
-- Clocks: a greeting or a ping that is answered with the peer's clock tells how far that one is ahead, if both ways are
-  alike; the answer is wrong by half of the round trip at most (`error_ns`), however much the ways differ. Every frame
-  with events says when it left, so how long it was under way is known, whatever it waited for. Of the readings the best
-  is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT in the meantime, which
-  is all that is assumed of clocks. A reading that contradicts it is of a clock that was set, or stood still, and takes
-  its place. Before the first reading half of the least round trip has to do, 0 while that is unknown as well, and
-  nobody knows the error.
+- Clocks: the answer to a greeting or a ping carries the peer's clock, which gives the difference of the two clocks if
+  both directions are alike; the error is at most half of the round trip (`error_ns`), however much the directions
+  differ. Every frame with events states when it left, so its time under way is known, whatever it waited for. The best
+  reading is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT in the meantime,
+  which is all that is assumed of clocks. A reading that contradicts it comes from a clock that was set, or stood still,
+  and replaces it. Before the first reading, half of the least round trip is used, or 0 while that is unknown as well,
+  and the error is unknown.
 - Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
-- Least round trip: the smallest seen; larger ones count (gain 1/8) only while nothing waits for the link, because
-  pings wait behind what is under way.
+- Least round trip: the smallest seen; larger ones count (gain 1/8) only while the queue is empty, because pings wait
+  behind what is under way.
 - Slowness, in seconds per kB, with its variance (paper C): a transfer's time from sending to acknowledgement, less the
-  time that the receiver held it (it says how long) and less the least round trip, by its size: what events wait for
-  each other on the way is part of it. Exponentially weighted. A transfer that was sent twice is no sample: nobody
-  knows which copy was acknowledged (Karn's rule). It is for what is yet to be sent; no age is made of it.
-- Answer: how long acknowledgements take, all in all, smoothed like the round trip, from the first sending on even if
-  there was another: a peer that has much to do is not helped by having everything twice.
+  time that the receiver held it (which it states) and less the least round trip, by its size. The time that events wait
+  for each other under way is part of it. Exponentially weighted. A transfer that was sent twice is no sample: it is
+  unknown which copy was acknowledged (Karn's rule). It is used for events yet to be sent, never for ages.
+- Answer: the whole time until an acknowledgement, smoothed like the round trip, from the first sending even if there
+  was another: a busy peer is not helped by getting everything twice.
 """
 
 import math
@@ -59,16 +59,16 @@ class LinkMeter:
         self._least_ns: float | None = None
         self._deviation_ns = 0.0
         self._answer_ns = self._answer_deviation_ns = 0.0
-        self._ahead_ns: int | None = None  # the peer's clock less ours, by the best reading
-        self._error_ns = 0.0  # by how much that may have been wrong when it was read
+        self._ahead_ns: int | None = None  # the peer's clock minus ours, by the best reading
+        self._error_ns = 0.0  # the error of that reading when it was made
         self._read_ns = 0
         self.is_loaded = False
-        """Whether events wait for the link."""
+        """Whether events are queued for the link."""
         self.mean_s_per_kb = 0.0
         self.variance_s2_per_kb2 = 0.0
         self.samples = 0
         self.transits: dict[int, int] = {}
-        """How long frames with events were under way from the peer, by size (`_histogram`)."""
+        """How long frames with events were under way from the peer, counted by size (`_histogram`)."""
 
     @property
     def least_ns(self) -> float:
@@ -90,20 +90,20 @@ class LinkMeter:
         self.rtt_ns += _RTT_GAIN * (took_ns - self.rtt_ns)
 
     def read_clock(self, clock_ns: int, sent_ns: int, now_ns: int) -> None:
-        """What left at `sent_ns` is answered now, and the peer's clock showed this in between."""
+        """What left at `sent_ns` is answered now, and the peer's clock showed `clock_ns` in between."""
         if sent_ns <= now_ns:
-            # The reading is as old as the round trip, for all that is known.
+            # The reading may be as old as the round trip.
             self.set_clock(clock_ns - (sent_ns + now_ns) // 2, (now_ns - sent_ns) / 2, sent_ns, now_ns)
 
-    def read_greeting(self, said: Welcome, now_ns: int) -> None:
-        """The same, of a greeting."""
-        if said.clock_ns is not None and said.yours_ns is not None:
-            self.read_clock(said.clock_ns, said.yours_ns, now_ns)
+    def read_greeting(self, welcome: Welcome, now_ns: int) -> None:
+        """The same for a greeting."""
+        if welcome.clock_ns is not None and welcome.yours_ns is not None:
+            self.read_clock(welcome.clock_ns, welcome.yours_ns, now_ns)
 
-    def read_ping(self, said: Ping, now_ns: int) -> None:
-        """What the peer has found out itself, if it has: it was right when the ping left."""
-        if said.yours_ns is not None:
-            self.set_clock(said.sent_ns - said.yours_ns, said.error_ns, said.yours_ns, now_ns)
+    def read_ping(self, ping: Ping, now_ns: int) -> None:
+        """Use the peer's own measurement, if it has one: it was right when the ping left."""
+        if ping.yours_ns is not None:
+            self.set_clock(ping.sent_ns - ping.yours_ns, ping.error_ns, ping.yours_ns, now_ns)
 
     def set_clock(self, ahead_ns: int, error_ns: float, read_ns: int, now_ns: int) -> None:
         """The peer's clock was so far ahead at `read_ns`, give or take an error: kept if it is better than what is
@@ -136,16 +136,16 @@ class LinkMeter:
         ahead_ns = self._ahead_ns
         if sent_ns is None or ahead_ns is None:
             return now_ns - int(self.least_ns / 2)
-        return max(min(sent_ns - ahead_ns, now_ns), now_ns - LONGEST_NS)  # whatever a peer says of its clock
+        return max(min(sent_ns - ahead_ns, now_ns), now_ns - LONGEST_NS)  # whatever clock a peer states
 
     def note_transit(self, took_ns: int) -> None:
-        """A frame with events was under way for so long; not counted while the peer's clock is not known."""
+        """A frame with events was under way for this long; not counted while the peer's clock is unknown."""
         if self._ahead_ns is not None:
             bucket = bucket_of(took_ns)
             self.transits[bucket] = self.transits.get(bucket, 0) + 1
 
     def note_transfer(self, took_ns: int, held_ns: int, size_bytes: int) -> None:
-        """A transfer was acknowledged, and had been sent once; no sample while the round trip is unknown."""
+        """A transfer that was sent once is acknowledged; no sample while the round trip is unknown."""
         if self._least_ns is None:
             return
         size_kb = max(size_bytes / 1000.0, _SMALLEST_KB)
@@ -161,19 +161,19 @@ class LinkMeter:
         )
 
     def note_answer(self, took_ns: int) -> None:
-        """A transfer was acknowledged so long after it was first sent."""
+        """A transfer was acknowledged this long after it was first sent."""
         self._answer_deviation_ns += _DEVIATION_GAIN * (abs(took_ns - self._answer_ns) - self._answer_deviation_ns)
         self._answer_ns += _RTT_GAIN * (took_ns - self._answer_ns)
 
     def spread_ns(self, size_bytes: int) -> float:
-        """The standard deviation of how long frames of this size take."""
+        """The standard deviation of the time that frames of this size take."""
         return math.sqrt(self.variance_s2_per_kb2) * size_bytes * 1e6
 
     def transit_ns(self, size_bytes: int) -> int:
-        """How long a frame of this size may be expected to be under way."""
+        """The expected time under way of a frame of this size."""
         return int(self.least_ns / 2 + self.mean_s_per_kb * size_bytes * 1e6)
 
     def patience_ns(self, size_bytes: int) -> int:
-        """After how long without an acknowledgement a transfer is worth repeating."""
+        """How long to wait for an acknowledgement before a transfer is worth repeating."""
         expected_ns = (self.rtt_ns or 0.0) + 4 * self._deviation_ns + 2 * self.mean_s_per_kb * size_bytes * 1e6
         return int(max(expected_ns, self._answer_ns + 4 * self._answer_deviation_ns))

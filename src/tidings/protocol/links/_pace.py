@@ -1,22 +1,22 @@
-"""How many events may be under way on a link, so that a backlog waits in the queue and not on the way.
+"""How many events may be under way on a link, so that a backlog waits in the queue and not in the network.
 
-What is under way cannot be put in another order any more, nor left out. So no more should be than keeps the link busy:
-as many as it carries in the time that an event takes on an idle link (least round trip, and what the receiver needs to
-make it durable), twice the spread of that time, and TARGET_NS more. That allowance is what makes it grow: while the
-link could carry more, what it carries in a round is all that was allowed, in the time of an idle link, so the next
-round allows more by the factor (idle + TARGET) / idle, at most GROWTH. Once the link is the limit, its rate is what is
-measured, and events spend about TARGET_NS waiting on the way, whatever the link's rate.
+Events under way can no longer be reordered or dropped. So no more should be under way than keep the link busy: as many
+as it carries in the time that an event takes on an idle link (least round trip, and the receiver's time to make it
+durable), twice the spread of that time, and TARGET_NS more. That allowance makes the number grow: while the link could
+carry more, it carries in a round all that was allowed, in the time of an idle link, so the next round allows more by
+the factor (idle + TARGET) / idle, at most GROWTH. Once the link is the limit, its rate is what is measured, and events
+wait about TARGET_NS in the network, whatever the link's rate.
 
-A round ends when the first event that was sent in it is acknowledged, and takes LEAST_ROUND_NS at least, so that
-acknowledgements that were held up somewhere and come together do not look like a fast link. Only rounds count in which
-something waited all the time: otherwise nobody asked the link for all that it can do. Of the last ROUNDS rounds the
-fastest counts: a receiver that was kept from its work for a while does not look like a slow link.
+A round ends when the first event that was sent in it is acknowledged, and takes at least LEAST_ROUND_NS, so that
+acknowledgements that were delayed and arrive together do not look like a fast link. Only rounds with a non-empty queue
+throughout count: otherwise the link was not asked for all that it can do. Of the last ROUNDS rounds the fastest counts:
+a receiver that was paused for a while does not look like a slow link.
 
-Bursts are shorter than rounds. If some of one had to wait, and what left with it was acknowledged within half of
-TARGET_NS more than on an idle link, then the pace held it up and not the link: twice as many may be under way next.
+Bursts are shorter than rounds. If part of a burst had to wait, and what left with it was acknowledged within half of
+TARGET_NS more than on an idle link, then the pace was the limit and not the link: twice as many may be under way next.
 
-A window says how fast links are expected to be. So at first a sixteenth of it may be under way, if that is more than
-FIRST, and later never less than one in LEAST_SHARE: many peers that get little time of one processor all answer late.
+The window shows how fast links are expected to be. So at first a sixteenth of it may be under way, if that is more than
+FIRST, and later never less than one in LEAST_SHARE: many peers that share one processor all answer late.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ class Pace:
         self.most = min(max(FIRST, window // FIRST_SHARE), window)
         """How many events may be under way."""
         self.turn_s: float | None = None
-        """How long the link takes for one event; None before it was ever busy for a round."""
+        """The time that the link needs for one event; None before it was ever busy for a round."""
         self._window = window
         self._least = min(max(LEAST, window // LEAST_SHARE), window)
         self._held_ns = 0.0
@@ -71,7 +71,7 @@ class Pace:
         next_number: int,
         now_ns: int,
     ) -> None:
-        """So many events were acknowledged, the last of this number; `next_number` has yet to be sent."""
+        """Events were acknowledged, `last` being the highest number; `next_number` has yet to be sent."""
         self._held_ns += _HELD_GAIN * (held_ns - self._held_ns)
         if not waiting:
             self._began_ns = None
@@ -85,7 +85,7 @@ class Pace:
         self._began_ns, self._ends, self._count = now_ns, next_number, 0
 
     def burst(self, took_ns: int, idle_ns: float) -> None:
-        """Something had to wait, and what left before it was acknowledged after so long."""
+        """Something had to wait, and what left before it was acknowledged after this long."""
         if took_ns - idle_ns <= TARGET_NS // 2:
             self.most = min(2 * self.most, self._window)
 

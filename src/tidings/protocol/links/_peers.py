@@ -1,16 +1,18 @@
-"""The other end of a connection: who it is, what is known of the link to it, and which of its transfers were taken.
+"""The other end of a connection: its identity, its link, and the numbers of its transfers that were taken.
 
 The inbox makes a repeated frame harmless: of the numbers from the sender's floor on it knows which were taken, and
-which of those were acknowledged. The floor comes with every transfer and only rises, so the inbox stays small; a
+which of those were acknowledged. The floor arrives with every transfer and only rises, so the inbox stays small; a
 number more than MAX_RANGE above it is refused.
 
-A client counts what becomes of the events that a broker gives it (`Outcomes`), and says so with its acknowledgements
-and whenever it is pinged. Its counts are of its present life and the broker's.
+A client counts the outcomes of the events that a broker gives it (`Outcomes`), and reports them with its
+acknowledgements and whenever it is pinged. The counts are of its present epoch and the broker's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from tidings.protocol._budgets import Budget
 from tidings.protocol._effects import EventId
@@ -21,7 +23,7 @@ from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.wire import MAX_OUTCOMES, VERSION, Handover, Outcome
 
-__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Tally", "ranges"]
+__all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Peers", "Ports", "Tally", "ranges"]
 
 MAX_RANGE: Final = 65_536
 _NO_BUDGET: Final = Budget()
@@ -34,7 +36,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._floor = 0
-        self._next = 0  # from here on nothing was taken
+        self._next = 0  # nothing was taken from here on
         self._taken: dict[int, bool] = {}
 
     def __len__(self) -> int:
@@ -48,7 +50,7 @@ class Inbox:
     def look(self, number: int, count: int, floor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Of `count` numbers from this one on: which are new, and which were acknowledged.
 
-        What lies below the floor was acknowledged or given up long ago.
+        Numbers below the floor were acknowledged or given up long ago.
         """
         if floor > self._floor:
             self._raise_floor(floor)
@@ -72,11 +74,11 @@ class Inbox:
         self._floor = floor
 
     def acknowledged(self) -> list[int]:
-        """The numbers that were acknowledged and that the sender may not know of."""
+        """The acknowledged numbers that the sender may not know of."""
         return sorted(number for number, is_done in self._taken.items() if is_done)
 
     def take(self, numbers: Sequence[int]) -> None:
-        """The numbers are taken, and will be acknowledged when they are durable."""
+        """Take the numbers; they will be acknowledged when they are durable."""
         self._taken.update(dict.fromkeys(numbers, False))
         self._next = max(self._next, numbers[-1] + 1)
 
@@ -105,7 +107,7 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class Tally:
-    """What became of the events of one subscription: see `wire.Outcome`."""
+    """The outcomes of the events of one subscription: see `wire.Outcome`."""
 
     __slots__ = ("again", "delays", "discarded", "held", "holds", "late", "new_delays", "new_holds", "on_time",
                  "out_of_order")  # fmt: skip
@@ -114,19 +116,19 @@ class Tally:
         self.on_time = self.late = self.discarded = self.again = self.out_of_order = self.held = 0
         self.delays: dict[int, int] = {}
         self.holds: dict[int, int] = {}
-        self.new_delays: dict[int, int] = {}  # those that have changed since they were told
+        self.new_delays: dict[int, int] = {}  # those that have changed since the last report
         self.new_holds: dict[int, int] = {}
 
     def note(self, delay_ns: int, held_ns: int) -> None:
-        """An event was given to the application, so old, and was held for so long."""
+        """Count an event that was given to the application: its age, and how long it was held."""
         bucket = bucket_of(delay_ns)
         self.new_delays[bucket] = self.delays[bucket] = self.delays.get(bucket, 0) + 1
         if held_ns:
             bucket = bucket_of(held_ns)
             self.new_holds[bucket] = self.holds[bucket] = self.holds.get(bucket, 0) + 1
 
-    def told(self) -> Outcome:
-        """The counts as they are told, those by size that have changed."""
+    def report(self) -> Outcome:
+        """The counts for a report; of those by size, the changed ones."""
         counts = (self.on_time, self.late, self.discarded, self.again, self.out_of_order, self.held)
         delays, self.new_delays = self.new_delays, {}
         holds, self.new_holds = self.new_holds, {}
@@ -134,18 +136,18 @@ class Tally:
 
 
 class Outcomes:
-    """What became of the events that one broker gave a client, by subscription."""
+    """The outcomes of the events that one broker gave a client, by subscription."""
 
     __slots__ = ("_changed", "_tallies", "given", "is_traced")
 
     def __init__(self) -> None:
-        self.is_traced: Callable[[EventId], bool] | None = None  # of which events the broker wants to know when
+        self.is_traced: Callable[[EventId], bool] | None = None  # which events the broker traces
         self.given: list[Handover] = []
         self._tallies: dict[str, Tally] = {}
         self._changed: dict[str, Tally] = {}
 
     def of(self, subscription: str) -> Tally:
-        """Where to count what becomes of an event; it will be told."""
+        """The tally of a subscription, which will be reported."""
         tally = self._tallies.get(subscription)
         if tally is None:
             tally = self._tallies[subscription] = Tally()
@@ -153,19 +155,19 @@ class Outcomes:
         return tally
 
     def drop(self, subscription: str) -> None:
-        """There is no such subscription any more."""
+        """Forget a subscription."""
         self._tallies.pop(subscription, None)
         self._changed.pop(subscription, None)
 
     def news(self) -> dict[str, Outcome]:
-        """What has changed since this was asked last, or a part of it: the rest is told next time."""
+        """What has changed since the last call, or a part of it: the rest is reported next time."""
         changed, self._changed = self._changed, {}
         if len(changed) > MAX_OUTCOMES:
             self._changed = dict(islice(changed.items(), MAX_OUTCOMES, None))
-        return {name: tally.told() for name, tally in islice(changed.items(), MAX_OUTCOMES)}
+        return {name: tally.report() for name, tally in islice(changed.items(), MAX_OUTCOMES)}
 
     def repeat(self) -> None:
-        """On a new connection everything is told again: what was said last may have been lost with the old one."""
+        """Report everything again on a new connection: the last report may have been lost with the old one."""
         for name, tally in self._tallies.items():
             self._changed[name] = tally
             tally.new_delays, tally.new_holds = dict(tally.delays), dict(tally.holds)
@@ -177,7 +179,8 @@ class Peer:
     __slots__ = (
         "budget",
         "connection",
-        "credit_told",
+        "course",
+        "credit_sent",
         "different",
         "epoch",
         "greeted_ns",
@@ -191,6 +194,7 @@ class Peer:
         "name",
         "outbox",
         "outcomes",
+        "published",
         "record",
         "request",
         "rights",
@@ -203,39 +207,57 @@ class Peer:
         self.kind = kind
         self.outbox = outbox
         self.connection: str | None = None
-        self.version = VERSION  # of the protocol, as spoken over the last connection
+        self.version = VERSION  # of the protocol, on the last connection
         self.state = PeerState.AWAY
-        self.is_up = False  # they have greeted each other and still hear each other
+        self.is_up = False  # both have greeted, and still hear each other
         self.epoch = -1
         self.greeted_ns = 0  # since when they hear each other
-        self.hello_ns = 0  # when it was greeted last because it spoke
+        self.hello_ns = 0  # when it was last greeted because of a frame
         self.heard_ns = 0
         self.meter = outbox.meter
         self.inbox = Inbox()
         self.request = -1
-        self.credit_told = 0
-        self.outcomes = Outcomes()  # of what it has given, on a client's side
-        self.record = 0  # how many of its last events each of its events should describe
-        self.rights: Rights | None = None  # what it may do, if not everything
-        self.budget = _NO_BUDGET  # what it may take, if it is a client
-        self.key = b""  # that the name of a client is bound to, if it is to any
-        self.different = 0  # in how many pings in a row its digest was another one
+        self.credit_sent = 0
+        self.outcomes = Outcomes()  # on a client's side, of the events it has sent
+        self.record = 0  # how many of its last events each event should describe
+        self.rights: Rights | None = None  # None: everything is allowed
+        self.budget = _NO_BUDGET  # of a client
+        self.published = 0  # by a client: events that were accepted
+        self.course: Any = None  # of the last of them (`broker._courses`)
+        self.key = b""  # that a client's name is bound to; empty: none
+        self.different = 0  # in how many pings in a row its digest differed
 
     def step(self, step: PeerStep) -> None:
-        """Take a step of the table; one that it does not have is our own bug."""
+        """Take a step of the table; a missing step is our own bug."""
         self.state = PEER_STEPS[self.state, step]
         self.is_up = self.state is PeerState.UP
 
     @property
     def has_asked(self) -> bool:
-        """Whether it has sent a request or an event in this life."""
+        """Whether it has sent a request or an event in this epoch."""
         return self.request >= 0 or self.inbox.is_used
 
     def greet(self, epoch: int) -> bool:
-        """Note who speaks; True if it has started again since, so that its numbers count from 0."""
+        """Note the peer's epoch; True if it is new, so that its numbers count from 0."""
         if epoch == self.epoch:
             return False
         self.epoch = epoch
         self.inbox = Inbox()
         self.request = -1
         return True
+
+
+class Peers(NamedTuple):
+    """The peers of a broker, by name."""
+
+    neighbours: Mapping[str, Peer]
+    clients: Mapping[str, Peer]
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """How the parts of a broker reach the outside: messages, frames with events, notes for a trace, and counters."""
+
+    send: Callable[[Peer, Any], None]
+    send_events: Callable[[Peer, str, bytes], None]
+    note: Callable[..., None]
+    count: Callable[..., None]

@@ -1,10 +1,10 @@
 """What is under way to one peer: numbers, acknowledgements, and what has to be sent again (paper D, section 2.4.2).
 
-- At most `size` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; none more
-  while the socket is congested, or while `max_bytes` of their contents are under way.
-- If events are kept (buffering), what is not acknowledged in time is sent again under the same number, each time after
-  twice as long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one
-  is acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
+- At most `window` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; no more
+  leave while the socket is congested, or while `max_bytes` of their contents are under way.
+- If events are kept (buffering), an unacknowledged event is sent again under the same number, each time after twice as
+  long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one is
+  acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
 - Each event under way is a `Parcel`, or one of a `Lot`: a broker that keeps events sends many of one course at a time,
   and they are acknowledged as they were sent.
 """
@@ -18,29 +18,31 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
-from tidings.protocol.broker._link_state import Path
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._pace import Pace
 from tidings.protocol.wire import Term
 
 if TYPE_CHECKING:
     from tidings.protocol.broker._held import Held
+    from tidings.protocol.broker._link_state import Path
     from tidings.protocol.links._peers import Peer
 
-__all__ = ["TYPICAL_KB", "Lot", "Parcel", "Together", "Window", "within"]
+__all__ = ["FRAME_BYTES", "TYPICAL_KB", "Lot", "Parcel", "SendLimits", "Together", "Window", "within"]
 
+FRAME_BYTES: Final = 64 * 1024
+"""Events leave together up to about so many bytes: more would delay the events after them."""
 TYPICAL_KB: Final = 1.0
 _MOST_GONE: Final = 1_024
-"""An acknowledgement of an event that has expired under way is understood while so many numbers have followed."""
+"""The acknowledgement of an event that expired under way is recognised while at most so many numbers have followed."""
 
 
 class Parcel:
-    """One event for one neighbour or client, with the targets that go that way."""
+    """One event for one neighbour or client, with the targets on that path."""
 
     __slots__ = ("due_ns", "held", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
 
     def __init__(
-        self, held: "Held", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: dict[str, Path]
+        self, held: "Held", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: "dict[str, Path]"
     ) -> None:
         self.held = held
         self.peer = peer
@@ -62,14 +64,14 @@ class Together(Protocol):
         """A peer has acknowledged all of them."""
 
     def undo(self) -> None:
-        """Put parcels in the place of all their lots."""
+        """Replace all their lots by parcels."""
 
 
 class Lot:
-    """Events under way to one peer, under numbers that follow each other, that nobody looks at one by one.
+    """Events under way to one peer, with consecutive numbers, that are not handled one by one.
 
-    A lot ends whole: whatever concerns a part of it (an acknowledgement of some, an event that expires, a peer that is
-    lost or has to be sent to again) has it undone first, into parcels.
+    A lot ends whole. What concerns a part of it (an acknowledgement of some, an event that expires, a peer that is lost
+    or has to be sent to again) first turns it into parcels.
     """
 
     __slots__ = ("due_ns", "first", "last", "peer", "sent_ns", "size", "size_bytes", "together")
@@ -96,7 +98,7 @@ class Lot:
 
 
 class _Frame(msgspec.Struct, frozen=True, gc=False):
-    """Events that left in one frame, up to this number."""
+    """The events of one frame, up to this number."""
 
     last: int
     sent_ns: int
@@ -104,49 +106,54 @@ class _Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 def within(known: Collection[int], first: int, last: int) -> list[int]:
-    """The known numbers of a range, however long a peer says that it is."""
+    """The known numbers in a range, however long the range of a peer is."""
     if last - first >= len(known):
         return [number for number in known if first <= number <= last]
     return [number for number in range(first, last + 1) if number in known]
 
 
-class Window:
-    """The events under way to one peer, at most `size`."""
+class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How events are sent to one peer: how many, how large, and when again."""
 
-    def __init__(
-        self,
-        size: int,
-        meter: LinkMeter,
-        *,
-        retry_least_ns: int,
-        retry_most_ns: int,
-        keeps: bool,
-        first_number: int = 0,
-        max_bytes: int = sys.maxsize,
-    ) -> None:
-        self.keeps = keeps
+    window: int
+    """At most so many events are under way."""
+    max_bytes: int = sys.maxsize
+    """No more leave while the contents of those under way are this long together."""
+    frame_bytes: int = FRAME_BYTES
+    retry_least_ns: int
+    retry_most_ns: int
+    keeps: bool = True
+    """Whether events are kept until they are acknowledged (buffering)."""
+
+
+class Window:
+    """The events under way to one peer."""
+
+    def __init__(self, limits: SendLimits, meter: LinkMeter, *, first_number: int = 0) -> None:
+        size = limits.window
+        self.keeps = limits.keeps
         self.next_number = first_number
         self.was_held_up = False
-        """Whether something has waited since the pace was last looked at."""
+        """Whether something has waited since the pace was last checked."""
         self._landed = first_number  # without buffering: the lowest number that counts as under way
         self._meter = meter
         self._pace = Pace(size)
         self._credit = size
-        self._max_bytes = max_bytes
+        self._max_bytes = limits.max_bytes
         self.size_bytes = 0
-        """With buffering: how long the contents of what is under way are together."""
+        """With buffering: the total length of the contents under way."""
         self._is_congested = False
         self.most = self._pace.most
         """How many events may be under way."""
-        self._retry_least_ns = retry_least_ns
-        self._retry_most_ns = retry_most_ns
+        self._retry_least_ns = limits.retry_least_ns
+        self._retry_most_ns = limits.retry_most_ns
         self._parcels: dict[int, Parcel] = {}  # by number, in the order of numbers
         self._lots: dict[int, Lot] = {}  # by the first of their numbers, in order
         self._in_lots = 0
         self._frames: deque[_Frame] = deque(maxlen=size + 1)
         self.gone: dict[int, Parcel] = {}
-        """By number: what has expired under way. The peer may have it, and yet say so."""
-        self._gone_first: list[int] = []  # a heap of its numbers, and of some that are gone from it
+        """By number: what has expired under way. The peer may have it, and still acknowledge it."""
+        self._gone_first: list[int] = []  # a heap of its numbers, and of some removed ones
 
     # -- how many ------------------------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class Window:
 
     @property
     def is_congested(self) -> bool:
-        """Whether the socket takes no more for now."""
+        """Whether the socket accepts no more for now."""
         return self._is_congested
 
     @is_congested.setter
@@ -183,10 +190,10 @@ class Window:
 
     @property
     def floor(self) -> int:
-        """The lowest number that may still be sent again, may still be on its way, or has to be acknowledged."""
+        """The lowest number that may still be sent again, may still be under way, or has to be acknowledged."""
         if not self.keeps:
             return self._landed
-        # They went under way in the order of their numbers.
+        # They were sent in the order of their numbers.
         lowest = min(next(iter(self._parcels), self.next_number), next(iter(self._lots), self.next_number))
         first = self._gone_first
         while first and first[0] not in self.gone:
@@ -195,10 +202,10 @@ class Window:
 
     @property
     def turn_s(self) -> float | None:
-        """How long the link takes for one event; None before it was ever busy."""
+        """The time that the link needs for one event; None before it was ever busy."""
         return self._pace.turn_s
 
-    # -- on their way --------------------------------------------------------------------------------------------
+    # -- under way -----------------------------------------------------------------------------------------------
 
     def add(self, parcel: Parcel, now_ns: int) -> None:
         """The event of a parcel leaves under its number, and may have to be sent again."""
@@ -217,9 +224,9 @@ class Window:
         self.size_bytes += lot.size_bytes
 
     def replace(self, lot: Lot, parcels: Iterable[Parcel]) -> None:
-        """The events of a lot are under way each by itself from now on."""
+        """Handle the events of a lot one by one from now on."""
         del self._lots[lot.first]
-        self._in_lots -= lot.size  # as many bytes are under way as before
+        self._in_lots -= lot.size  # the bytes under way stay the same
         self._parcels.update((parcel.number, parcel) for parcel in parcels)
         self._parcels = dict(sorted(self._parcels.items()))
 
@@ -239,12 +246,12 @@ class Window:
                 self.gone.pop(heapq.heappop(self._gone_first), None)
 
     def forget_gone(self) -> None:
-        """The peer has begun a new life: it will not say what the last one had."""
+        """The peer has a new epoch: it will not acknowledge what the last one had."""
         self.gone.clear()
         self._gone_first.clear()
 
-    def not_gone(self, numbers: Sequence[tuple[int, int]]) -> list[Parcel]:
-        """What has expired under way, and is acknowledged nevertheless: the peer has it, or has had it."""
+    def take_back_gone(self, numbers: Sequence[tuple[int, int]]) -> list[Parcel]:
+        """Parcels that expired under way, and are acknowledged nevertheless: the peer has them."""
         return [self.gone.pop(number) for first, last in numbers for number in within(self.gone, first, last)]
 
     def withdraw(self) -> list[Parcel]:
@@ -260,7 +267,7 @@ class Window:
         return parcels
 
     def _undo_lots(self, due_ns: int | None = None) -> None:
-        """No lots from now on, or none that have to be sent again by then."""
+        """Turn all lots into parcels, or those that have to be sent again by then."""
         for lot in list(self._lots.values()):
             if lot.first in self._lots and (due_ns is None or lot.due_ns <= due_ns):
                 lot.together.undo()
@@ -268,7 +275,7 @@ class Window:
     # -- acknowledged --------------------------------------------------------------------------------------------
 
     def acknowledge(self, numbers: Sequence[tuple[int, int]], held_ns: int, waiting: int, now_ns: int) -> list[Parcel]:
-        """The peer has taken events, and so many wait; the parcels that this ends. Lots end by themselves."""
+        """The peer has taken events, and `waiting` are queued; the parcels that this ends. Lots end by themselves."""
         ended: list[Parcel] = []
         in_lots = 0
         landed = self._landed
@@ -293,7 +300,7 @@ class Window:
         return ended
 
     def _end_lots(self, first: int, last: int) -> int:
-        """End the lots of which all was acknowledged; how many events, and those of which a part was are undone."""
+        """End the lots that were acknowledged whole, and undo those that were in part; how many events ended."""
         ended = 0
         for lot in list(self._lots.values()):
             if lot.first > last:
@@ -310,7 +317,7 @@ class Window:
         return ended
 
     def _measure(self, last: int, held_ns: int, now_ns: int, *, is_sent_once: bool) -> None:
-        """Learn from how long the frames up to this number took."""
+        """Learn from the time that the frames up to this number took."""
         frames, meter = self._frames, self._meter
         while frames and frames[0].last <= last:
             frame = frames.popleft()
@@ -324,7 +331,7 @@ class Window:
                     self._pace.burst(took_ns - held_ns, meter.least_ns)
 
     def _keep_pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
-        """Let as many be under way as the link has shown that it carries."""
+        """Allow as many under way as the link has shown that it carries."""
         meter, pace = self._meter, self._pace
         pace.acknowledged(
             count,
@@ -342,7 +349,7 @@ class Window:
     # -- sent again ----------------------------------------------------------------------------------------------
 
     def patience_ns(self, size_bytes: int) -> int:
-        """After how long without an acknowledgement an event of this size is sent again."""
+        """How long to wait for the acknowledgement of an event of this size before it is sent again."""
         patience_ns = self._meter.patience_ns(size_bytes)
         if patience_ns < self._retry_least_ns:
             return self._retry_least_ns
@@ -350,7 +357,7 @@ class Window:
 
     @property
     def next_due_ns(self) -> int | None:
-        """When something has to be sent again, or counts no more."""
+        """When something has to be sent again, or no longer counts."""
         if self.keeps:
             due_ns = [parcel.due_ns for parcel in self._parcels.values()]
             due_ns += [lot.due_ns for lot in self._lots.values()]
@@ -358,7 +365,7 @@ class Window:
         return self._frames[0].sent_ns + self._retry_most_ns if self._frames else None
 
     def due(self, now_ns: int) -> Iterator[Parcel]:
-        """The events to be sent again now; each is given more time than before."""
+        """The events to be sent again now; each gets more time than before."""
         self._undo_lots(now_ns)
         for parcel in list(self._parcels.values()):
             if parcel.due_ns <= now_ns:
@@ -369,7 +376,7 @@ class Window:
                 yield parcel
 
     def hasten(self, leaving: int, now_ns: int) -> None:
-        """The peer is back: what is under way is sent again at once; so many have not left yet."""
+        """The peer is back: what is under way is sent again at once; `leaving` events have not left yet."""
         self._undo_lots()
         for parcel in self._parcels.values():
             parcel.due_ns = now_ns
@@ -377,7 +384,7 @@ class Window:
             self._frames.clear()
             self._landed = self.next_number - leaving
 
-    def let_lost_go(self, now_ns: int) -> None:
-        """Without buffering: what left so long ago does not count any more."""
+    def forget_lost(self, now_ns: int) -> None:
+        """Without buffering: events that left long ago no longer count."""
         while not self.keeps and self._frames and self._frames[0].sent_ns + self._retry_most_ns <= now_ns:
             self._landed = max(self._landed, self._frames.popleft().last + 1)

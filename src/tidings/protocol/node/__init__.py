@@ -1,6 +1,6 @@
-"""A node: a machine with everything between it and its sockets, disk and clock, and no I/O."""
+"""A node: a machine with everything between it and its sockets, disk and clock, without I/O."""
 
-from tidings.protocol._lives import clock_offset_ns, next_epoch
+from tidings.protocol._machine import clock_offset_ns, next_epoch
 from tidings.protocol.node._admission import (
     Admission,
     Answer,
@@ -14,6 +14,7 @@ from tidings.protocol.node._admission import (
     Token,
     read_answer,
 )
+from tidings.protocol.node._dials import STEADY_NS
 from tidings.protocol.node._effects import (
     Admitted,
     Commit,
@@ -26,7 +27,7 @@ from tidings.protocol.node._effects import (
     Unreached,
     Write,
 )
-from tidings.protocol.node._framing import (
+from tidings.protocol.node._frames import (
     CHECKED_BYTES,
     DamageError,
     FramingError,
@@ -47,6 +48,7 @@ __all__ = [
     "GRACE_NS",
     "NONCE_BYTES",
     "REQUESTS_SHARE",
+    "STEADY_NS",
     "STEP_BYTES",
     "Admission",
     "Admitted",

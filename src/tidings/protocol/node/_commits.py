@@ -1,19 +1,19 @@
-"""Group commit: writes collect while a commit is under way, and all that have collected are the next one.
+"""Group commit: writes collect while a commit is under way, and become the next one.
 
-The last word on a key counts: a value that was stored and erased in between is not written. Nobody waits for erasures,
-so what nobody has asked a sync for is committed after LAZY_NS.
+The last write to a key counts: a value that was stored and erased in between is not written. Nobody waits for erasures,
+so writes without a requested sync are committed after LAZY_NS.
 
-A commit keeps the order in which its last words were said, and ends with the time: on a disk that does not keep its
-word, and writes a first part of a commit only, what was said later is never there without what was said before. Values
-are sealed (`_records`) when the commit begins.
+A commit keeps the order of the last writes, and ends with the time. On a disk that breaks its promise and writes only
+the first part of a commit, a later write is never present without the earlier ones. Values are sealed (`_records`) when
+the commit begins.
 
 When the store has no room for a commit:
 
-- Nothing is confirmed, so nothing is promised. What is written meanwhile joins the commit, the last word on a key as
-  ever, and it is tried again every RETRY_NS.
-- Room is made first: what may be erased ahead of other writes (`Erase.ahead`) is erased by itself, since the room for
-  the rest may be what these values take. All other writes stay one transaction.
-- It counts as full until nothing has lacked room for CALM_NS.
+- Nothing is confirmed, so nothing is promised. Later writes join the commit, the last write to a key counting as ever,
+  and it is tried again every RETRY_NS.
+- Room is made first: keys that may be erased ahead of other writes (`Erase.ahead`) are erased by themselves, since the
+  rest may need the room of these values. All other writes stay one transaction.
+- The store counts as full until nothing has lacked room for CALM_NS.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ CALM_NS: Final = 3_000_000_000
 
 
 class _Writes:
-    """What is to be written, the last word on each key; `ahead` are the keys whose erasure may come first."""
+    """The last write to each key; `ahead` are the keys whose erasure may come first."""
 
     __slots__ = ("ahead", "values")
 
@@ -40,7 +40,7 @@ class _Writes:
     def put(self, key: str, value: bytes | None, *, ahead: bool) -> None:
         values = self.values
         if key in values:
-            del values[key]  # what is said last is written last
+            del values[key]  # the last write comes last
         values[key] = value
         if ahead:
             self.ahead.add(key)
@@ -61,17 +61,17 @@ class Commits:
         self.is_full = False
         """Whether there was no room for the last commit."""
         self.due_ns: int | None = None
-        """When to look again, if nobody asks for a sync before."""
+        """When to check again, if no sync is requested before."""
         self.retried = 0
         """How many commits had to be tried again."""
         self._is_under_way = False
-        self._makes_room = self._has_made_room = False  # the commit under way; the last one, since there was none
+        self._makes_room = self._has_made_room = False  # of the commit under way; of the one before
         self._erasing: frozenset[str] = frozenset()  # what the commit under way erases ahead
-        self._calm_ns = 0  # the last time that room was lacking
+        self._calm_ns = 0  # when room was last lacking
         self._waiting = _Writes()
-        self._tokens: list[int] = []  # syncs that wait for what waits
+        self._tokens: list[int] = []  # syncs that wait for these writes
         self._committing = _Writes()
-        self._covered: list[int] = []  # syncs that the commit under way is for
+        self._covered: list[int] = []  # syncs of the commit under way
         self._begun = 0
 
     @property
@@ -81,12 +81,12 @@ class Commits:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything is durable, and nobody waits to hear so."""
+        """Whether everything is durable, and no sync waits."""
         return not (self._is_under_way or self._waiting.values or self._tokens)
 
     def is_due(self, now_ns: int, *, hurry: bool = False) -> bool:
-        """Whether `next` has something to say: there is something to commit, nothing is under way, and it is time, or
-        it has to be fixed when it is."""
+        """Whether `next` has something to do: there are writes, none are under way, and it is time, or the time has to
+        be set."""
         if self._is_under_way or not (self._waiting.values or self._tokens):
             return False
         if self.due_ns is None or now_ns >= self.due_ns:
@@ -94,11 +94,11 @@ class Commits:
         return not self.is_full and (hurry or bool(self._tokens))
 
     def write(self, key: str, value: bytes | None, *, ahead: bool = False) -> None:
-        """Store a value, or erase it, with the next commit; an erasure may be one that can go ahead of others."""
+        """Store a value, or erase it, with the next commit; an erasure may be allowed ahead of other writes."""
         self._waiting.put(key, value, ahead=ahead)
 
     def is_written(self, key: str) -> bool:
-        """Whether something was said of a key that is in no commit yet."""
+        """Whether a key has a write that is in no commit yet."""
         return key in self._waiting.values
 
     def sync(self, token: int) -> None:
@@ -129,10 +129,10 @@ class Commits:
         return Commit(writes)
 
     def done(self, now_ns: int) -> list[int]:
-        """The commit under way is durable; the syncs that it was for."""
+        """The commit under way is durable; its syncs."""
         self._is_under_way = False
         if self._makes_room:
-            for key in self._erasing & self._waiting.ahead:  # but for what was stored again meanwhile
+            for key in self._erasing & self._waiting.ahead:  # except keys that were stored again meanwhile
                 del self._waiting.values[key]
             self._waiting.ahead -= self._erasing
             self._makes_room, self._has_made_room = False, True

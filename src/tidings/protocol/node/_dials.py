@@ -1,10 +1,10 @@
-"""Whom a node dials, and when: again after every loss, ever more rarely while connections do not last.
+"""The peers that a node dials, and when: again after every loss, ever more rarely while connections do not last.
 
-A target waits to be dialled, is being dialled, or is connected; it stays wanted until somebody says otherwise. The wait
-before each further try is twice as long as the one before, up to MOST_NS, and never in step with others. A connection
-that was lost again within STEADY_NS does not shorten it.
+A target waits to be dialled, is being dialled, or is connected; it stays wanted until it is given up. The wait before
+each further attempt is twice as long as the last one, up to MOST_NS, and randomised. A connection that was lost again
+within STEADY_NS does not shorten it.
 
-Whoever has several addresses is whoever answers first at one of them: they are tried in turn, until one has answered.
+The addresses of a target with several are tried in turn, until one has answered: that is the peer.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ STEADY_NS: Final = 5_000_000_000
 
 
 class Target:
-    """Somebody to be connected with; the driver knows what `address` means."""
+    """A peer to be connected with; the driver knows what `address` means."""
 
     __slots__ = ("address", "connection", "name", "others", "server_name", "since_ns", "trouble", "wait_ns")
 
     def __init__(self, name: str, address: str, server_name: str | None, others: Sequence[str] = ()) -> None:
         self.name = name
         self.address = address
-        self.others = list(others)  # where to try next
+        self.others = list(others)  # the addresses to try next
         self.server_name = server_name
-        self.connection: str | None = None  # that is being opened, or is open
+        self.connection: str | None = None  # being opened, or open
         self.since_ns: int | None = None  # when it was connected, if it is
         self.wait_ns = LEAST_NS
         self.trouble = ""  # why it could not be reached, as last reported
@@ -41,14 +41,14 @@ class Dials:
         self._chance = chance
 
     def want(self, name: str, address: str, server_name: str | None, others: Sequence[str] = ()) -> bool:
-        """Have a connection with somebody, and another whenever it is lost; whether that is new."""
+        """Keep a connection with a peer, and dial again whenever it is lost; whether that is new."""
         if name in self.targets:
             return False
         self.targets[name] = Target(name, address, server_name, others)
         return True
 
     def rename(self, target: Target, name: str) -> None:
-        """Somebody was known by the address alone, and has said its name."""
+        """A peer known by its address alone has stated its name."""
         if target.name != name and self.targets.pop(target.name, None) is not None:
             target.name = name
             self.targets[name] = target
@@ -63,7 +63,7 @@ class Dials:
         target.others.clear()
 
     def ended(self, target: Target, now_ns: int) -> int:
-        """It is gone, or could not be opened: when to try again."""
+        """The connection has ended, or could not be opened: when to try again."""
         if target.since_ns is not None and now_ns - target.since_ns >= STEADY_NS:
             target.wait_ns = LEAST_NS
         if target.others:

@@ -1,4 +1,4 @@
-"""What a node wants done with sockets, disk and clock; everything else that it returns is for the application.
+"""What a node wants done with sockets, disk and clock; its other effects are for the application.
 
 A driver carries out the effects of a call in their order, and reports back: `opened` or `lost` after `Dial`, `lost`
 after `Shut`, `committed` or `refused` after `Commit`, `wake` after `SetTimer`.
@@ -15,7 +15,7 @@ __all__ = ["Admitted", "Commit", "Dial", "NodeEffect", "Parted", "Read", "Report
 
 
 class Dial(msgspec.Struct, frozen=True, gc=False):
-    """Open a connection, in this name, to an address; with TLS, to whoever has a certificate for `server_name`."""
+    """Open a connection, by this name, to an address; with TLS, to a peer with a certificate for `server_name`."""
 
     connection: str
     address: str
@@ -38,7 +38,7 @@ class Shut(msgspec.Struct, frozen=True, gc=False):
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """Read nothing more from a connection, or go on."""
+    """Stop reading from a connection, or continue."""
 
     connection: str
     is_on: bool
@@ -47,8 +47,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 class Commit(msgspec.Struct, frozen=True):
     """Write these values (None: erase) to the durable store in one transaction, and sync it.
 
-    Values are sealed: the store keeps them as they are, and hands them back to `opened` when the next life begins.
-    Where `is_ahead`, all are erasures that may go ahead of other writes, to make room: in as many transactions as fit.
+    Values are sealed: the store keeps them unchanged, and returns them to `opened` in the next incarnation. With
+    `is_ahead`, all are erasures that may precede other writes, to make room: in as many transactions as fit.
     """
 
     writes: dict[str, bytes | None]
@@ -56,7 +56,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
-    """A connection has been admitted: the machine has it, as one with this peer."""
+    """A connection has been admitted: the machine knows it by this peer."""
 
     connection: str
     peer: str
@@ -64,7 +64,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unreached(msgspec.Struct, frozen=True, gc=False):
-    """Somebody could not be reached, or (with a code) refuses this node; `is_news`: for another reason than before."""
+    """A peer could not be reached, or (with a code) refuses this node; `is_news`: for another reason than before."""
 
     target: str
     why: str
@@ -73,7 +73,7 @@ class Unreached(msgspec.Struct, frozen=True, gc=False):
 
 
 class Parted(msgspec.Struct, frozen=True, gc=False):
-    """A connection that was admitted is gone."""
+    """An admitted connection has ended."""
 
     connection: str
     peer: str
@@ -82,7 +82,7 @@ class Parted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Something else for the operator's log."""
+    """An entry for the operator's log."""
 
     level: Literal["info", "warning", "error"]
     event: str

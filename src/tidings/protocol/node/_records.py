@@ -1,15 +1,15 @@
-"""The records of a durable store: sealed by the node that commits them, checked by the next life that reads them.
+"""The records of a durable store: sealed by the node that commits them, checked by the next incarnation that reads
+them.
 
-- A record is a checksum over its key and its value, then the value. A store keeps these bytes and hands them back; it
+- A record is a checksum over its key and its value, then the value. A store keeps these bytes and returns them; it
   needs no checks of its own, and a live and a simulated one are read by the same function.
-- What does not check out (half of a write, a flipped bit) is not used: it is dropped, reported and erased. What that
-  means for the rest is the machine's (`Machine.mend`).
+- A record that fails the check (half of a write, a flipped bit) is not used: it is dropped, reported and erased. The
+  machine decides what that means for the rest (`Machine.mend`).
 - Each commit notes the time, under two keys in turn, so that no single damaged record loses it.
 - `format` is the number of this layout. A store without it, or with a lower one, is of an earlier version and is
-  brought up to date by the first commit; one with a higher number is refused.
+  upgraded by the first commit; one with a higher number is refused.
 
-The checksum begins as that of format 1 did, in which the live store made it. So records of format 1 are sound as they
-are.
+The checksum begins as in format 1, in which the live store computed it. So records of format 1 are valid.
 """
 
 import struct
@@ -32,14 +32,14 @@ _CRC: Final = struct.Struct(">I").pack
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store held when a life began."""
+    """The content of a store at the start of an incarnation."""
 
     kept: dict[str, bytes]
     """What the machine has stored."""
     damaged: tuple[str, ...] = ()
-    """The keys of records that do not check out."""
+    """The keys of records that fail the check."""
     noted_ns: int = 0
-    """The last time that a life before is known to have seen."""
+    """The latest time that an earlier incarnation has noted."""
     format: int | None = None
 
 
@@ -49,12 +49,12 @@ def sealed(key: str, value: bytes) -> bytes:
 
 
 def value_of(record: bytes) -> bytes:
-    """The value in a record that this life has sealed."""
+    """The value in a record that this incarnation has sealed."""
     return record[_CRC_BYTES:]
 
 
 def opened(stored: Mapping[str, bytes]) -> Opened:
-    """What a store holds, checked; FormatError if it is of a later version."""
+    """The content of a store, checked; FormatError if it is of a later version."""
     kept: dict[str, bytes] = {}
     damaged = []
     for key, record in stored.items():
@@ -67,12 +67,12 @@ def opened(stored: Mapping[str, bytes]) -> Opened:
     written = kept.pop(FORMAT_KEY, None)
     format = None if written is None else int(written)
     if format is not None and format > FORMAT:
-        raise FormatError(f"it is of format {format}, and this version knows formats up to {FORMAT}")
+        raise FormatError(f"it has format {format}, and this version knows formats up to {FORMAT}: upgrade")
     return Opened(kept=kept, damaged=tuple(sorted(damaged)), noted_ns=noted_ns, format=format)
 
 
 def kinds_of(keys: Iterable[str]) -> dict[str, int]:
-    """How many keys there are of each kind: what stands before the first slash."""
+    """The number of keys of each kind: the part before the first slash."""
     found: dict[str, int] = {}
     for key in keys:
         kind = key.partition("/")[0]

@@ -1,16 +1,17 @@
-"""A share of the processor for what clients ask for, fairly among them: whoever floods waits, and events do not.
+"""A share of the processor for the requests of clients, divided fairly: a client that floods waits, and events do not.
 
-All frames of clients that carry no events are requests. Of those that have come, each turn of the node looks at some:
+All frames of clients without events are requests. In each turn of the node some of them are handled:
 
-- While events come (one in the last CALM_NS), requests of all clients together may take `share` of a processor: at most
-  SLICE_US at once, and the next slice when it is paid for. Events that come meanwhile never wait for more than that.
-- While no events come, slices follow each other at once, and are longer.
+- While events arrive (one in the last CALM_NS), requests of all clients together may take `share` of a processor: at
+  most SLICE_US at once, and the next slice when it is paid for. Events never wait for more than that.
+- While no events arrive, slices follow each other at once, and are longer.
 - Among clients it is start-time fair queueing (Goyal, Vin and Cheng, 1996): each has a tag that grows by the cost of
-  what was looked at, and the least tag is next. Who floods is behind all who do not.
-- Costs are estimates by kind and size, so that a storm does the same each time that it is run.
+  its handled requests, and the least tag is next. A client that floods is behind all that do not.
+- Costs are estimates by kind and size, so that a storm gives the same result each time.
 
-What waits is not lost, and keeps its order. Its client is not read from meanwhile, so nothing piles up here.
-Acknowledgements are part of carrying events, as many as there were frames with events; beyond that they are requests.
+Waiting requests are not lost, and keep their order. Their client is not read from meanwhile, so nothing accumulates
+here. Acknowledgements are part of carrying events, as many as there were frames with events; beyond that they are
+requests.
 """
 
 from collections.abc import Iterator
@@ -46,19 +47,19 @@ __all__ = [
 ]
 
 REQUESTS_SHARE: Final = 0.25
-"""Of one processor, for the requests of all clients together."""
+"""The share of one processor for the requests of all clients together."""
 SLICE_US: Final = 1_000.0
-"""So much is done at once while events come."""
+"""The work done at once while events arrive."""
 CALM_SLICE_US: Final = 10_000.0
-"""And while they do not: what is done together is told to neighbours, committed and written together."""
+"""The same while none arrive: requests handled together are announced, committed and written together."""
 CALM_NS: Final = 100_000_000
-"""After so long without an event nobody minds."""
+"""After this time without an event, requests delay nobody."""
 QUANTUM_US: Final = 250.0
-"""So much of one client is looked at before it is another one's turn; one request at least."""
+"""The work done for one client before the next one's turn; at least one request."""
 ANSWERS_EACH: Final = 4
-"""For each frame with events that a client was sent it may answer so often, as part of carrying them."""
+"""For each frame with events, a client may send so many answers as part of carrying them."""
 ANSWERS_MOST: Final = 1_024
-"""And so often, if it has not answered for long."""
+"""The most such answers that a client can save up."""
 
 _KINDS_US: Final[dict[type[WireMessage], float]] = {
     Subscribe: 200.0,
@@ -82,59 +83,60 @@ def has_events(frame: bytes) -> bool:
 
 
 def answers_events(frame: bytes) -> bool:
-    """Whether a client's frame says what became of events."""
+    """Whether a client's frame reports on events."""
     return len(frame) > 1 and frame[1] in _ANSWERS
 
 
 def cost_us(frame: bytes) -> float:
-    """What a request costs this broker and its neighbours each, by estimate; long filters are charged elsewhere."""
+    """The estimated cost of a request for this broker and its neighbours each; long filters are charged elsewhere."""
     kind = frame[1] if len(frame) > 1 else -1
     return _COSTS_US.get(kind, _OTHERS_US) + _BYTE_US * len(frame)
 
 
 class Requests(Generic[Who]):
-    """Those whose requests wait, and how much may be done for them now."""
+    """The clients whose requests wait, and how much may be done for them now."""
 
     def __init__(self, share: float) -> None:
         self.share = share
         self.waited = 0
         """How often a client had to wait for another turn."""
         self.due_ns = 0
-        """Not before this time anything is looked at."""
+        """Nothing is handled before this time."""
         self.is_calm = True
-        """Whether no events come."""
+        """Whether no events arrive."""
         self._left_us = SLICE_US
         self._filled_ns = 0
         self._events = 0
-        self._calm_ns = 0  # from when on it is calm
-        self._row: list[tuple[float, int, Who]] = []
-        self._now_us = 0.0  # the tag of whom was looked at last
+        self._calm_ns = 0  # when it becomes calm
+        self.row: list[tuple[float, int, Who]] = []
+        """Those who wait, as a heap: tag, order of arrival, client."""
+        self._now_us = 0.0  # the tag of the client handled last
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._row)
+        return len(self.row)
 
     def __iter__(self) -> Iterator[Who]:
-        return (who for _, _, who in self._row)
+        return (who for _, _, who in self.row)
 
     def put(self, who: Who, tag_us: float) -> None:
-        """Somebody waits; `tag_us` is what `next` said of it before, with what it has cost since."""
+        """Let a client wait; `tag_us` is its tag from `next`, plus its cost since."""
         self._serial += 1
-        heappush(self._row, (max(tag_us, self._now_us), self._serial, who))
+        heappush(self.row, (max(tag_us, self._now_us), self._serial, who))
 
     def next(self) -> tuple[Who, float] | None:
-        """Whose turn it is, with its tag; nobody's if enough was done for now."""
-        if not self._row or self._left_us <= 0.0:
+        """The client whose turn it is, with its tag; None if enough was done for now."""
+        if not self.row or self._left_us <= 0.0:
             return None
-        self._now_us, _, who = heappop(self._row)
+        self._now_us, _, who = heappop(self.row)
         return who, self._now_us
 
     def spend(self, spent_us: float) -> None:
-        """This was done."""
+        """Charge for handled requests."""
         self._left_us -= spent_us
 
     def begin(self, events: int, now_ns: int) -> bool:
-        """Whether something may be done now; `events` is how many have come, all in all."""
+        """Whether something may be done now; `events` is the total number of events so far."""
         if events != self._events:
             self._events, self._calm_ns = events, now_ns + CALM_NS
         passed_ns, self._filled_ns = max(now_ns - self._filled_ns, 0), now_ns
@@ -146,6 +148,6 @@ class Requests(Generic[Who]):
         return now_ns >= self.due_ns
 
     def end(self, now_ns: int) -> None:
-        """What is left waits for the next slice."""
+        """Let the rest wait for the next slice."""
         if self._left_us <= 0.0 and not self.is_calm:
             self.due_ns = now_ns + round((SLICE_US - self._left_us) / self.share * 1e3)

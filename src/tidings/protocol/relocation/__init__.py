@@ -1,3 +1,3 @@
-"""Where publishers should be, found out by the brokers themselves (paper E)."""
+"""Better homes for publishers, found by the brokers themselves (paper E)."""
 
 __all__: list[str] = []

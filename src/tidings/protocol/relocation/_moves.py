@@ -1,9 +1,9 @@
-"""What a home broker knows of the moves of its clients: asked for, under way, done or called off.
+"""What a home broker knows of the moves of its clients: requested, under way, done or called off.
 
-For whoever looks on; nothing depends on it. A client tells its home how far it has come (`Moving`), and that it has
-another home (`MigrationUpdate`). What is lost with a connection it says again with the next; a client of which nothing
-is heard for PATIENCE_NS has called its move off, as far as is known here. There is one move for each client at a time,
-and of those that are over the last RECENT are remembered.
+For observers; nothing depends on it. A client reports its progress to its home (`Moving`), and then its new home
+(`MigrationUpdate`). Reports that were lost with a connection are repeated over the next one; a client that is silent
+for PATIENCE_NS has called its move off, as far as is known here. There is one move for each client at a time, and the
+last RECENT that have ended are remembered.
 """
 
 from collections import Counter, deque
@@ -18,7 +18,7 @@ RECENT: Final = 20
 
 
 class MoveSeen(NamedTuple):
-    """One client's move to `target`: since when, who wanted it (`by`), how far it is, and since when."""
+    """One client's move to `target`: since when, who requested it (`by`), its phase, and since when."""
 
     client: str
     target: str
@@ -30,8 +30,8 @@ class MoveSeen(NamedTuple):
 
 
 class MovesView(NamedTuple):
-    """The moves from one broker as they are at `now_ns`: those under way, the oldest first, the last that are over,
-    the latest first, and how many there were since the broker started."""
+    """The moves from one broker at `now_ns`: those under way, the oldest first, the last that have ended, the latest
+    first, and their numbers since the broker started."""
 
     now_ns: int
     under_way: list[MoveSeen]
@@ -50,7 +50,7 @@ class Moves:
         self._under_way: dict[str, MoveSeen] = {}
 
     def view(self, now_ns: int) -> MovesView:
-        """All of it, for whoever looks on."""
+        """All moves, for observers."""
         for move in list(self._under_way.values()):
             if now_ns - move.phase_ns > PATIENCE_NS:
                 self._end(move, "called off", now_ns, "nothing was heard of it")
@@ -59,35 +59,35 @@ class Moves:
         return MovesView(now_ns, under_way, list(reversed(self._recent)), *counts)
 
     def is_moving(self, client: str, now_ns: int) -> bool:
-        """Whether a client is on its way, or has just been asked to go."""
+        """Whether a client is moving, or has just been asked to."""
         move = self._under_way.get(client)
         return move is not None and now_ns - move.phase_ns <= PATIENCE_NS
 
     def asked(self, client: str, target: str, by: str, now_ns: int) -> None:
-        """A client was asked to move; one that is on its way already goes on with that."""
+        """A client was asked to move; one that is moving already continues with that."""
         self._counts["asked"] += 1
         before = self._under_way.get(client)
         if before is None or before.phase == "asked":
             self._under_way[client] = MoveSeen(client, target, by, now_ns, "asked", now_ns)
 
-    def heard(self, client: str, said: wire.Moving, now_ns: int) -> None:
-        """A client says how far it is; of a move that nobody has asked for, that it is on its way."""
+    def heard(self, client: str, message: wire.Moving, now_ns: int) -> None:
+        """A client reports its progress; a move that nobody asked for begins with that."""
         move = self._under_way.get(client)
-        if said.phase == "at home":
+        if message.phase == "at home":
             return
-        if said.phase == "called off":
-            if move is not None and move.target == said.target:
-                self._end(move, "called off", now_ns, said.why)
+        if message.phase == "called off":
+            if move is not None and move.target == message.target:
+                self._end(move, "called off", now_ns, message.why)
             return
-        if move is not None and move.target != said.target:
-            self._end(move, "called off", now_ns, f"it went to {said.target} instead")
+        if move is not None and move.target != message.target:
+            self._end(move, "called off", now_ns, f"it went to {message.target} instead")
             move = None
         if move is None:
-            move = MoveSeen(client, said.target, "client", now_ns, said.phase, now_ns)
-        self._under_way[client] = move._replace(phase=said.phase, phase_ns=now_ns)
+            move = MoveSeen(client, message.target, "client", now_ns, message.phase, now_ns)
+        self._under_way[client] = move._replace(phase=message.phase, phase_ns=now_ns)
 
     def departed(self, client: str, home: str, now_ns: int, *, was_known: bool) -> None:
-        """A client has another home; it says so until it is answered, and is `was_known` here the first time."""
+        """A client reports another home, until it is answered; it `was_known` here the first time."""
         move = self._under_way.get(client)
         if move is not None and move.target != home:
             self._end(move, "called off", now_ns, f"it went to {home} instead")

@@ -2,18 +2,18 @@
 
 Rules:
 
-- The home asks nobody. Of `relocation_events` events that somebody wants it notes whom they were for, until when, and
-  at which price: their courses say so. How long links take is known from the link state.
+- The home broker asks no other broker. For `relocation_events` events with receivers it notes the receivers, their
+  deadlines and their prices, from the courses. The times of links are known from the link state.
 - Brokers are compared by `placement.choose_on_time`, as in the simulator, with deliveries weighted by their prices: by
-  the tree of the present home, and the broker that was chosen once more by its own tree.
-- So a move raises one and the same figure, the share on time by a broker's own tree, by more than
-  `relocation_hysteresis`. While links and subscriptions stay as they are, no publisher comes back to where it was.
-- A decision takes time that events have to wait for: there is one at a time, and the next not before
-  `_APART_NS + _APART_PER_BROKER_NS` for each broker of the overlay. Of the promises `_MOST_PROMISES` that are worth
-  most are looked at.
+  the tree of the present home, and the chosen broker once more by its own tree.
+- So a move raises one figure, the on-time share by a broker's own tree, by more than `relocation_hysteresis`. While
+  links and subscriptions stay the same, no publisher returns to a former home.
+- A decision takes time, and events wait for it: there is one at a time, and the next not before `_APART_NS +
+  _APART_PER_BROKER_NS` for each broker of the overlay. At most `_MOST_PROMISES` promises, those worth most, are
+  considered.
 
-What is not known is taken to be the same everywhere: the time from the publisher to its home, and from a broker to its
-clients. Clients measure the link to their home only.
+Unknown times are taken to be the same everywhere: from the publisher to its home, and from a broker to its clients.
+Clients measure the link to their home only.
 """
 
 from collections import defaultdict
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidings import placement
 from tidings.protocol import wire
-from tidings.protocol._addresses import broker_of
+from tidings.protocol._names import broker_of
 from tidings.protocol._settings import BrokerSettings
-from tidings.protocol.broker._courses import Course
-from tidings.protocol.broker._held import Held
-from tidings.protocol.broker._link_state import LinkStateMap
 
 if TYPE_CHECKING:
+    from tidings.protocol.broker._courses import Course
+    from tidings.protocol.broker._held import Held
+    from tidings.protocol.broker._link_state import LinkStateMap
     from tidings.routing import Overlay, Tree
 
 __all__ = ["Asked", "OnTime", "better_home", "warm_up"]
@@ -39,7 +39,7 @@ _MOST_PROMISES: Final = 256
 
 
 class Asked(NamedTuple):
-    """Deliveries that were asked for at one broker within one deadline: how many, and what they are worth together."""
+    """Deliveries requested at one broker within one deadline: how many, and their total worth."""
 
     broker: str
     deadline_ns: int
@@ -57,7 +57,7 @@ class _Sample:
         self.events = 0
         self.size_bytes = 0
 
-    def add(self, course: Course, size_bytes: int) -> None:
+    def add(self, course: "Course", size_bytes: int) -> None:
         known = self.courses.get(id(course))
         self.courses[id(course)] = (course, (0 if known is None else known[1]) | 1 << self.events)
         self.events += 1
@@ -71,7 +71,7 @@ class OnTime:
         self,
         settings: BrokerSettings,
         *,
-        links: LinkStateMap,
+        links: "LinkStateMap",
         ask_to_move: Callable[[str, str], bool],
         rest: Callable[[str], None],
         times_ns: Callable[[str], tuple[int, int]],
@@ -84,16 +84,16 @@ class OnTime:
         self._times_ns = times_ns
         self._wake_at = wake_at
         self._samples: dict[str, _Sample] = {}
-        self._due: dict[str, None] = {}  # whose samples are complete, first come first served
+        self._due: dict[str, None] = {}  # publishers with complete samples, first come first served
         self._next_ns = 0
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def note(self, held: Held, now_ns: int) -> None:
+    def note(self, held: "Held", now_ns: int) -> None:
         """An event was published here."""
         publisher = held.id[0]
-        if held.course.is_nobodys or publisher in self._due:
+        if held.course.is_unwanted or publisher in self._due:
             return
         sample = self._samples.get(publisher)
         if sample is None:
@@ -146,8 +146,8 @@ class OnTime:
         )
 
 
-def _asked(name: str, courses: Iterable[tuple[Course, int]]) -> list[Asked]:
-    """What was asked for, by broker and deadline, the most worth first."""
+def _asked(name: str, courses: "Iterable[tuple[Course, int]]") -> list[Asked]:
+    """The requested deliveries, by broker and deadline, the most worth first."""
     deliveries: dict[tuple[str, int], int] = defaultdict(int)
     worth: dict[tuple[str, int], float] = defaultdict(float)
     for course, numbers in courses:
@@ -156,7 +156,7 @@ def _asked(name: str, courses: Iterable[tuple[Course, int]]) -> list[Asked]:
             paid = [term for term in terms if term[1] > 0]
             for number, (deadline_ns, price) in enumerate(paid):
                 key = (broker_of(target), deadline_ns)
-                # A term may stand for several subscriptions; which of them is not said, so the first has the rest.
+                # A term may stand for several subscriptions; it does not state which, so the first has the rest.
                 many = 1 if number else max(_subscriptions(course, target, name) - len(paid) + 1, 1)
                 deliveries[key] += events * many
                 worth[key] += events * price
@@ -165,7 +165,7 @@ def _asked(name: str, courses: Iterable[tuple[Course, int]]) -> list[Asked]:
     return found[:_MOST_PROMISES]
 
 
-def _subscriptions(course: Course, target: str, name: str) -> int:
+def _subscriptions(course: "Course", target: str, name: str) -> int:
     if target == name:
         return sum(len(wanted) for wanted in course.local.values())
     return len(course.names.get(target, ("",)))
@@ -173,7 +173,7 @@ def _subscriptions(course: Course, target: str, name: str) -> int:
 
 def better_home(
     home: str,
-    links: LinkStateMap,
+    links: "LinkStateMap",
     *,
     asked: Iterable[Asked],
     bits: dict[str, int],
@@ -183,9 +183,9 @@ def better_home(
     to_client_ns: int,
     hysteresis: float,
 ) -> str:
-    """The broker where most of what was asked for would be on time; home itself, if no other gains enough.
+    """The broker from which most of the requested worth would be on time; home itself, if no other gains enough.
 
-    `bits` says by broker which of the `events` were for somebody there.
+    `bits` has by broker which of the `events` were for receivers there.
     """
     import numpy as np
 
@@ -196,7 +196,7 @@ def better_home(
         return home
     overlay = _overlay(links, names, number)
     most = max(each.worth for each in within)
-    worth = np.array([each.worth / most for each in within])  # prices may be as large as numbers get
+    worth = np.array([each.worth / most for each in within])  # prices may be as large as floats
     many = sum(each.deliveries for each in within)
     deliveries = np.zeros(len(names), np.int64)
     for each in within:
@@ -229,9 +229,9 @@ def better_home(
     return names[chosen]
 
 
-def warm_up() -> None:
-    """Decide once about nobody, so that all is loaded and compiled when somebody has to be decided about."""
-    links = LinkStateMap("a", timeout_ns=1, max_origins=2)
+def warm_up(map_kind: "type[LinkStateMap]") -> None:
+    """Make one decision about nobody, so that everything is loaded and compiled for the first real one."""
+    links = map_kind("a", timeout_ns=1, max_origins=2)
     for one, other in ("ab", "ba"):
         links.learn(wire.LinkState(one, 1, 1, 0, {other: (1e-3, 1e-9)}, {other: 1_000_000}), 0)
     asked = [Asked("b", 1_000_000, 100, 1.0)]
@@ -241,7 +241,7 @@ def warm_up() -> None:
     assert target == "b"
 
 
-def _overlay(links: LinkStateMap, names: list[str], number: dict[str, int]) -> "Overlay":
+def _overlay(links: "LinkStateMap", names: list[str], number: dict[str, int]) -> "Overlay":
     from tidings.routing import overlay_of_links  # compiled: takes long to load
 
     pairs = [(one, other) for one, others in links.links().items() for other in others if other in number]
@@ -254,17 +254,17 @@ def _overlay(links: LinkStateMap, names: list[str], number: dict[str, int]) -> "
     )
 
 
-def _figures(links: LinkStateMap, one: str, other: str) -> tuple[float, float, int]:
-    """Mean and variance of a link's slowness, and the least time; one that carried nothing is taken to be as its other
-    direction: nobody has measured that it costs nothing."""
+def _figures(links: "LinkStateMap", one: str, other: str) -> tuple[float, float, int]:
+    """Mean and variance of a link's slowness, and the least time. A link that carried nothing has the figures of its
+    other direction: nobody has measured that it costs nothing."""
     mean, variance, least_ns = links.figures(one, other)
     if mean == 0.0:
         mean, variance, _ = links.figures(other, one)
     return mean, variance, least_ns
 
 
-def _tree(links: LinkStateMap, overlay: "Overlay", number: dict[str, int], root: str) -> "Tree":
-    """The tree by which the events of a publisher at this broker go."""
+def _tree(links: "LinkStateMap", overlay: "Overlay", number: dict[str, int], root: str) -> "Tree":
+    """The tree that the events of a publisher at this broker follow."""
     import numpy as np
 
     from tidings.routing import NO_BROKER, tree_of_parents

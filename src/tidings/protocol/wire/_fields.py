@@ -1,4 +1,4 @@
-"""What messages are made of: the limits of the wire, and the types of fields that keep to them."""
+"""The limits of the wire, and the types of fields that observe them."""
 
 import sys
 from typing import Annotated, Final
@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 VERSION: Final = 3
-"""Version 3 checks frames and contents (`_checks`)."""
+"""Version 3 has checksums of frames and contents (`node/_frames`)."""
 OLDEST_VERSION: Final = 2
-"""The versions from this one on are spoken, so that brokers and clients can be upgraded one by one."""
+"""All versions from this one on are spoken, so that brokers and clients can be upgraded one by one."""
 COPIES_FROM: Final = 3
 """From this version on brokers keep copies of each other's events."""
 MAX_FRAME_BYTES: Final = 1 << 20
@@ -95,8 +95,8 @@ Term = tuple[Duration, Price]
 """An on-time delivery within this time of departure is worth this much."""
 
 IN_ORDER: Final[Term] = (0, 0)
-"""The first of the terms of a target where somebody wants the event in order. As a term it says nothing (an event that
-is not even 0 old pays nothing), so a broker that does not know it passes it on and does nothing else."""
+"""The first of the terms of a target where a subscriber wants the event in order. As a term it has no effect (no event
+has an age below 0), so a broker that does not know it passes it on and does nothing else."""
 
 
 class WireMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):

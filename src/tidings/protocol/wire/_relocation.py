@@ -1,4 +1,4 @@
-"""The messages that move clients, and that find out where they should be (paper E)."""
+"""The messages that move clients, and that find better homes for them (paper E)."""
 
 from typing import Annotated, Literal
 
@@ -34,9 +34,10 @@ __all__ = [
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event that is traced, to find its publisher's place (paper E): `number` within its session.
+    """The trace of an event, to find its publisher's place (paper E): `number` within its session.
 
-    Without a number every broker reports at once how many it served (POP); with one, when it is asked (GRAPE).
+    Without a number every broker reports at once how many subscribers it served (POP); with one, when it is asked
+    (GRAPE).
     """
 
     session: Count
@@ -44,16 +45,16 @@ class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Move(WireMessage, frozen=True, tag=18):
-    """The client would be better placed at this broker: the home broker asks it to move there (paper E, phase 3)."""
+    """The home broker asks the client to move to this broker, which is a better place (paper E, phase 3)."""
 
     target: Name
 
 
 class MigrationUpdate(WireMessage, frozen=True, tag=19):
-    """The sender's home is that broker now (MUM): forget it here, and send after it what still comes for it.
+    """The sender's home is that broker now (MUM): forget it here, and send after it what still arrives for it.
 
-    A request like the others, `life` and `number` included. A broker that a move was called off to is told the same,
-    but that it was not the sender's home (`was_home`).
+    A request like the others, `life` and `number` included. A broker that a move was called off to gets the same, with
+    `was_home` false.
     """
 
     life: Count
@@ -63,15 +64,15 @@ class MigrationUpdate(WireMessage, frozen=True, tag=19):
 
 
 class MigrationComplete(WireMessage, frozen=True, tag=20):
-    """The client is forgotten, durably (MCM): it is at home where it said, and nowhere else."""
+    """The client is forgotten, durably (MCM): it is at home at its new broker only."""
 
     number: Count
 
 
 class Moving(WireMessage, frozen=True, tag=40):
-    """How far the sender's move to another broker has come, for its home to know; that it is done, by a
-    `MigrationUpdate`. The broker that it has moved to is told that it is at home there, and has asked for all that it
-    wants. Each is said again with the next connection, until there is something else to say."""
+    """The progress of the sender's move to another broker, for its home; a `MigrationUpdate` reports that it is done.
+    The new broker gets "at home" when the client has made all its requests there. The last report is repeated over the
+    next connection."""
 
     target: Name
     phase: Literal["joining", "paused", "called off", "at home"]
@@ -79,7 +80,7 @@ class Moving(WireMessage, frozen=True, tag=40):
 
 
 class TraceResult(WireMessage, frozen=True, tag=21):
-    """So many subscribers were served with a traced event at the sender and behind it (TRM)."""
+    """How many subscribers were served with a traced event at the sender and behind it (TRM)."""
 
     publisher: Name
     epoch: Count
@@ -88,7 +89,8 @@ class TraceResult(WireMessage, frozen=True, tag=21):
 
 
 class RelocationRequest(WireMessage, frozen=True, tag=22):
-    """The walk to the publisher's place (RRM): subscribers left behind, and the brokers it came by, latest first."""
+    """The walk to the publisher's place (RRM): the subscribers left behind, and the brokers it came by, latest
+    first."""
 
     publisher: Name
     left_behind: Figure
@@ -96,7 +98,7 @@ class RelocationRequest(WireMessage, frozen=True, tag=22):
 
 
 class RelocationAnswer(WireMessage, frozen=True, tag=23):
-    """Where the walk ended (RAM), on its way back by these brokers, the next one first."""
+    """The end of the walk (RAM), returned by these brokers, the next one first."""
 
     publisher: Name
     target: Name
@@ -104,7 +106,7 @@ class RelocationAnswer(WireMessage, frozen=True, tag=23):
 
 
 class TraceRequest(WireMessage, frozen=True, tag=24):
-    """Tell what you and those behind you noted of a session (TIR), within `patience_ns`."""
+    """Report what you and the brokers behind you noted of a session (TIR), within `patience_ns`."""
 
     root: Name
     publisher: Name
@@ -114,9 +116,9 @@ class TraceRequest(WireMessage, frozen=True, tag=24):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one broker noted of a session; `parent` is the broker that its events came from.
+    """The notes of one broker on a session; `parent` is the broker that its events came from.
 
-    A bit for each event that it delivered, lowest first; how often it delivered; how long events take from here to a
+    A bit for each event that it delivered, lowest first; the number of deliveries; the times of events from here to a
     client and to each neighbour.
     """
 
@@ -129,7 +131,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TraceAnswer(WireMessage, frozen=True, tag=25):
-    """The answers of the sender and of those behind it (TIA)."""
+    """The answers of the sender and of the brokers behind it (TIA)."""
 
     root: Name
     publisher: Name

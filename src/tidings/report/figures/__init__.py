@@ -1,17 +1,21 @@
-"""The figures of a report, worked out from the tables of a pipeline run without Spark."""
+"""The figures of a report, computed from the tables of a pipeline run without Spark."""
 
+from tidings.report.figures._advice import missed_by_station
 from tidings.report.figures._journeys import Part, journeys_of, parts_of
 from tidings.report.figures._read import read_report
 from tidings.report.figures._reasons import reason_of
 from tidings.report.figures._report import (
     BINS,
+    LATENESS_STEPS,
     SHOWN_MAX,
+    Advice,
     Cause,
     Change,
     Changes,
     Comparison,
     Headline,
     Journey,
+    Move,
     Ordering,
     Place,
     PolicyPoint,
@@ -24,17 +28,19 @@ from tidings.report.figures._report import (
     SubscriptionFigures,
     Window,
 )
-from tidings.report.figures._words import shown_share, shown_time
 
 __all__ = [
     "BINS",
+    "LATENESS_STEPS",
     "SHOWN_MAX",
+    "Advice",
     "Cause",
     "Change",
     "Changes",
     "Comparison",
     "Headline",
     "Journey",
+    "Move",
     "Ordering",
     "Part",
     "Place",
@@ -48,9 +54,8 @@ __all__ = [
     "SubscriptionFigures",
     "Window",
     "journeys_of",
+    "missed_by_station",
     "parts_of",
     "read_report",
     "reason_of",
-    "shown_share",
-    "shown_time",
 ]

@@ -1,15 +1,15 @@
-"""What each change would bring: R of every subscription now, after each single change, and after all of them.
+"""The effect of each change: R of every subscription now, after each single change, and after all of them.
 
-Whoever worked the figures out (by prediction, by simulation) gives them as a list of values with a `name`, the
-`reliability`, R by subscription (None or NaN: not known), and a `description` if they like. The names `now` and `all`
-are taken: the first is how things are (what was measured, if it is not given), the last is all changes together.
+The caller gives a list of mappings: the `name`, the `reliability` (R by subscription; None or NaN: not known), and
+optionally a `description` and `moves`, a list of mappings with `client`, `origin` and `target`. Two names are reserved:
+`now` is the state before any change (the measured values unless given), `all` is all changes together.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from tidings.errors import InputError
-from tidings.report.figures._report import Change, Changes
+from tidings.report.figures._report import Change, Changes, Move
 
 __all__ = ["MEETS", "changes_of"]
 
@@ -24,9 +24,9 @@ def changes_of(
     matched: Mapping[str, int],
     names: Collection[str],
 ) -> Changes | None:
-    """None if nothing is given. `measured` is R by subscription, where anything matched; `names` are shown."""
+    """None if nothing is given. `measured` is R by subscription, if anything matched; `names` are shown."""
     shares = _checked(given)
-    described = {each["name"]: str(each.get("description", "")) for each in given}
+    known = {each["name"]: each for each in given}
     if not shares:
         return None
     now = shares.pop(NOW, dict(measured))
@@ -34,7 +34,7 @@ def changes_of(
     if not compared:
         raise InputError("changes: no subscription of the run is in all of them; give R by the names of the scores")
     made = {
-        name: _change(name, described.get(name, ""), each, compared, matched, names)
+        name: _change(name, known.get(name, {}), each, compared, matched, names)
         for name, each in ((NOW, now), *shares.items())
     }
     first, together = made.pop(NOW), made.pop(TOGETHER, None)
@@ -54,13 +54,15 @@ def _checked(given: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         wrong = next((name for name, share in own.items() if not 0.0 <= share <= 1.0), None)
         if wrong is not None:
             raise InputError(f"changes[{number}]: R of {wrong!r} is {own[wrong]!r}, but a share is from 0 to 1")
+        if any(not {"client", "origin", "target"} <= set(move) for move in each.get("moves", ())):
+            raise InputError(f"changes[{number}]: each of the moves needs client, origin and target")
         found[each["name"]] = own
     return found
 
 
 def _change(
     name: str,
-    description: str,
+    given: Mapping[str, Any],
     shares: Mapping[str, float],
     compared: Sequence[str],
     matched: Mapping[str, int],
@@ -70,8 +72,12 @@ def _change(
     shown = set(names)
     return Change(
         name=name,
-        description=description,
+        description=str(given.get("description", "")),
         reliability=sum(matched[each] * shares[each] for each in compared) / total if total else 0.0,
         meeting=sum(shares[each] >= MEETS for each in compared),
         by_subscription={each: shares[each] for each in compared if each in shown},
+        moves=tuple(
+            Move(client=str(move["client"]), origin=str(move["origin"]), target=str(move["target"]))
+            for move in given.get("moves", ())
+        ),
     )

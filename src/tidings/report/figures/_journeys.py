@@ -1,11 +1,12 @@
-"""The ways from publishers to subscriptions, and where the time goes on them.
+"""The paths from publishers to subscriptions, and where the time goes on them.
 
-A journey passes the stations of its publisher's tree. What each of them takes is the mean over all events that were
-there: waiting at a broker or for a link, service, transmission (the publisher's mean size times the slowness) and
-propagation. The mean delay of the pair itself was measured too, and may differ: brokers that schedule by deadlines
-make some wait longer than others, and what was dropped on the way has no delay.
+A journey passes the stations of its publisher's tree. What each of them takes is the mean over all events that passed
+it: waiting at a broker or for a link, service, transmission (the publisher's mean size times the slowness) and
+propagation. The mean delay of the pair itself was measured too and may differ: brokers that schedule by deadlines make
+some events wait longer than others, and an event dropped on its path has no delay.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from tidings.prediction import Knowledge
 from tidings.report.figures._report import Journey, Station
 from tidings.statistics import PROBABILITIES
 
-__all__ = ["Part", "journeys_of", "parts_of"]
+__all__ = ["Part", "journeys_of", "on_time_by_station", "parts_of"]
 
 JOURNEYS_MAX = 4
 """Of one subscription, those with the most events."""
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 
 
 def parts_of(journey: Journey, stations: Sequence[Station]) -> tuple[Part, ...]:
-    """Station by station, in the order of the way."""
+    """Station by station, in the order of the path."""
     return tuple(
         Part(
             number,
@@ -80,6 +81,46 @@ def journeys_of(
     return {name: _with_known_share(own, measured[name]) for name, own in found.items()}
 
 
+def on_time_by_station(
+    knowledge: Knowledge, pairs: pa.Table, measured: Mapping[str, float]
+) -> tuple[float | None, ...]:
+    """Brokers, then links: the on-time share of the deliveries whose path passes there; None if there are none."""
+    publishers = {publisher.name: number for number, publisher in enumerate(knowledge.publishers)}
+    numbers = {name: number for number, name in enumerate(knowledge.subscriptions)}
+    heard = Counter(pairs["subscription"].to_pylist())
+    arriving: dict[tuple[int, int], tuple[float, float]] = {}
+    for row in pairs.to_pylist():
+        publisher, subscription = publishers.get(row["publisher"]), numbers.get(row["subscription"])
+        if publisher is None or subscription is None or not row["matched"]:
+            continue
+        if heard[row["subscription"]] == 1:
+            share = measured.get(row["subscription"], 0.0)
+        else:
+            share = (row["arrived"] or 0.0) * _share_within(row, _allowed_s(knowledge, publisher, subscription))
+        key = publisher, int(knowledge.homes[subscription])
+        matched, on_time = arriving.get(key, (0.0, 0.0))
+        arriving[key] = matched + row["matched"], on_time + share * row["matched"]
+    totals = np.zeros((2, len(knowledge.brokers) + len(knowledge.links)))
+    for (publisher, home), counts in arriving.items():
+        stations = _stations(knowledge, publisher, home)
+        totals[:, stations] += np.array(counts)[:, None]
+    return tuple(float(on_time / matched) if matched else None for matched, on_time in totals.T.tolist())
+
+
+def _stations(knowledge: Knowledge, publisher: int, home: int) -> list[int]:
+    """From the publisher's broker to another one; none if the tree does not reach it."""
+    tree, n = knowledge.publishers[publisher].tree, len(knowledge.brokers)
+    found: list[int] = []
+    for broker in tree.path(home) if home in tree else ():
+        found += [broker] if broker == tree.root else [n + int(tree.parent_link[broker]), broker]
+    return found
+
+
+def _allowed_s(knowledge: Knowledge, publisher: int, subscription: int) -> float:
+    lifetime = knowledge.publishers[publisher].lifetime
+    return min(float(knowledge.max_delays_s[subscription]), np.inf if lifetime is None else lifetime.mean())
+
+
 def _with_known_share(own: tuple[Journey, ...], share: float | None) -> tuple[Journey, ...]:
     """With one publisher, the pair's on-time share is the subscription's, which was counted."""
     return (msgspec.structs.replace(own[0], on_time=share),) if len(own) == 1 and share is not None else own
@@ -87,12 +128,7 @@ def _with_known_share(own: tuple[Journey, ...], share: float | None) -> tuple[Jo
 
 def _journey(knowledge: Knowledge, publisher: int, subscription: int, row: Row, matched: int) -> Journey:
     known = knowledge.publishers[publisher]
-    home, n = int(knowledge.homes[subscription]), len(knowledge.brokers)
-    stations: list[int] = []
-    for broker in known.tree.path(home) if home in known.tree else ():
-        stations += [broker] if broker == known.tree.root else [n + int(known.tree.parent_link[broker]), broker]
-    lifetime_s = np.inf if known.lifetime is None else known.lifetime.mean()
-    allowed_s = min(float(knowledge.max_delays_s[subscription]), lifetime_s)
+    allowed_s = _allowed_s(knowledge, publisher, subscription)
     arrived = row["arrived"] or 0.0
     return Journey(
         publisher=known.name,
@@ -102,12 +138,12 @@ def _journey(knowledge: Knowledge, publisher: int, subscription: int, row: Row, 
         arrived=arrived,
         on_time=arrived * _share_within(row, allowed_s),
         mean_delay_s=row["delay_mean_s"],
-        stations=tuple(stations),
+        stations=tuple(_stations(knowledge, publisher, int(knowledge.homes[subscription]))),
     )
 
 
 def _share_within(row: Row, allowed_s: float) -> float:
-    """Which share of what arrived did so within this time, between the quantiles that are known."""
+    """The share of the arrivals within this time, interpolated between the known quantiles."""
     if not row["delay_count"]:
         return 0.0
     if not np.isfinite(allowed_s):

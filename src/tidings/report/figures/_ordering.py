@@ -1,10 +1,10 @@
 """What order at the receiver would cost: the chance of disorder by how long events are held behind a gap (paper A).
 
-A receiver that holds an event for L hands it over too early if the one before is still under way: 1 - F(gap + L), with
-F the law of two Laplacians whose scale the pipeline fitted to the pair's delay differences (equation 3). The gap
-between a publisher's events that match a subscription is that between its events, stretched by the share that match;
-the chance is the mean over its quantiles. The law takes delays as independent of gaps. Queues keep order, so what was
-measured is less; the page shows both, and where a replay of the trace is given, what policies did.
+A receiver that holds an event for L delivers it too early if the one before is still in transit: 1 - F(gap + L), with F
+the distribution of two Laplacians whose scale the pipeline fitted to the pair's delay differences (equation 3). The gap
+between a publisher's events that match a subscription is the gap between its events, stretched by the share that
+matches; the probability is the mean over its quantiles. The distribution takes delays as independent of gaps. Queues
+keep order, so less was measured; the page shows both and, if a replay of the trace is given, the result of each policy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from tidings.statistics import PROBABILITIES
 __all__ = ["ordering_of", "read_replay"]
 
 STEPS = 33
-"""Holds at which chances are worked out; the first is 0."""
+"""The number of holds for which probabilities are computed; the first is 0."""
 LONGEST_SCALES = 8.0
 """The longest hold, in scales of the pair at the 90th percentile: what is out of order after that is one in 1,000."""
 _GAP_SHARES = (np.arange(16) + 0.5) / 16

@@ -1,7 +1,7 @@
 """`read_report`: from the directory of a pipeline run to the figures of a page. No Spark, no clock.
 
-Each part is worked out by a pure function in a module of its own; here they are put together, and what could not be
-worked out gets a sentence that says what would add it.
+Each part is computed by a pure function in a module of its own. This module puts them together; for each part that
+could not be computed it adds a sentence with the command that would.
 """
 
 from collections import Counter
@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.model.scenario import Network, Scenario
 from tidings.placement import Plan, read_plan
 from tidings.prediction import Prediction, Unmodelled, from_profiles, predict, unmodelled
+from tidings.report.figures._advice import advice_of
 from tidings.report.figures._changes import MEETS, changes_of
-from tidings.report.figures._comparison import bins_of, compare
-from tidings.report.figures._journeys import journeys_of
+from tidings.report.figures._comparison import bins_of, compare, lateness_of
+from tidings.report.figures._journeys import journeys_of, on_time_by_station
 from tidings.report.figures._ordering import ordering_of, read_replay
 from tidings.report.figures._reasons import reason_of
 from tidings.report.figures._report import (
@@ -40,7 +42,7 @@ __all__ = ["read_report"]
 
 WINDOWS_MAX: Final = 120
 SCHEMES_BROKERS_MAX: Final = 250
-"""Schemes of larger networks take minutes; `tidings predict --compare-schemes` has the time."""
+"""Schemes of larger networks take minutes; `tidings predict --compare-schemes` compares them."""
 
 Floats = NDArray[np.float64]
 Plans = Plan | str | Path | Sequence[Plan | str | Path]
@@ -83,19 +85,35 @@ def read_report(
     if prediction is not None:
         shares = scores.measured_shares
         journeys = journeys_of(prediction.knowledge, tables.pairs, {name: shares.get(name) for name in names})
+        passing = on_time_by_station(prediction.knowledge, tables.pairs, shares)
+        stations = tuple(replace(each, on_time=share) for each, share in zip(stations, passing, strict=True))
     replayed = () if orders is None else read_replay(Path(orders))
     ordering = ordering_of(tables.pairs, tables.rows("publishers"), tables.scores, names, replayed)
     plans = _plans(plan)
-    told = changes_of(changes or (), scores.measured_shares, scores.matched_events, names)
+    estimated = changes_of(changes or (), scores.measured_shares, scores.matched_events, names)
     if len(places) > SCHEMES_BROKERS_MAX:
         missing["schemes"] = (
             f"Comparing schemes for {len(places):,} brokers takes a while; run `tidings predict DIR --compare-schemes`."
         )
-    _say_what_is_missing(missing, ordering=ordering, schemes=schemes, plans=plans, changes=told)
+    moves = plans or (estimated is not None and any(each.moves for each in estimated.single))
+    _note_what_is_missing(missing, ordering=ordering, schemes=schemes, moves=moves, changes=estimated)
     named = title or ("" if network is None else network.title)
     subscriptions = tuple(scores.figures(number, journeys, stations) for number in shown)
+    headline = _headline(tables, scores, stations, named or Path(directory).resolve().name)
     return Report(
-        headline=_headline(tables, scores, stations, named or Path(directory).resolve().name),
+        headline=headline,
+        advice=advice_of(
+            headline.reliability,
+            changes=estimated,
+            plans=plans,
+            schemes=schemes,
+            scheme=None if in_force is None else in_force.scheme,
+            prediction=prediction,
+            subscriptions=subscriptions,
+            stations=stations,
+        ),
+        lateness=lateness_of(scores.measured),
+        predicted_lateness=None if prediction is None else lateness_of(scores.predicted),
         windows=_windows(tables),
         stations=stations,
         places=places,
@@ -109,7 +127,7 @@ def read_report(
         ordering=ordering,
         schemes=schemes,
         plans=plans,
-        changes=told,
+        changes=estimated,
         missing=missing,
     )
 
@@ -126,7 +144,7 @@ def _check_scenario(network: Network, tables: Tables) -> None:
 
 
 def _prediction(tables: Tables, missing: dict[Section, str]) -> Prediction | None:
-    """As `tidings predict DIR` makes it; if it cannot be made, the page says why."""
+    """As `tidings predict DIR` makes it; if it cannot be made, the page shows the reason."""
     profiles = tables.profiles
     if profiles is None:
         missing["comparison"] = missing["waterfall"] = (
@@ -144,14 +162,14 @@ def _prediction(tables: Tables, missing: dict[Section, str]) -> Prediction | Non
 def _left_out(
     prediction: Prediction | None, in_force: InForce | None, network: Network | None
 ) -> tuple[Unmodelled, ...]:
-    """What the prediction leaves out; a scenario tells which policies were in force, where profiles do not."""
+    """What the prediction leaves out; the policies in force are known only with a scenario."""
     if prediction is None:
         return ()
     found = prediction.unmodelled if in_force is None else in_force.unmodelled
     if network is None:
         return found
-    told = [each for each in unmodelled(network) if each.kind in ("scheduling", "ordering", "routing")]
-    return (*told, *(each for each in found if each.kind != "policies"))
+    policies = [each for each in unmodelled(network) if each.kind in ("scheduling", "ordering", "routing")]
+    return (*policies, *(each for each in found if each.kind != "policies"))
 
 
 def _plans(plan: Plans | None) -> tuple[tuple[str, Plan], ...]:
@@ -163,7 +181,7 @@ def _plans(plan: Plans | None) -> tuple[tuple[str, Plan], ...]:
     )
 
 
-def _say_what_is_missing(missing: dict[Section, str], **found: object) -> None:
+def _note_what_is_missing(missing: dict[Section, str], **found: object) -> None:
     sentences: dict[Section, str] = {
         "ordering": "No publisher sent two events that matched the same subscription: nothing can be out of order.",
         "schemes": "No outage was seen. Give the scenario with its failures: `tidings report DIR --scenario FILE`.",
@@ -171,7 +189,7 @@ def _say_what_is_missing(missing: dict[Section, str], **found: object) -> None:
         "plan.json`, then `tidings report DIR --plan plan.json`.",
         "changes": "`tidings demo SCENARIO` computes the effect of single changes and shows them in its report.",
     }
-    values = {"placement" if name == "plans" else name: value for name, value in found.items()}
+    values = {"placement" if name == "moves" else name: value for name, value in found.items()}
     for section in sentences.keys() - missing.keys():
         if not values[section]:
             missing[section] = sentences[section]
@@ -200,11 +218,11 @@ class _Scores:
         )
         self.predicted = np.full(len(self.names), np.nan)
         if prediction is not None:
-            told = prediction.reliability if in_force is None else in_force.reliability
+            shares = prediction.reliability if in_force is None else in_force.reliability
             numbers = {name: number for number, name in enumerate(prediction.knowledge.subscriptions)}
             for place, name in enumerate(self.names):
                 if name in numbers:
-                    self.predicted[place] = told[numbers[name]]
+                    self.predicted[place] = shares[numbers[name]]
 
     @property
     def measured_shares(self) -> dict[str, float]:
@@ -271,6 +289,7 @@ def _headline(tables: Tables, scores: _Scores, stations: Sequence[Station], titl
         subscriptions=len(scores.names),
         heard=int(known.sum()),
         meeting=int((scores.measured[known] >= MEETS).sum()),
+        mean_reliability=float(scores.measured[known].mean()) if known.any() else None,
         publishers=len(publishers),
         brokers=sum(station.kind == "broker" for station in stations),
         links=sum(station.kind == "link" for station in stations),

@@ -1,30 +1,30 @@
-"""Why a subscription is not on time, in words: the one cause that takes most of its events.
+"""Why a subscription is not on time, in words: the one cause that costs it most of its events.
 
-Of the journey that costs a subscription most of its on-time share, what did not come on time is split by what was
-measured:
+Of the journey that costs a subscription most of its on-time share, what was not on time is split by what was measured:
 
 - losses: what its links lose;
-- failures: what else did not arrive, where something on the way was down at times. If links also drop what expires, no
-  more than the time that something was down;
+- failures: what else did not arrive, if something on the path was down at times. If links also drop what expires, no
+  more than the share of time that something was down;
 - delay: the rest, late or dropped as too late.
 
-If delay is the most of it, the stations of the way are compared. Waiting for what is down is a failure too. A way that
-takes longer than is allowed even when it is empty is a slow station if one takes most of that and the rest would fit,
-otherwise a deadline that cannot be met. Where no station takes a third of the time, the way is long.
+If delay is the largest part, the stations of the path are compared. Waiting for something that is down is a failure
+too. A path that takes longer than the deadline even without waiting is a slow station if one station takes most of it
+and the rest would fit; otherwise it is a deadline that cannot be met. If no station takes a third of the time, the path
+is long.
 """
 
 import math
 from collections.abc import Sequence
 
+from tidings.model.units import percent, shown_time
 from tidings.report.figures._journeys import Part, parts_of
 from tidings.report.figures._report import Cause, Journey, Reason, Station
-from tidings.report.figures._words import shown_share, shown_time
 
 __all__ = ["reason_of"]
 
 ALL = 0.9995
-"""From this share on nothing is missing that a reader would look for."""
-BUSY = 0.9  # what is busier than this makes wait by itself, failures or not
+"""From this share on, nothing is missing that needs a reason."""
+BUSY = 0.9  # a busier station makes events wait by itself, with failures or without
 MOST = 1 / 3  # a station that takes less than this of the time is not worth naming
 
 
@@ -48,29 +48,33 @@ def reason_of(reliability: float | None, journeys: Sequence[Journey], stations: 
 
 
 def _costs(journey: Journey, stations: Sequence[Station]) -> dict[str, float]:
-    """The shares of its events that delay, failures and losses cost; the first named wins where they are equal."""
-    way = [stations[number] for number in journey.stations]
+    """The shares of its events that delay, failures and losses cost; of equal ones, the first wins."""
+    path = [stations[number] for number in journey.stations]
     gone = 1.0 - journey.arrived
-    losses = min(gone, 1.0 - math.prod(1.0 - station.loss for station in way))
+    losses = min(gone, 1.0 - math.prod(1.0 - station.loss for station in path))
     rest = gone - losses
-    down = 1.0 - math.prod(station.availability for station in way)
-    failures = 0.0 if down <= 0.0 else min(rest, down) if any(station.shed for station in way) else rest
+    down = 1.0 - math.prod(station.availability for station in path)
+    failures = 0.0 if down <= 0.0 else min(rest, down) if any(station.shed for station in path) else rest
     return {"delay": journey.arrived - journey.on_time + rest - failures, "failures": failures, "losses": losses}
 
 
 def _losses(journey: Journey, stations: Sequence[Station]) -> Reason:
-    worst = max((stations[number] for number in journey.stations), key=lambda station: station.loss)
-    return Reason(cause="losses", words=f"{shown_share(worst.loss)} of what is sent over {worst.name} is lost.")
+    number = max(journey.stations, key=lambda number: stations[number].loss)
+    worst = stations[number]
+    words = f"{percent(worst.loss)} of the events sent over {worst.name} are lost."
+    return Reason(cause="losses", words=words, station=number)
 
 
 def _failures(journey: Journey, stations: Sequence[Station], cost: float) -> Reason:
-    failing = [stations[number] for number in journey.stations if stations[number].availability < 1.0]
-    worst = min(failing, key=lambda station: station.availability)
+    failing = [number for number in journey.stations if stations[number].availability < 1.0]
+    number = min(failing, key=lambda number: stations[number].availability)
+    worst = stations[number]
     named, most = _named(worst), ", the most of all on the path" if len(failing) > 1 else ""
     return Reason(
         cause="failures",
-        words=f"{named[0].upper()}{named[1:]} was down {shown_share(1.0 - worst.availability)} of the time{most}; "
-        f"{shown_share(cost)} of the events from {journey.publisher} are lost in outages.",
+        words=f"{named[0].upper()}{named[1:]} was down {percent(1.0 - worst.availability)} of the time{most}; "
+        f"{percent(cost)} of the events from {journey.publisher} are lost in outages.",
+        station=number,
     )
 
 
@@ -95,6 +99,7 @@ def _delay(journey: Journey, stations: Sequence[Station]) -> Reason:
             cause="long path",
             words=f"The path from {journey.publisher} takes {shown_time(total_s)} on average over {links}, "
             f"{shown_time(total_s - empty_s)} of it waiting{_allowed(allowed_s)}.",
+            station=max(parts, key=lambda part: part.total_s).station,
         )
     if waits.waiting_s >= works.empty_s:
         return _waits(waits, total_s, allowed_s, stations)
@@ -109,20 +114,21 @@ def _waits(part: Part, total_s: float, allowed_s: float | None, stations: Sequen
     spent += _named(station)
     if down.availability < 1.0 and station.utilisation < BUSY:
         which = "which" if down is station else f"while {_named(down)}"
-        words = f"{spent}, {which} was down {shown_share(1.0 - down.availability)} of the time{_allowed(allowed_s)}."
-        return Reason(cause="failures", words=words)
+        words = f"{spent}, {which} was down {percent(1.0 - down.availability)} of the time{_allowed(allowed_s)}."
+        return Reason(cause="failures", words=words, station=part.station)
     cause: Cause = "busy broker" if station.kind == "broker" else "busy link"
-    return Reason(cause=cause, words=f"{spent}, which is {shown_share(station.utilisation)} busy{_allowed(allowed_s)}.")
+    words = f"{spent}, which is {percent(station.utilisation)} busy{_allowed(allowed_s)}."
+    return Reason(cause=cause, words=words, station=part.station)
 
 
 def _slow(part: Part, total_s: float, allowed_s: float | None, station: Station) -> Reason:
     spent = _of(part.empty_s, total_s)
     if station.kind == "broker":
         words = f"Matching takes {spent} at {_named(station)}{_allowed(allowed_s)}."
-        return Reason(cause="slow broker", words=words)
+        return Reason(cause="slow broker", words=words, station=part.station)
     what = "sending" if part.transmission_s >= part.propagation_s else "propagation"
     words = f"An event spends {spent} on {_named(station)}, most of it {what}{_allowed(allowed_s)}."
-    return Reason(cause="slow link", words=words)
+    return Reason(cause="slow link", words=words, station=part.station)
 
 
 def _links(parts: Sequence[Part], stations: Sequence[Station]) -> str:

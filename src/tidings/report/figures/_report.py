@@ -1,8 +1,8 @@
-"""The values of a report: what a pipeline run says, worked out and cut to a size that a page can hold.
+"""The values of a report: the results of a pipeline run, cut to a size that a page can hold.
 
-A report holds at most SHOWN_MAX subscriptions, brokers, links and moves one by one, the worst first; all of them count
-in the sums and distributions. Stations are numbered: the brokers, then the links; a journey names the stations that it
-passes. What could not be worked out is None, and `missing` says by section which command would add it.
+A report lists at most SHOWN_MAX subscriptions, brokers, links and moves, the worst first; all of them count in the sums
+and distributions. Stations are numbered: the brokers, then the links. A journey names the stations that it passes. What
+could not be computed is None, and `missing` names by section the command that adds it.
 """
 
 from typing import Final, Literal
@@ -14,13 +14,16 @@ from tidings.prediction import Unmodelled
 
 __all__ = [
     "BINS",
+    "LATENESS_STEPS",
     "SHOWN_MAX",
+    "Advice",
     "Cause",
     "Change",
     "Changes",
     "Comparison",
     "Headline",
     "Journey",
+    "Move",
     "Ordering",
     "Place",
     "PolicyPoint",
@@ -35,9 +38,11 @@ __all__ = [
 ]
 
 SHOWN_MAX: Final = 200
-"""So many subscriptions (brokers, links, moves) are in tables, the worst first."""
+"""Rows of a table of subscriptions (brokers, links, moves), the worst first."""
 BINS: Final = 20
 """Bars of a distribution of on-time shares."""
+LATENESS_STEPS: Final = (0.99, 0.95, 0.8, 0.5)
+"""The on-time shares at which the scale of lateness changes its colour: step 0 is 99 % or more, step 4 below 50 %."""
 
 Cause = Literal[
     "none", "deadline", "long path", "busy broker", "busy link", "slow broker", "slow link", "losses", "failures"
@@ -46,12 +51,17 @@ Section = Literal["map", "comparison", "waterfall", "ordering", "schemes", "plac
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """The run as a whole; `meeting` subscriptions of the `heard` that matched anything had R of .99 or more."""
+    """The run as a whole. `heard` subscriptions matched anything; `meeting` of them got 99 % or more on time.
+
+    `reliability` is the on-time share of all deliveries, `mean_reliability` the mean of the shares of subscriptions:
+    there, one that gets few events counts as much as one that gets many.
+    """
 
     title: str
     subscriptions: int
     heard: int
     meeting: int
+    mean_reliability: float | None
     publishers: int
     brokers: int
     links: int
@@ -75,7 +85,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of departures; `begins_s` counts from the first."""
+    """The events published in one stretch of time; `begins_s` counts from the first event."""
 
     begins_s: float
     matched: int
@@ -83,7 +93,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker on the map: where it is drawn (both from 0 to 1, y downwards), and who is there."""
+    """A broker on the map: its position (0 to 1, y downwards), and its clients."""
 
     x: float
     y: float
@@ -97,8 +107,9 @@ class Station(msgspec.Struct, frozen=True, kw_only=True):
     """A broker (service) or a link (transmission of size times slowness, propagation), as it was measured.
 
     `waiting_s`, `service_s` and `propagation_s` are means; `shed` is the share of the copies for a link that expired in
-    its queue, `loss` the share lost on it, `availability` 1 where no outage was seen. A link that nothing went over
-    has no rate.
+    its queue, `loss` the share lost on it, `availability` 1 if no outage was seen. A link without traffic has rate 0.
+    `on_time` is the on-time share of the deliveries whose path passes here; None if there are none, or the paths are
+    not known.
     """
 
     name: str
@@ -115,13 +126,14 @@ class Station(msgspec.Struct, frozen=True, kw_only=True):
     loss: float
     shed: float
     availability: float
+    on_time: float | None = None
 
 
 class Journey(msgspec.Struct, frozen=True, kw_only=True):
-    """From a publisher to a subscription: its share of the events, the size of one, and the stations on the way.
+    """From a publisher to a subscription: its share of the events, the mean size, and the stations of the path.
 
-    `arrived`, `mean_delay_s` and `on_time` were measured of this pair; `on_time` comes from quantiles where a
-    subscription hears several publishers, and is good to some hundredths.
+    `arrived`, `mean_delay_s` and `on_time` were measured for this pair. If a subscription receives from several
+    publishers, `on_time` is interpolated between quantiles, with an error of some points.
     """
 
     publisher: str
@@ -135,14 +147,15 @@ class Journey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a subscription does not get all of its events on time, in a word and in words."""
+    """Why a subscription does not get all of its events on time: the cause, a sentence, and the station to blame."""
 
     cause: Cause
     words: str
+    station: int | None = None
 
 
 class SubscriptionFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription: what was promised, what was measured, what is predicted of the profiles, and why."""
+    """One subscription: its deadline, what was measured, what is predicted from the profiles, and the reason."""
 
     name: str
     broker: str
@@ -182,7 +195,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy that was replayed: the share of receptions in violation of order, and the mean hold."""
+    """A replayed policy: the share of receptions out of order, and the mean hold."""
 
     policy: str
     received: int
@@ -191,10 +204,10 @@ class PolicyPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):
-    """The chance that an event comes after a later one, by how long receivers hold behind a gap.
+    """The probability that an event arrives after a later one, by how long receivers hold behind a gap.
 
     `curve` is over all pairs, weighted by their events; `curves` by subscription. `measured` is the share of deliveries
-    that came out of order.
+    that arrived out of order.
     """
 
     holds_s: tuple[float, ...]
@@ -205,7 +218,7 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to live with failures: R' over all deliveries, R' of the subscriptions shown, messages for each event."""
+    """One scheme: R' over all deliveries, R' of the subscriptions shown, and messages per event."""
 
     scheme: str
     reliability: float
@@ -215,9 +228,11 @@ class SchemeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schemes(msgspec.Struct, frozen=True, kw_only=True):
-    """The schemes that could be predicted, and why others could not; `source` says where failures come from, and
-    subscriptions are taken to be refreshed every `refresh_s`, and kept through a crash where tables are durable.
-    `unmodelled` is what the predictions leave out."""
+    """The schemes that could be predicted, and why others could not.
+
+    `source` is where the failures come from. Subscriptions are refreshed every `refresh_s` and, if tables are durable,
+    kept through a crash. `unmodelled` is what the predictions leave out.
+    """
 
     source: Literal["measured", "scenario"]
     refresh_s: float
@@ -227,18 +242,27 @@ class Schemes(msgspec.Struct, frozen=True, kw_only=True):
     unmodelled: tuple[Unmodelled, ...]
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that a change moves from one broker to another."""
+
+    client: str
+    origin: str
+    target: str
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """R by subscription with one change made, and over all of them (weighted by what they matched)."""
+    """R by subscription with one change made, and over all deliveries; `moves` are the clients that it moves."""
 
     name: str
     description: str
     reliability: float
     meeting: int
     by_subscription: dict[str, float]
+    moves: tuple[Move, ...] = ()
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """As it is now, each single change, and all of them together (None: not given); `compared` subscriptions count."""
+    """The run as it was, each single change, and all together (None: not given); `compared` subscriptions count."""
 
     compared: int
     now: Change
@@ -246,10 +270,34 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     together: Change | None
 
 
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do first, and the on-time share of all deliveries before and after.
+
+    `action` is an imperative without a full stop. `basis` is where the figures come from: changes that the caller
+    estimated, a plan of `tidings place`, schemes, or a station made twice as fast in the prediction.
+    """
+
+    action: str
+    now: float
+    then: float
+    basis: Literal["changes", "plan", "schemes", "capacity"]
+
+    @property
+    def gain(self) -> float:
+        return self.then - self.now
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a page."""
+    """All figures of a page.
+
+    `lateness` counts the subscriptions in each step of the scale (LATENESS_STEPS), as measured; `predicted_lateness` as
+    predicted.
+    """
 
     headline: Headline
+    advice: Advice | None
+    lateness: tuple[int, ...]
+    predicted_lateness: tuple[int, ...] | None
     windows: tuple[Window, ...]
     stations: tuple[Station, ...]
     places: tuple[Place, ...]

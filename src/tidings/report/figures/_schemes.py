@@ -1,10 +1,10 @@
-"""What each way to live with failures would leave of R (paper D), where something fails.
+"""The on-time share under each scheme (paper D), if something fails.
 
 Failures are those that were measured; if none was seen and a scenario is given that has some, the scenario's. The
 scheme `static` is left out: it is `periodic` without refreshes, or, where a crash empties tables, delivers nothing.
 
-A trace does not say which scheme was in force. If a scenario does, and outages were measured, its R' is what the
-measured R is to be compared with (`InForce`).
+A trace does not contain the scheme in force. If a scenario names it, and outages were measured, its R' is what the
+measured R is compared with (`InForce`).
 """
 
 import math
@@ -51,7 +51,7 @@ def schemes_of(
 ) -> tuple[Schemes | None, InForce | None]:
     """Nothing if nothing is known to fail."""
     if any(row["failures"] for row in tables["components"].to_pylist()):
-        # A trace does not say how often subscriptions are refreshed, nor whether tables last; a scenario does.
+        # Only a scenario states how often subscriptions are refreshed, and whether tables survive a crash.
         failing = failing_profiles(tables)
         if network is not None:
             faults = network.policies.faults

@@ -20,7 +20,7 @@ from tidings.report.pictures import positions_of
 __all__ = ["BROKERS_MAX", "places_of", "stations_of", "watched_s"]
 
 BROKERS_MAX = 1500
-"""More than that make a map that nobody can read, and a page that is slow to open; they have no place."""
+"""A larger map would be unreadable and slow to open; its brokers get no position."""
 
 Row = Mapping[str, Any]
 
@@ -46,7 +46,9 @@ def stations_of(tables: Tables, knowledge: Knowledge | None) -> tuple[Station, .
         for number, name in enumerate(names)
     ]
     for number, pair in enumerate(ends):
-        slowness, propagation_s = _laws(links.get(pair), None if knowledge is None else knowledge.links[number])
+        slowness, propagation_s = _distributions(
+            links.get(pair), None if knowledge is None else knowledge.links[number]
+        )
         made.append(
             _link(
                 pair,
@@ -85,7 +87,7 @@ def _broker(name: str, number: int, row: Row | None, availability: float) -> Sta
     )
 
 
-def _laws(row: Row | None, known: Any) -> tuple[float, float]:
+def _distributions(row: Row | None, known: Any) -> tuple[float, float]:
     """Mean slowness and propagation: as the prediction takes them, otherwise the plain columns."""
     if row is None:
         return 0.0, 0.0
@@ -128,7 +130,7 @@ def _link(
 
 
 def places_of(tables: Tables, stations: Sequence[Station], network: Network | None) -> tuple[tuple[Place, ...], bool]:
-    """Where each broker is drawn, with who is there; and whether that is a map."""
+    """The position of each broker with its clients; and whether the positions are those of a map."""
     homes = {row["subscription"]: row["broker"] for row in tables.rows("subscriptions")}
     columns = tables.scores.select(["subscription", "matched", "on_time"]).to_pydict()
     counts: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from tidings.errors import InputError
 from tidings.model.tables import table_place
-from tidings.pipeline._result import count_bad
+from tidings.pipeline import count_bad
 
 __all__ = ["CONTENT_ROWS_MAX", "Tables", "read_tables"]
 
@@ -83,7 +83,9 @@ def read_tables(directory: Path) -> Tables:
     whole |= {name: _read(directory, name) for name in _SETTING}
     content = _dataset(directory, "content")
     rows = content.count_rows()
-    bad, by_reason = count_bad(_dataset(directory, "quarantine", ("reasons", "rows")))
+    bad, by_reason = count_bad(
+        _dataset(directory, "quarantine", ("reasons", "rows")).to_batches(columns=["reasons", "rows"])
+    )
     return Tables(
         scores=_read(directory, "subscriber_scores", _SCORES),
         pairs=_read(directory, "pairs", _PAIRS),

@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING
 from tidings.lazy import lazily
 
 if TYPE_CHECKING:
-    from tidings.report.page._render import render_report, write_report
-    from tidings.report.page._ways import render_comparison, write_comparison
+    from tidings.report.page._document import render_report, write_report
+    from tidings.report.page._methods import render_comparison, write_comparison
 
 __all__ = ["render_comparison", "render_report", "write_comparison", "write_report"]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "render_comparison": "_ways",
-        "render_report": "_render",
-        "write_comparison": "_ways",
-        "write_report": "_render",
-    },
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -1,22 +1,26 @@
 """The overlay as inline SVG: a disc for each broker, an arrow for each direction of a link.
 
-Colour says how busy, width how much goes over a link, and the ring around a broker which share of what its
-subscriptions wait for came on time. The arrow keys reach every station: the script moves the one tab stop.
+Colour is lateness: of a broker's subscriptions, and of the deliveries whose path a link is on. The width of a link is
+its traffic; a ring marks a busy station. The arrow keys reach every station: the script moves the one tab stop.
 """
 
 import math
 from collections.abc import Iterable
 
+from tidings.model.units import percent
 from tidings.report.figures import Place, Report, Station
-from tidings.report.page._labels import place_labels
+from tidings.report.page._charts import place_labels
 from tidings.report.page._markup import Content, Markup, tag
-from tidings.report.page._words import count, per_second, percent, step_of
+from tidings.report.page._words import count, lateness, per_second
 
 __all__ = ["draw_map", "draw_moves"]
 
-SIDE, MARGIN = 860.0, 56.0
+SIDE, MARGIN = 860.0, 84.0
 LABELS_MAX = 80
 LETTERS_MAX = 17
+RING = 4.0  # from the disc to the ring, in units of the picture
+BUSY = 0.8  # from this utilisation on, a broker has a ring and a link a dark edge
+LABELLED = 0.99  # below this on-time share, the label of a broker has the figure
 
 Point = tuple[float, float]
 
@@ -37,17 +41,18 @@ def draw_map(report: Report) -> Markup:
             class_="links",
         ),
         tag("g", *(_broker(n, report, radius) for n in range(first)), class_="brokers"),
-        _labels(report, ends, radius + _ring_of(radius)),
+        _labels([_label(n, report) for n in range(first)], ends, radius + RING),
     ]
-    busy = max(report.stations, key=lambda station: station.utilisation, default=None)
     what = f"{count(first, 'broker')} and {count(len(report.links), 'link')}."
-    if busy is not None and busy.utilisation > 0.0:
-        what += f" The busiest is {busy.name}, {percent(busy.utilisation)} busy."
+    shares = {number: _share(place) for number, place in enumerate(report.places)}
+    worst = min((n for n, share in shares.items() if share is not None), key=lambda n: shares[n] or 0.0, default=None)
+    if worst is not None:
+        what += f" The latest subscriptions are at {report.stations[worst].name}, {percent(shares[worst])} on time."
     return _framed("map", "The overlay", what, ends, parts)
 
 
 def draw_moves(report: Report, moves: Iterable[tuple[str, str]], name: str) -> Markup:
-    """The same overlay in outline, with an arrow for each way that clients move."""
+    """The same overlay in outline, with an arrow for each route on which clients move."""
     ends = [_point(place) for place in report.places]
     numbers = {station.name: number for number, station in enumerate(report.brokers)}
     counted: dict[tuple[str, str], int] = {}
@@ -63,18 +68,18 @@ def draw_moves(report: Report, moves: Iterable[tuple[str, str]], name: str) -> M
     most = max(counted.values(), default=1)
     for (one, other), times in sorted(counted.items()):
         if one in numbers and other in numbers:
-            said = f"{count(times, 'client')} from {one} to {other}"
+            title = f"{count(times, 'client')} from {one} to {other}"
             curve = _Curve(ends[numbers[one]], ends[numbers[other]], 10.0, bow=0.1)
             parts.append(
                 tag(
                     "g",
-                    tag("title", said),
+                    tag("title", title),
                     tag("path", d=curve.path, stroke_width=2.0 + 4.0 * times / most),
                     tag("path", d=curve.arrow(5.0 + 3.0 * times / most, at=0.92), class_="head"),
                     class_="move",
                 )
             )
-    parts.append(_labels(report, ends, 5.0))
+    parts.append(_labels([_short(station.name) for station in report.brokers], ends, 5.0))
     what = f"{count(sum(counted.values()), 'client')} would move, on {count(len(counted), 'route')}."
     return _framed(name, "Who would move where", what, ends, parts)
 
@@ -104,7 +109,7 @@ def _radius(report: Report) -> float:
 
 
 def _idle_connections(report: Report) -> list[tuple[int, int]]:
-    """Joined brokers between which nothing went, either way."""
+    """Neighbours without traffic in either direction."""
     found: dict[tuple[int, int], bool] = {}
     for link in report.links:
         pair = (min(link.source, link.target), max(link.source, link.target))
@@ -150,70 +155,67 @@ class _Curve:
 def _link(number: int, link: Station, ends: list[Point], busiest: float, radius: float) -> Markup:
     curve = _Curve(ends[link.source], ends[link.target], radius + 3.0)
     width = 1.5 + 5.0 * math.sqrt(link.kb_per_s / busiest) if busiest > 0.0 else 1.5
-    said = f"{link.name}: {per_second(link.rate_per_s)}, {percent(link.utilisation)} busy"
+    title = f"{link.name}: "
+    if link.on_time is not None:
+        title += f"{percent(link.on_time)} of the deliveries over it on time, "
+    title += f"{percent(link.utilisation)} busy, {per_second(link.rate_per_s)}"
+    edge = tag("path", d=curve.path, stroke_width=round(width + 3.0, 2), class_="edge")
     return tag(
         "g",
-        tag("title", said),
+        tag("title", title),
         tag("path", d=curve.path, class_="reach"),
+        edge if link.utilisation >= BUSY else None,
         tag("path", d=curve.path, stroke_width=round(width, 2), class_="stroke"),
         tag("path", d=curve.arrow(3.0 + width), class_="head"),
-        class_=f"station link u{step_of(link.utilisation)}",
+        class_=f"station link {lateness(link.on_time)}",
         tabindex=-1,
         role="button",
         aria_pressed="false",
-        aria_label=said,
+        aria_label=title,
         data_station=number,
     )
+
+
+def _share(place: Place) -> float | None:
+    return place.on_time / place.matched if place.matched else None
 
 
 def _broker(number: int, report: Report, radius: float) -> Markup:
     station, place = report.stations[number], report.places[number]
     x, y = _point(place)
-    share = place.on_time / place.matched if place.matched else None
-    said = f"{station.name}: {percent(station.utilisation)} busy"
+    share = _share(place)
+    title = f"{station.name}: "
     if share is not None:
-        said += f", {percent(share)} on time at {count(place.subscriptions, 'subscription')}"
-    ring = radius + _ring_of(radius)
-    round_ = 2 * math.pi * ring
-    parts: list[Content] = [tag("title", said)]
-    if share is not None:
-        parts.append(tag("circle", cx=x, cy=y, r=ring, class_="ring"))
-        parts.append(
-            tag(
-                "circle",
-                cx=x,
-                cy=y,
-                r=ring,
-                class_="ring on-time",
-                stroke_dasharray=f"{share * round_:.2f} {round_:.2f}",
-                transform=f"rotate(-90 {x:g} {y:g})",
-            )
-        )
-    parts.append(tag("circle", cx=x, cy=y, r=radius, class_="disc"))
-    if place.publishers:
-        parts.append(tag("circle", cx=x, cy=y, r=radius * 0.38, class_="publishes"))
+        title += f"{percent(share)} on time at {count(place.subscriptions, 'subscription')}, "
+    title += f"{percent(station.utilisation)} busy"
     return tag(
         "g",
-        *parts,
-        class_=f"station broker u{step_of(station.utilisation)}",
+        tag("title", title),
+        tag("circle", cx=x, cy=y, r=radius + RING, class_="ring") if station.utilisation >= BUSY else None,
+        tag("circle", cx=x, cy=y, r=radius, class_="disc"),
+        tag("circle", cx=x, cy=y, r=radius * 0.38, class_="publishes") if place.publishers else None,
+        class_=f"station broker {lateness(share)}",
         tabindex=0 if number == 0 else -1,
         role="button",
         aria_pressed="false",
-        aria_label=said,
+        aria_label=title,
         data_station=number,
     )
 
 
-def _ring_of(radius: float) -> float:
-    """How far the ring is from the disc."""
-    return max(2.5, radius * 0.28)
+def _label(number: int, report: Report) -> str:
+    name, share = _short(report.stations[number].name), _share(report.places[number])
+    return name if share is None or share >= LABELLED else f"{name} {percent(share)}"
 
 
-def _labels(report: Report, ends: list[Point], clear: float) -> Markup | None:
-    """The brokers' names, if there are few enough to be read; drawn last, so that nothing covers them."""
+def _short(name: str) -> str:
+    return name if len(name) <= LETTERS_MAX else f"{name[:LETTERS_MAX]}…"
+
+
+def _labels(names: list[str], ends: list[Point], clear: float) -> Markup | None:
+    """The names of the brokers, if there are few enough to be read; drawn last, so that nothing covers them."""
     if len(ends) > LABELS_MAX:
         return None
-    names = [each.name if len(each.name) <= LETTERS_MAX else f"{each.name[:LETTERS_MAX]}…" for each in report.brokers]
     placed = place_labels(ends, names, clear=clear + 3.0, sides=("below", "above", "right", "left"))
     return tag(
         "g",

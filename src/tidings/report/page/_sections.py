@@ -1,47 +1,52 @@
-"""The sections of the page, one function each; what has no data is a sentence that says what would add it."""
+"""Sections of the page, one function each; a section without data is a sentence with the command that adds it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from tidings.report.figures import SHOWN_MAX, Report, Section, Station, SubscriptionFigures
-from tidings.report.page._charts import Axis, Chart, legend
+from tidings.model.units import percent, points
+from tidings.report.figures import SHOWN_MAX, Comparison, Report, Section, Station, SubscriptionFigures
+from tidings.report.page._charts import Axis, Chart, Line, Point, draw, legend, share_ticks
 from tidings.report.page._map import draw_map
 from tidings.report.page._markup import Content, Markup, tag
-from tidings.report.page._tables import Column, bar, number, picked, rate, row, share, table, text, time
-from tidings.report.page._words import count, left_out, percent, volume
+from tidings.report.page._tables import Cell, Column, bar, number, picked, rate, row, share, table, text, time
+from tidings.report.page._words import LATENESS, count, lateness, left_out, volume
+
+CELL_WIDTH = 21.0  # of a full cell of the scatter plot, in units of the picture
 
 __all__ = ["absent", "compared", "overlay", "section", "waterfall", "worst"]
 
 
-def section(name: str, title: str, *content: Content) -> Markup:
-    return tag("section", tag("h2", title, id=name), *content, aria_labelledby=name)
+def section(name: str, title: str, *content: Content, class_: str | None = None) -> Markup:
+    return tag("section", tag("h2", title, id=name), *content, class_=class_, aria_labelledby=name)
 
 
 def absent(report: Report, what: Section, name: str, title: str) -> Markup:
-    """A section without data. What stands between backquotes is a command."""
+    """A section without data. Text between backquotes is a command."""
     pieces = report.missing.get(what, "").split("`")
-    said = [tag("code", piece) if place % 2 else piece for place, piece in enumerate(pieces)]
-    return section(name, title, tag("p", *said, class_="absent"))
+    words = [tag("code", piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+    return section(name, title, tag("p", *words, class_="absent"), class_="no-data")
 
 
 def overlay(report: Report) -> Markup:
-    """The map, what is under the pointer, and all stations in tables."""
-    steps = ("below 20 %", "20 to 40 %", "40 to 60 %", "60 to 80 %", "80 to 95 %", "95 % and more")
+    """The map, the figures of what is under the pointer, and all stations in tables."""
     content: list[Content] = []
     if "map" in report.missing:
         content.append(tag("p", report.missing["map"], class_="absent"))
     else:
-        hint = "Point at a broker or link, or use Tab and the arrow keys, to see its figures. Choose one (click, or "
+        words = "A broker has the colour of the on-time share of its subscriptions, a link that of the deliveries "
+        words += "whose path it is on. A link is as wide as its traffic."
+        hint = " Point at a broker or link, or use Tab and the arrow keys, to see its figures. Choose one (click, or "
         hint += "Enter) to limit all tables to it."
         content += [
-            tag("p", hint, class_="quiet no-print"),
+            tag("p", words, tag("span", hint, class_="no-print"), class_="quiet"),
             tag(
                 "div",
                 draw_map(report),
                 tag(
                     "div",
                     legend(
-                        *((f"u{place}", f"{what} busy") for place, what in enumerate(steps)),
-                        ("ring-key", "ring: on-time share of its subscriptions"),
+                        *((f"l{step}", f"{what} on time") for step, what in enumerate(LATENESS)),
+                        ("unknown", "no deliveries"),
+                        ("busy-key", "80 % busy or more"),
                         ("publishes-key", "publishers here"),
                         ("idle-key", "link without traffic"),
                     ),
@@ -52,19 +57,19 @@ def overlay(report: Report) -> Markup:
             ),
         ]
     content += [_brokers(report), _links(report)]
-    return section("overlay", "The overlay", *content)
+    return section("overlay", "Where it happens", *content)
 
 
 def _brokers(report: Report) -> Markup:
     columns = (
         Column("broker"),
+        Column("on time", True, hint="on-time share of its subscriptions"),
         Column("busy", True),
         Column("arrivals", True, True),
         Column("waiting", True, hint="mean time that an event waits here"),
         Column("matching", True, True, hint="mean time that the broker processes an event"),
         Column("up", True, True, hint="share of the time without an outage"),
         Column("subscriptions", True, True),
-        Column("on time", True),
     )
     order = sorted(range(len(report.places)), key=lambda n: (-report.stations[n].utilisation, report.stations[n].name))
     rows = []
@@ -72,39 +77,41 @@ def _brokers(report: Report) -> Markup:
         station, place = report.stations[n], report.places[n]
         cells = (
             text(station.name),
+            bar(place.on_time / place.matched if place.matched else None),
             share(station.utilisation),
             rate(station.rate_per_s),
             time(station.waiting_s),
             time(station.service_s),
             share(station.availability, 2),
             number(place.subscriptions, f"{place.subscriptions:,}"),
-            bar(place.on_time / place.matched if place.matched else None),
         )
         rows.append(row(columns, cells, data_broker=n))
-    return table("brokers", f"Brokers{_of(len(rows), len(order), 'busiest')}", columns, rows, sorted_by=-2)
+    return table("brokers", f"Brokers{_of(len(rows), len(order), 'busiest')}", columns, rows, sorted_by=-3)
 
 
 def _links(report: Report) -> Markup:
     columns = (
         Column("link"),
+        Column("on time", True, hint="on-time share of the deliveries whose path it is on"),
         Column("busy", True),
         Column("events", True, True),
         Column("volume", True, True),
         Column("waiting", True, hint="mean time that an event waits to be sent"),
         Column("propagation", True, True),
-        Column("lost", True),
+        Column("lost", True, True),
         Column("expired", True, True, hint="share of events that expired in the queue"),
     )
     used = [(len(report.places) + n, link) for n, link in enumerate(report.links) if link.rate_per_s > 0.0]
     order = sorted(used, key=lambda item: (-item[1].utilisation, -item[1].kb_per_s, item[1].name))
     rows = [row(columns, _link_cells(link), data_link=n) for n, link in order[:SHOWN_MAX]]
     caption = f"Links with traffic{_of(len(rows), len(order), 'busiest')}"
-    return table("links", caption, columns, rows, sorted_by=-2)
+    return table("links", caption, columns, rows, sorted_by=-3)
 
 
-def _link_cells(link: Station) -> tuple:  # type: ignore[type-arg]
+def _link_cells(link: Station) -> tuple[Cell, ...]:
     return (
         text(link.name),
+        bar(link.on_time),
         share(link.utilisation),
         rate(link.rate_per_s),
         number(link.kb_per_s, volume(link.kb_per_s)),
@@ -127,8 +134,8 @@ def worst(report: Report) -> Markup:
         Column("on time", True),
         Column("matched", True, True, hint="events that matched"),
         Column("deadline", True, True),
-        Column("p50 delay", True, True, hint="median delay of events that arrived"),
-        Column("p99 delay", True, True, hint="of events that arrived"),
+        Column("median delay", True, True, hint="of events that arrived"),
+        Column("p99 delay", True, True, hint="99 % of the events that arrived took less"),
         Column("why"),
     )
     rows = [row(columns, _subscription_cells(each), **_at(report, each)) for each in report.subscriptions]
@@ -139,11 +146,11 @@ def worst(report: Report) -> Markup:
         note += "distribution above include all."
     causes = ", ".join(f"{cause} {number:,}" for cause, number in report.causes.items() if cause != "none")
     listed = f" Main causes of those in the table: {causes}." if causes else ""
-    explained = "The reason is what costs most of the on-time share, computed from what was measured along the path: "
-    explained += "mean waits, transmissions, losses and outages."
+    explained = "The reason is what costs a subscription most of its on-time share, by the mean waits, transmissions, "
+    explained += "losses and outages measured along the path."
     return section(
         "worst",
-        "Worst subscribers, and why",
+        "Who is affected, and why",
         tag("p", note + listed),
         tag("p", explained, class_="quiet"),
         table("subscriptions", "Subscriptions, the worst first", columns, rows, sorted_by=2),
@@ -155,7 +162,7 @@ def _at(report: Report, each: SubscriptionFigures) -> dict[str, str | float | No
     return {"data_name": each.name, "data_broker": numbers.get(each.broker)}
 
 
-def _subscription_cells(each: SubscriptionFigures) -> tuple:  # type: ignore[type-arg]
+def _subscription_cells(each: SubscriptionFigures) -> tuple[Cell, ...]:
     return (
         picked(each.name),
         text(each.broker),
@@ -174,29 +181,14 @@ def compared(report: Report) -> Markup:
     found = report.comparison
     if found is None:
         return absent(report, "comparison", "compared", title)
-    marks = [(k / 5, f"{20 * k} %") for k in range(6)]
-    chart = Chart(
-        name="scatter",
-        title="Predicted against measured on-time share",
-        description=f"Mean difference {found.error:.4f} over {count(found.compared, 'subscription')}; on the diagonal "
-        "both are equal.",
-        x=Axis(label="measured on-time share", low=0.0, high=1.0, marks=marks),
-        y=Axis(label="predicted", low=0.0, high=1.0, marks=marks),
+    outside = found.compared - found.inside
+    words = f"R′ predicted from the profiles and R measured in the same run differ by {_points(found.error)} on "
+    words += (
+        f"average over {count(found.compared, 'subscription')}; sampling alone would cause {_points(found.noise)}. "
     )
-    diagonal = tag("path", d=chart.path([(0.0, 0.0), (1.0, 1.0)]), class_="diagonal")
-    dots: list[Content] = []
-    if found.points is not None:
-        for seen, told, name in found.points:
-            x, y = chart.at(seen, told)
-            said = tag("title", f"{name}: measured {percent(seen)}, predicted {percent(told)}")
-            dots.append(tag("circle", said, cx=x, cy=y, r=4.5, class_="point", data_name=name))
-    else:
-        dots = _cells(chart, found.counts)
-    words = (
-        f"R′ predicted from the profiles and R measured in the same run differ by {found.error:.4f} on average over "
-    )
-    words += f"{count(found.compared, 'subscription')}; sampling alone would cause {found.noise:.4f}. "
-    words += f"For {found.inside:,} the prediction is inside the measured 95 % interval."
+    words += f"{found.inside:,} predictions are inside the measured 95 % interval."
+    if outside:
+        words += f" {outside:,} are outside: there the model is wrong by more than noise, and the table marks them."
     words += "".join(f" {sentence}" for sentence in left_out(found.unmodelled))
     if found.scheme is not None:
         words += f" Outages count as they were measured, with the scenario's scheme ({found.scheme})."
@@ -206,26 +198,46 @@ def compared(report: Report) -> Markup:
         "compared",
         title,
         tag("p", words),
-        tag("figure", chart.drawn(diagonal, tag("g", *dots)), class_="narrow"),
+        tag("figure", draw(_scatter(found)), class_="narrow"),
         _errors(report),
     )
 
 
-def _cells(chart: Chart, counts: Sequence[Sequence[int]]) -> list[Content]:
-    """Squares whose area says how many subscriptions are in a cell."""
-    size, most = 1.0 / len(counts), max(max(line) for line in counts)
-    full = chart.at(size, 0.0)[0] - chart.at(0.0, 0.0)[0]
-    dots: list[Content] = []
-    for i, line in enumerate(counts):
+def _points(difference: float) -> str:
+    return f"{100.0 * difference:.1f} points"
+
+
+def _scatter(found: Comparison) -> Chart:
+    return Chart(
+        name="scatter",
+        title="Predicted against measured on-time share",
+        description=f"Mean difference {_points(found.error)} over {count(found.compared, 'subscription')}; on the "
+        "diagonal both are equal.",
+        x=Axis(label="measured on-time share", low=0.0, high=1.0, ticks=share_ticks()),
+        y=Axis(label="predicted", low=0.0, high=1.0, ticks=share_ticks()),
+        marks=(Line(points=((0.0, 0.0), (1.0, 1.0)), style="diagonal"), *_dots(found)),
+    )
+
+
+def _dots(found: Comparison) -> Iterator[Point]:
+    """A circle for each subscription; if there are too many, squares whose area is their number in a cell."""
+    for measured, predicted, name in found.points or ():
+        title = f"{name}: measured {percent(measured)}, predicted {percent(predicted)}"
+        yield Point(at=(measured, predicted), style=f"point {lateness(measured)}", title=title, name=name)
+    if found.points is not None:
+        return
+    step, most = 1.0 / len(found.counts), max(max(line) for line in found.counts)
+    for i, line in enumerate(found.counts):
         for j, times in enumerate(line):
             if times:
-                x, y = chart.at((i + 0.5) * size, (j + 0.5) * size)
-                side = max(2.0, full * (times / most) ** 0.5)
-                said = tag(
-                    "title", f"{times:,} around measured {(i + 0.5) * size:.0%}, predicted {(j + 0.5) * size:.0%}"
+                at = (i + 0.5) * step, (j + 0.5) * step
+                yield Point(
+                    at=at,
+                    style=f"point {lateness(at[0])}",
+                    title=f"{times:,} around measured {at[0]:.0%}, predicted {at[1]:.0%}",
+                    size=max(2.0, CELL_WIDTH * (times / most) ** 0.5),
+                    is_square=True,
                 )
-                dots.append(tag("rect", said, x=x - side / 2, y=y - side / 2, width=side, height=side, class_="point"))
-    return dots
 
 
 def _errors(report: Report) -> Markup:
@@ -235,7 +247,8 @@ def _errors(report: Report) -> Markup:
         Column("measured", True),
         Column("95 % interval", True, True, hint="events that are late together count for less than independent ones"),
         Column("predicted", True),
-        Column("error", True, hint="predicted minus measured"),
+        Column("error", True, hint="predicted minus measured, in points"),
+        Column("interval", is_wide=True, hint="whether the prediction is inside the measured interval"),
     )
     both = [each for each in report.subscriptions if each.reliability is not None and each.predicted is not None]
     rows = []
@@ -247,10 +260,11 @@ def _errors(report: Report) -> Markup:
             share(each.reliability),
             number(each.low, f"{percent(each.low)} to {percent(each.high)}"),
             share(each.predicted),
-            number(abs(error), f"{'+' if error >= 0 else '−'}{abs(error):.4f}"),
+            number(abs(error), points(each.reliability or 0.0, each.predicted or 0.0).removesuffix(" points")),
+            text("inside" if (each.low or 0.0) <= (each.predicted or 0.0) <= (each.high or 0.0) else "outside"),
         )
         rows.append(row(columns, cells, **_at(report, each)))
-    caption = f"The largest errors first{_of(len(rows), report.headline.heard, 'worst on-time')}"
+    caption = f"Errors in points, the largest first{_of(len(rows), report.headline.heard, 'worst on-time')}"
     return table("errors", caption, columns, rows, sorted_by=-6)
 
 
@@ -267,7 +281,7 @@ def waterfall(report: Report) -> Markup:
         ("propagation", "propagation"),
     )
     words = "Station by station from the publisher to the subscription, as means over all events that passed "
-    words += "there. The vertical line is the deadline."
+    words += "there. The vertical line is the deadline; to its right an event is late."
     return section(
         "waterfall",
         title,
@@ -278,6 +292,6 @@ def waterfall(report: Report) -> Markup:
             tag("label", "Publisher ", tag("select", id="publisher")),
             class_="choice",
         ),
-        legend(*kinds),
-        tag("div", tag("noscript", "This part needs JavaScript."), id="way", aria_live="polite"),
+        legend(*kinds, ("over", "after the deadline")),
+        tag("div", tag("noscript", "This part needs JavaScript."), id="journey", aria_live="polite"),
     )

@@ -1,16 +1,17 @@
-"""Tables that can be sorted: headers are buttons, cells carry what they sort by; the script does the rest."""
+"""Tables that can be sorted: headings are buttons, cells carry their sort key, and the script sorts."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tidings.model.units import percent
 from tidings.report.page._markup import Content, Markup, joined, tag
-from tidings.report.page._words import duration, per_second, percent
+from tidings.report.page._words import duration, lateness, per_second
 
 __all__ = ["Cell", "Column", "bar", "number", "picked", "rate", "row", "share", "table", "text", "time"]
 
 
 class Column(NamedTuple):
-    """A heading; figures stand to the right, and `wide` ones give way on a narrow screen."""
+    """A heading; numbers are aligned to the right, and `is_wide` columns are hidden on a narrow screen."""
 
     title: str
     is_number: bool = False
@@ -19,7 +20,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What is shown, and what it sorts by."""
+    """The text and its sort key."""
 
     shown: Content
     key: str | float | None
@@ -46,15 +47,15 @@ def share(value: float | None, digits: int = 1) -> Cell:
 
 
 def bar(value: float | None) -> Cell:
-    """A share of what came on time, with a bar behind it."""
+    """An on-time share, with a bar in the colour of its lateness."""
     if value is None:
         return Cell("–", None)
-    filled = tag("span", class_="filled", style=f"inline-size:{100 * value:.1f}%")
+    filled = tag("span", class_=f"filled {lateness(value)}", style=f"inline-size:{100 * value:.1f}%")
     return Cell(joined(tag("span", filled, class_="bar", aria_hidden="true"), percent(value)), value)
 
 
 def picked(name: str) -> Cell:
-    """A subscription that can be chosen."""
+    """The name of a subscription, as a button that selects it."""
     return Cell(tag("button", name, type="button", class_="pick", data_name=name), name.casefold())
 
 
@@ -73,7 +74,7 @@ def row(columns: Sequence[Column], cells: Sequence[Cell], **attributes: str | fl
 def table(
     name: str, caption: Content, columns: Sequence[Column], rows: Iterable[Markup], *, sorted_by: int | None = None
 ) -> Markup:
-    """`sorted_by` is the column that the rows are sorted by as they come, from the least; -1 - column: the greatest."""
+    """`sorted_by` is the column by which the rows come sorted, ascending; -1 - column: descending."""
     heads = []
     for place, column in enumerate(columns):
         order = "ascending" if sorted_by == place else "descending" if sorted_by == -1 - place else "none"

@@ -1,27 +1,21 @@
-"""Figures as a reader sees them: one way for each kind, everywhere on the page."""
+"""Figures in the page's own form, one for each kind, and the words of the scale of lateness."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from tidings.model.units import format_quantity
+from tidings.model.units import format_quantity, shown_time
 from tidings.prediction import Unmodelled
-from tidings.report.figures import shown_time
+from tidings.report.figures import LATENESS_STEPS
 
-__all__ = ["count", "duration", "left_out", "per_second", "percent", "step_of", "volume"]
+__all__ = ["LATENESS", "count", "duration", "lateness", "left_out", "per_second", "volume"]
 
-_STEPS = (0.2, 0.4, 0.6, 0.8, 0.95)
+LATENESS: Final = ("99 % or more", "95 to 99 %", "80 to 95 %", "50 to 80 %", "below 50 %")
+"""The steps of the scale, as on-time shares."""
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """Never rounds to 100 what is not all, nor to 0 what is not nothing."""
-    if share is None:
-        return "–"
-    shown = f"{100.0 * share:.{digits}f}"
-    least = 10.0**-digits
-    if share < 1.0 and float(shown) >= 100.0:
-        shown = f">{100.0 - least:.{digits}f}"
-    elif share > 0.0 and float(shown) == 0.0:
-        shown = f"<{least:.{digits}f}"
-    return f"{shown} %"
+def lateness(share: float | None) -> str:
+    """The class of the style sheet with the colour of an on-time share."""
+    return "unknown" if share is None else f"l{sum(share < step for step in LATENESS_STEPS)}"
 
 
 def duration(time_s: float | None) -> str:
@@ -40,13 +34,8 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def step_of(utilisation: float) -> int:
-    """Which of the six colours stands for how busy something is."""
-    return sum(utilisation >= step for step in _STEPS)
-
-
 def left_out(unmodelled: Sequence[Unmodelled]) -> list[str]:
-    """A sentence for everything that a prediction leaves out, but for failures, which have sections of their own."""
+    """A sentence for everything that a prediction leaves out except failures, which have sections of their own."""
     return [
         f"Not modelled: {each.what}; R′ is predicted {each.effect}." for each in unmodelled if each.kind != "failures"
     ]

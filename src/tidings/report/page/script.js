@@ -1,6 +1,6 @@
 "use strict";
-// The page is complete without this script but for the waterfall; it adds sorting, choosing and narrowing. What comes
-// from data is only ever put in as text.
+// Without this script the page lacks only the waterfall; it adds sorting, selecting and narrowing. Data is only ever
+// inserted as text.
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const FEW = 12; // rows of a table before "show all"
@@ -20,7 +20,7 @@
     return "<1 µs";
   };
 
-  // Tables: sorted by a click on a heading, short until all is asked for, narrowed to what is chosen on the map.
+  // Tables: a click on a heading sorts; they are short until all rows are wanted, and narrowed to the choice on the map.
   const tables = all("table.sortable").map((table) => {
     const body = table.tBodies[0];
     const known = { table, body, isOpen: false };
@@ -56,14 +56,14 @@
     const key = (row) => row.cells[column].dataset.key;
     const rows = [...known.body.rows].sort((a, b) => {
       const [one, other] = [key(a), key(b)];
-      if (one === "" || other === "") return (one === "") - (other === ""); // what is not known is last, either way
+      if (one === "" || other === "") return (one === "") - (other === ""); // unknown values come last in both orders
       return sign * (isNumber ? Number(one) - Number(other) : one.localeCompare(other, undefined, { numeric: true }));
     });
     known.body.append(...rows);
     shorten(known);
   }
 
-  // The map: figures of what is pointed at or focused; one tab stop, arrow keys move it to the nearest station that way.
+  // The map: the figures of the station under the pointer or the focus; one tab stop, which the arrow keys move.
   const stations = all("#map .station");
   const details = document.getElementById("details");
   let chosenStation = null;
@@ -71,12 +71,13 @@
   function factsOf(number) {
     const station = figures.stations[number];
     const facts = [["busy", percent(station.busy)]];
+    if (station.kind === "link" && station.onTime !== null) facts.unshift(["on time over it", percent(station.onTime)]);
     if (station.rate) facts.push(["events", `${Number(station.rate.toPrecision(3))}/s`]);
     facts.push(["waiting", time(station.waiting)]);
     if (station.kind === "broker") {
       const [subscriptions, publishers, matched, onTime] = figures.places[number];
       facts.push(["matching", time(station.service)], ["subscriptions", subscriptions.toLocaleString("en")]);
-      if (matched) facts.push(["on time here", percent(onTime / matched)]);
+      if (matched) facts.unshift(["on time here", percent(onTime / matched)]);
       if (publishers) facts.push(["publishers", String(publishers)]);
     } else {
       facts.push(["propagation", time(station.propagation)], ["lost", percent(station.loss)]);
@@ -96,15 +97,15 @@
     const box = element.getBoundingClientRect();
     return [box.x + box.width / 2, box.y + box.height / 2];
   };
-  const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+  const directions = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-  function nearest(from, way) {
+  function nearest(from, direction) {
     const [x, y] = middle(from);
     let best = null;
     for (const each of stations) {
       const [dx, dy] = [middle(each)[0] - x, middle(each)[1] - y];
-      const along = dx * way[0] + dy * way[1];
-      const aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+      const along = dx * direction[0] + dy * direction[1];
+      const aside = Math.abs(dx * direction[1]) + Math.abs(dy * direction[0]);
       if (each !== from && along > 1 && aside <= along * 1.5) {
         const far = along + 2 * aside;
         if (!best || far < best.far) best = { each, far };
@@ -125,9 +126,9 @@
         narrow(chosenStation === number ? null : number);
       } else if (event.key === "Escape") {
         narrow(null);
-      } else if (ways[event.key]) {
+      } else if (directions[event.key]) {
         event.preventDefault();
-        const next = nearest(station, ways[event.key]);
+        const next = nearest(station, directions[event.key]);
         if (!next) return;
         station.setAttribute("tabindex", "-1");
         next.setAttribute("tabindex", "0");
@@ -139,7 +140,7 @@
   const notice = document.getElementById("narrowed");
   notice.querySelector("button").addEventListener("click", () => narrow(null));
 
-  // A broker: its subscriptions and its links. A link: whoever hears over it.
+  // A broker: its subscriptions and its links. A link: the subscriptions that receive over it.
   function concerns(row, number) {
     const station = figures.stations[number];
     const isBroker = station.kind === "broker";
@@ -147,7 +148,7 @@
     if (link !== undefined) return isBroker ? figures.stations[Number(link)].ends.includes(number) : Number(link) === number;
     if (name !== undefined) {
       if (isBroker && broker !== undefined) return Number(broker) === number;
-      return (figures.journeys[name] || []).some((way) => isBroker ? way.stations.at(-1) === number : way.stations.includes(number));
+      return (figures.journeys[name] || []).some((each) => isBroker ? each.stations.at(-1) === number : each.stations.includes(number));
     }
     if (broker !== undefined) return isBroker ? Number(broker) === number : station.ends.includes(Number(broker));
     return true;
@@ -169,7 +170,7 @@
   // The waterfall of a subscription and a publisher.
   const subscription = document.getElementById("subscription");
   const publisher = document.getElementById("publisher");
-  const way = document.getElementById("way");
+  const journeyPlace = document.getElementById("journey");
   const KINDS = ["waiting", "service", "transmission", "propagation"];
   const HEADINGS = ["waiting", "matching", "transmission", "propagation"];
 
@@ -193,6 +194,10 @@
       at += part[kind];
     }
     if (allowed !== null && allowed <= longest) {
+      const over = make("span", { class: "over" });
+      over.style.insetInlineStart = `${(100 * allowed) / longest}%`;
+      over.style.insetInlineEnd = "0";
+      bars.prepend(over);
       const limit = make("span", { class: "limit", title: `deadline ${time(allowed)}` });
       limit.style.insetInlineStart = `${(100 * allowed) / longest}%`;
       bars.append(limit);
@@ -202,7 +207,7 @@
 
   const sum = (part) => KINDS.reduce((total, kind) => total + part[kind], 0);
 
-  function drawWay() {
+  function drawJourney() {
     const journey = (figures.journeys[subscription.value] || [])[publisher.selectedIndex];
     if (!journey) return;
     const parts = partsOf(journey);
@@ -225,18 +230,18 @@
     const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "station"), make("th", { scope: "col", class: "figure wide" }, "busy"), make("td", { "aria-hidden": "true" }),
       ...HEADINGS.map((name) => make("th", { scope: "col", class: "figure wide" }, name)), make("th", { scope: "col", class: "figure" }, "total")));
     const caption = make("caption", {}, `From ${journey.publisher} to ${subscription.value}`);
-    const said = [`${percent(journey.share)} of its events are from ${journey.publisher}; ${percent(journey.arrived)} of them arrived, ${journey.share < 1 ? "about " : ""}${percent(journey.onTime)} on time.`];
-    if (journey.mean !== null) said.push(`Those that arrived took ${time(journey.mean)} on average; the stations add up to ${time(total)}.`);
-    said.push(journey.allowed === null ? "No deadline." : `The deadline is ${time(journey.allowed)}.`);
-    const wants = make("p", { class: "quiet" }, "Its filter is ", make("code", {}, figures.wants[subscription.value]), ". ", said.join(" "));
-    way.replaceChildren(make("div", { class: "frame" }, make("table", { class: "way" }, caption, head, body, foot)), wants);
+    const sentences = [`${percent(journey.share)} of its events are from ${journey.publisher}; ${percent(journey.arrived)} of them arrived, ${journey.share < 1 ? "about " : ""}${percent(journey.onTime)} on time.`];
+    if (journey.mean !== null) sentences.push(`Those that arrived took ${time(journey.mean)} on average; the stations add up to ${time(total)}.`);
+    sentences.push(journey.allowed === null ? "No deadline." : `The deadline is ${time(journey.allowed)}.`);
+    const wants = make("p", { class: "quiet" }, "Its filter is ", make("code", {}, figures.wants[subscription.value]), ". ", sentences.join(" "));
+    journeyPlace.replaceChildren(make("div", { class: "frame" }, make("table", { class: "journey" }, caption, head, body, foot)), wants);
   }
 
   function choose(name) {
     if (subscription && figures.journeys[name]) {
       subscription.value = name;
       publisher.replaceChildren(...figures.journeys[name].map((each) => make("option", {}, each.publisher)));
-      drawWay();
+      drawJourney();
     }
     const curve = document.getElementById("chosen-curve");
     if (curve) {
@@ -254,7 +259,7 @@
   }));
   if (subscription) {
     subscription.addEventListener("change", () => choose(subscription.value));
-    publisher.addEventListener("change", drawWay);
+    publisher.addEventListener("change", drawJourney);
     if (subscription.options.length) choose(subscription.options[0].value);
   }
 })();

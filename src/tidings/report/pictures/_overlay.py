@@ -1,4 +1,4 @@
-"""The overlay before and after a plan: who is where, how busy each broker is, and which way publishers go.
+"""The overlay before and after a plan: who is where, how busy each broker is, and where publishers move.
 
 Two panels with the same places and the same scale. Brokers are coloured by utilisation; the publishers at a broker are
 orange dots around it (a number stands for many); in the second panel an arrow leads from where publishers were to where
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidings.errors import InputError
 from tidings.model.distributions import Deterministic
 from tidings.model.topology import Broker, Link, Topology
+from tidings.model.units import percent
 from tidings.report.pictures._picture import (
     INK,
     LABELS_MAX,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_placement"]
 
 DOTS_MAX: Final = 8
-"""So many publishers at a broker are dots; more are a number."""
+"""Up to this many publishers at a broker are drawn as dots; more as a number."""
 _COLOURS: Final = ("#dfeaf2", "#7fb0d3", "#3b6ea8", "#6a2c70", "#b0003a")
 
 
@@ -95,8 +96,8 @@ def _titles(placement: "Placement") -> tuple[str, str]:
         figures = (
             f"{getattr(expected.messages_per_s, when):,.4g} messages/s",
             f"{getattr(expected.delay_ms, when):,.4g} ms",
-            f"busiest {getattr(expected.busiest, when):.1%}",
-            *([] if expected.on_time is None else [f"{getattr(expected.on_time, when):.1%} on time"]),
+            f"busiest {percent(getattr(expected.busiest, when))}",
+            *([] if expected.on_time is None else [f"{percent(getattr(expected.on_time, when))} on time"]),
         )
         titles.append(f"{'now' if when == 'now' else 'after the plan'}\n{', '.join(figures)}")
     return titles[0], titles[1]

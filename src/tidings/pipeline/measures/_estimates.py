@@ -1,0 +1,129 @@
+"""The last step of a merge: estimates from merged sums, in one pass over one row per thing profiled.
+
+The estimators are `tidings.statistics`; here Arrow batches become arrays and go back. NaN, the result of
+an estimator without enough data, becomes NULL. Only numbers go to Python; names and sketches stay with Spark.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidings.pipeline.rows import LOW_BITS
+from tidings.pipeline.rows._groups import HALVES
+from tidings.statistics import Moments, moments, scv_interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LEVEL: Final = 0.95
+"""The level of confidence of intervals by default."""
+
+__all__ = [
+    "LEVEL",
+    "Finish",
+    "duration",
+    "duration_columns",
+    "finished",
+    "floats",
+    "moments_of",
+    "partial_columns",
+    "product_columns",
+    "scv_columns",
+    "scv_of",
+    "sum_of_products",
+    "whole",
+]
+
+Finish = Callable[[pa.RecordBatch], Mapping[str, Any]]
+
+_ARROW: Final = {
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "array<double>": pa.list_(pa.float64()),
+}
+_STAYS: Final = ("string", "array<string>", "binary")
+
+
+def finished(merged: "DataFrame", finish: Finish, columns: str) -> "DataFrame":
+    """The table with these columns ("name type, ..."): the merged ones as they are, all others by `finish`."""
+
+    from pyspark.sql import functions as fn
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs leave it out
+
+    given = [name for name, kind in merged.dtypes if kind not in _STAYS]
+    wanted = [(name, kind) for name, kind in (column.split() for column in columns.split(", "))]
+    computed = [(name, kind) for name, kind in wanted if name not in merged.columns]
+
+    def estimate(*arrays: pa.Array) -> pa.Array:
+        estimates = finish(pa.RecordBatch.from_arrays(list(arrays), names=given))
+        values = [pa.array(estimates[name], _ARROW[kind], from_pandas=True) for name, kind in computed]
+        return pa.StructArray.from_arrays(values, names=[name for name, _ in computed])
+
+    struct = ", ".join(f"{name}: {kind}" for name, kind in computed)
+    call: Any = arrow_udf(estimate, f"struct<{struct}>")
+    estimated = merged.withColumn("estimates", call(*given))
+    source = {name: f"estimates.{name}" for name, _ in computed}
+    return estimated.select(*(fn.col(source.get(name, name)).cast(kind).alias(name) for name, kind in wanted))
+
+
+def floats(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
+    """A column as floating-point numbers, rounded beyond 2**53; NULL is NaN."""
+    return np.asarray(batch.column(name).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+
+def whole(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """A column of whole numbers as Python's integers, which do not overflow; NULL, the sum of nothing, is 0."""
+    return np.array([int(value or 0) for value in batch.column(name).to_pylist()], dtype=object)
+
+
+def sum_of_products(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """Put together from its halves."""
+    high, middle, low = (whole(batch, f"{name}_{half}") for half in HALVES)
+    return np.asarray(high * (1 << 2 * LOW_BITS) + middle * (1 << LOW_BITS) + low, dtype=object)
+
+
+def moments_of(batch: pa.RecordBatch, name: str) -> Moments:
+    """Of a merged value, in its own unit."""
+    squares = sum_of_products(batch, f"{name}_squares")
+    return moments(whole(batch, f"{name}_count"), whole(batch, f"{name}_sum"), squares)
+
+
+def duration_columns(name: str) -> str:
+    """The columns that describe a duration in a table."""
+    return (
+        f"{name}_count bigint, {name}_mean_s double, {name}_scv double, {name}_min_ns bigint, {name}_max_ns bigint, "
+        f"{name}_quantiles_ns array<bigint>, {name}_sketch binary"
+    )
+
+
+def duration(batch: pa.RecordBatch, name: str) -> dict[str, Any]:
+    """Those of them that have to be estimated."""
+    known = moments_of(batch, name)
+    return {f"{name}_mean_s": known.mean / 1e9, f"{name}_scv": known.scv}
+
+
+def partial_columns(name: str, *, sketch: bool = True) -> str:
+    """The columns that a partial has of a value."""
+    sketched = f", {name}_sketch binary" if sketch else ""
+    return (
+        f"{name}_count bigint, {name}_sum bigint, {product_columns(f'{name}_squares')}, {name}_min bigint, "
+        f"{name}_max bigint{sketched}"
+    )
+
+
+def product_columns(name: str) -> str:
+    return f"{name}_hh double, {name}_hl double, {name}_ll bigint"
+
+
+def scv_columns(name: str) -> str:
+    return f"{name}_scv_low double, {name}_scv_high double"
+
+
+def scv_of(batch: pa.RecordBatch, name: str, scv: npt.NDArray[np.float64], *, level: float) -> dict[str, Any]:
+    """The interval for the scv of a duration whose values are independent."""
+    low, high = scv_interval(scv, floats(batch, f"{name}_count"), level=level)
+    return {f"{name}_scv_low": low, f"{name}_scv_high": high}
