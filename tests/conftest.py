@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ROOMS_FIRST = ("live", "model", "protocol", "storm", "experiments", "test_examples.py", "test_documentation.py", "cli")
 
+PAGE_WAIT_MS = 300_000
+"""How long a test waits for what a page should show: on a busy machine a minute may pass."""
+
 # How long an example takes is no property of the code: it depends on what else the machine does.
 settings.register_profile("tidings", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tidings")
@@ -109,6 +112,7 @@ def chromium() -> "Iterator[Browser]":
 def page(chromium: "Browser") -> "Iterator[Page]":
     """A page without a network but this machine's; whatever it complains of in its console fails the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PAGE_WAIT_MS)
     complaints: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)

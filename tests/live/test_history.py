@@ -1,5 +1,6 @@
 """The last 15 minutes of a broker: rows that add up, bounded, and cheap."""
 
+import time
 from typing import Any
 
 from hypothesis import given
@@ -57,6 +58,20 @@ def test_rows_have_what_happened_in_their_span(place: Place) -> None:
     def look(node: Any) -> bool:
         node.machine.accounts.look()
         return False
+
+    run(work())
+
+
+def test_the_history_of_a_broker_begins_with_its_first_event(place: Place) -> None:
+    """Also if all events of its life come in its first second."""
+
+    async def work() -> None:
+        network = place.write("a")
+        async with running(network) as nodes, connect(place.address("a"), name="desk") as desk:
+            for n in range(3):
+                await desk.publish({"n": n})
+            nodes["a"].history.look(time.time() + EVERY_S)
+            assert sum(nodes["a"].history.facts()["history"]["published"]) == 3
 
     run(work())
 

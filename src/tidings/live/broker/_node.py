@@ -127,6 +127,7 @@ class BrokerNode:
     async def run(self) -> None:
         """Serve until a signal stops it; StoreError when the store fails."""
         self.open()
+        self.history.look()  # so that the first row counts from the first event on
         listener: asyncio.Server | TlsListener | None = None
         metrics: MetricsServer | None = None
         try:
