@@ -107,7 +107,8 @@ class Loss(NamedTuple):
     """A broker has lost its disk or some of its records, or its clock has jumped: the events concerned, the clients
     whose subscriptions are concerned, and whether it may have forgotten what it delivered.
 
-    After a clock jump events are older or younger than they should be, and no subscriptions are lost.
+    After a clock jump events are older or younger than they should be, and no subscriptions are lost. `copied` are the
+    events whose second copies it keeps for other brokers: their ages are wrong as well if it takes their place.
     """
 
     at_ns: int
@@ -116,6 +117,7 @@ class Loss(NamedTuple):
     events: frozenset[EventId]
     clients: frozenset[str]
     forgets: bool
+    copied: frozenset[EventId]
 
 
 class Report(NamedTuple):
@@ -232,8 +234,10 @@ class History:
         keys = list(keys)
         events = frozenset(_event_of(key) for key in keys if key.startswith("event/"))
         clients = frozenset(_client_of(key) for key in keys if key.startswith(_OF_CLIENTS))
+        copied = frozenset(_event_of(_copied_key(key)) for key in keys if _copied_key(key).startswith("event/"))
         forgets = what != "records" or any(key.startswith("seen/") for key in keys)
-        self.losses.append(Loss(at_ns, broker, what, events, frozenset() if what == "clock" else clients, forgets))
+        clients = frozenset() if what == "clock" else clients
+        self.losses.append(Loss(at_ns, broker, what, events, clients, forgets, copied))
 
     def moved(self, at_ns: int, client: str, effect: Moved | Failed) -> None:
         """A client has a new home, or stays."""
@@ -312,6 +316,13 @@ class History:
 def _event_of(key: str) -> EventId:
     _, epoch, sequence, publisher = key.split("/", 3)
     return publisher, int(epoch), int(sequence)
+
+
+def _copied_key(key: str) -> str:
+    """The key that a record has at the broker whose copy it is; empty if it is no copy."""
+    kind, _, rest = key.partition("/")
+    length, _, rest = rest.partition("/")
+    return rest[int(length) + 1 :] if kind == "copy" else ""
 
 
 def _client_of(key: str) -> str:

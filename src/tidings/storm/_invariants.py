@@ -231,7 +231,8 @@ def ages_are_true(evidence: Evidence) -> Iterator[str]:
     jumped_ns: dict[EventId, int] = {}  # from when on an event may be older or younger than its broker believes
     for loss in history.losses:
         if loss.what == "clock":
-            jumped_ns |= {event: min(loss.at_ns, jumped_ns.get(event, loss.at_ns)) for event in loss.events}
+            held = loss.events | loss.copied
+            jumped_ns |= {event: min(loss.at_ns, jumped_ns.get(event, loss.at_ns)) for event in held}
     reported = 0
     for delivery in history.deliveries:
         published = history.published[delivery.event]
