@@ -37,6 +37,7 @@ import uvloop
 
 from tidings.protocol import ClientSettings, wire
 from tidings.protocol.node import Preamble, Splitter, checked, joined
+from tidings.rehearsal._ports import free_ports
 
 SUBSCRIBERS = 100
 SYMBOLS = 6
@@ -109,10 +110,8 @@ def main() -> None:
 @contextlib.contextmanager
 def _broker(scheme: str) -> Iterator[tuple[int, int]]:
     """A broker process on a free port, with a store of its own."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as directory:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "network.toml"
         path.write_text(
             f'[network]\nscheme = "{scheme}"\n[limits]\nwindow = {WINDOW}\n'

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tidings.rehearsal._ports import free_ports
+
 __all__ = ["Link", "broker_process", "brokers", "free_ports", "processor_s", "shaped"]
 
 PIECE_BYTES = 512
@@ -32,15 +34,6 @@ def processor_s(*pids: int) -> float:
     """The processor time that these processes have taken so far."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(each[11]) + int(each[12]) for each in fields) * _TICK_S
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager

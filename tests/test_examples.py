@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tidings.model.scenario import Scenario
+from tidings.rehearsal._ports import free_ports
 from tidings.simulation import simulate
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def test_a_list_of_lines_becomes_a_scenario() -> None:
 def brokers(tmp_path: Path) -> Iterator[list[str]]:
     """The three brokers of examples/live on ports that are free, as `tidings up` runs them."""
     text = (EXAMPLES / "live" / "network.toml").read_text("utf-8")
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in sockets]
+    ports = free_ports(3)
     for number, port in enumerate(ports):
         text = text.replace(f"127.0.0.1:700{number + 1}", f"127.0.0.1:{port}")
     (tmp_path / "network.toml").write_text(text, "utf-8")

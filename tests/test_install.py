@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tidings.rehearsal._ports import free_ports
+
 ROOT = Path(__file__).parent.parent
 PARTS = (
     "examples",
@@ -105,9 +107,7 @@ def client(request: pytest.FixtureRequest, packages: Path, tmp_path_factory: pyt
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[str]:
     """The address of a broker of the full environment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     file = tmp_path / "network.toml"
     file.write_text(f'[network]\nstore = "store"\n[[broker]]\nname = "b"\nlisten = "127.0.0.1:{port}"\n', "utf-8")
     with (tmp_path / "log").open("wb") as log:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tidings.cli._app import app
 from tidings.cli._output import print_table
+from tidings.rehearsal._ports import free_ports
 
 PATIENCE_S = 300.0
 COMMAND = [sys.executable, "-m", "tidings"]
@@ -59,9 +60,7 @@ def test_one_document_needs_an_end() -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     file = tmp_path / "network.toml"
     file.write_text(f'[[broker]]\nname = "b"\nlisten = "127.0.0.1:{port}"\n', "utf-8")
     with (tmp_path / "log").open("wb") as log:

@@ -5,7 +5,6 @@ import contextlib
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,21 +19,13 @@ import pytest
 from tidings.live import BrokerNode, Network, read_network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._query import ask_network
+from tidings.rehearsal._ports import free_ports
 
 RUN = [sys.executable, "-c", "from tidings.cli import main; main()"]
 QUICK = 'ping = "100 ms"\nsilence = "600 ms"\nrefresh = "500 ms"\ndrain = "1 s"\n'
 PATIENCE_S = 300.0
 """How long a test waits for what it expects: this ends a test that hangs; how long things take is not asserted."""
 LONGEST_TEST_S = 800.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listened at a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Place:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.conftest import PATIENCE_S, Place, all_up, free_ports, run, running, until
+from tests.live.conftest import PATIENCE_S, Place, all_up, run, running, until
 
 from tidings.live import Delivery, Network, Tidings, connect, read_network
 from tidings.live.operations._query import ask_network
 from tidings.live.operations._status import subscribers_of
 from tidings.rehearsal import door, shape_of
+from tidings.rehearsal._ports import free_ports
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 LIFETIME_S = 1.0

@@ -58,9 +58,10 @@ async def raw(place: Place, name: str) -> AsyncIterator[Raw]:
     writer.write(joined([preamble("client", name)]))
     client = Raw(reader, writer)
     listening = asyncio.create_task(client.listen())
-    await client.say(wire.Hello(wire.OLDEST_VERSION, name, "client", 5, 256))
-    await until(lambda: bool(client.of(wire.Welcome)))
     try:
+        await client.say(wire.Hello(wire.OLDEST_VERSION, name, "client", 5, 256))
+        await until(lambda: bool(client.of(wire.Welcome)) or listening.done())
+        assert client.of(wire.Welcome), f"{name} was not let in: {place.logs()}"
         yield client
     finally:
         listening.cancel()

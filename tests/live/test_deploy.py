@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.live.conftest import Place, free_ports, run, running, until
+from tests.live.conftest import Place, run, running, until
 
 from tidings.live import connect, read_network
 from tidings.live.configuration._config import Network
+from tidings.rehearsal._ports import free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"

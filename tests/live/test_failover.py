@@ -8,12 +8,13 @@ import time
 from typing import Any
 
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.conftest import Place, all_up, run, running, until
 from tests.live.test_processes import pid_of
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.live import Delivery, DeniedError, connect
 from tidings.live.operations._query import ask_network
+from tidings.rehearsal._ports import free_ports
 
 MESH = ("a-b", "b-c", "a-c")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.conftest import Place, all_up, run, running, until
 from tests.live.raw import Raw
 
 from tidings.live import DeniedError, connect, read_network
@@ -20,6 +20,7 @@ from tidings.live.operations._status import RANKED_MAX, SUBSCRIBERS_MAX, _shown,
 from tidings.live.page import _application
 from tidings.protocol import Broker, BrokerSettings, wire
 from tidings.protocol.node import Preamble
+from tidings.rehearsal._ports import free_ports
 
 METRICS_BYTES, METRICS_BYTES_EACH = 40_000, 6_000
 """The metrics of a broker take so much at most, and so much more for each neighbour."""

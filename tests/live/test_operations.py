@@ -13,13 +13,14 @@ import urllib.request
 from typing import Any
 
 import msgspec
-from tests.live.conftest import RUN, Place, free_ports, run, running, until
+from tests.live.conftest import RUN, Place, run, running, until
 from typer.testing import CliRunner
 
 from tidings.live import Network, connect, read_network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._query import ask_network
 from tidings.live.operations._status import _intervals, network_status, subscribers_of
+from tidings.rehearsal._ports import free_ports
 
 
 def test_metrics_follow_the_conventions_and_tell_what_happened(place: Place) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from tests.live.conftest import RUN, Place, all_up, free_ports
+from tests.live.conftest import RUN, Place, all_up
 
 from tidings.live import Network, connect_blocking, read_network
 from tidings.live.page._application import READERS_MAX
+from tidings.rehearsal._ports import free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.conftest import Place, all_up, run, running, until
 from tests.live.test_security import certified
 from typer.testing import CliRunner
 
@@ -18,6 +18,7 @@ from tidings.live import Network, connect, read_network
 from tidings.live.configuration._changes import Change, change_of
 from tidings.live.operations._query import ask_network
 from tidings.live.security._certificates import make_certificates
+from tidings.rehearsal._ports import free_ports
 
 SMALL = """
 [[broker]]

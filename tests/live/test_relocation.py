@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.live.conftest import Place, all_up, free_ports, run, running, until
+from tests.live.conftest import Place, all_up, run, running, until
 from tests.live.test_operations import metrics, printed_status, values_of
 from tests.live.test_processes import pid_of
 
@@ -18,6 +18,7 @@ from tidings.live import Delivery, DeniedError, Network, Tidings, connect, read_
 from tidings.live.operations._query import ask_network
 from tidings.protocol import BrokerSettings
 from tidings.rehearsal import door, shape_of
+from tidings.rehearsal._ports import free_ports
 
 SOON = '[relocation]\nstay = "100 ms"\n'
 

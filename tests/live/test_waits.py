@@ -3,7 +3,9 @@
 import asyncio
 import subprocess
 
-from tests.live.conftest import RUN, Place, free_ports, run, running
+from tests.live.conftest import RUN, Place, run, running
+
+from tidings.rehearsal._ports import free_ports
 
 
 def test_a_connection_that_takes_long_is_reported_before_it_fails() -> None:

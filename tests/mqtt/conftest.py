@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.conftest import Place, free_ports, place, state
+from tests.live.conftest import Place, place, state
 
 from tidings.live import Network, read_network
+from tidings.rehearsal._ports import free_ports
 
 __all__ = ["place", "state"]
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.live.conftest import free_ports, run, running
+from tests.live.conftest import run, running
 from tests.mqtt.conftest import Doors
 from tests.mqtt.paho_client import PahoClient, wait
 
 from tidings.live import read_network
+from tidings.rehearsal._ports import free_ports
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")

@@ -13,6 +13,7 @@ import pytest
 from tidings.errors import InputError
 from tidings.model.filters import Filter
 from tidings.ordering import OrderedReceiver, Policy, Stamper, SummaryMatcher, from_properties, to_properties
+from tidings.rehearsal._ports import free_ports
 
 EVENTS = 40
 
@@ -22,9 +23,7 @@ def broker_port(tmp_path: Path) -> Iterator[int]:
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if program is None:
         pytest.skip("Mosquitto is not installed: apt-get install mosquitto")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     configuration = tmp_path / "mosquitto.conf"
     configuration.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
     process = subprocess.Popen(

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tidings.model.scenario import Scenario
+from tidings.rehearsal._ports import free_ports
 from tidings.simulation import simulate
 
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidings[spark]'")
@@ -60,12 +61,6 @@ with open_session(**json.loads(sys.argv[1])) as spark:
     row = spark.range(1).mapInArrow(look, "python string, package string").collect()[0]
     print(json.dumps(row.asDict()))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def die_with_parent() -> None:
@@ -121,7 +116,7 @@ def wait_for_port(process: "subprocess.Popen[bytes]", port: int, words: Path) ->
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone master with one worker of one core."""
     folder = tmp_path_factory.mktemp("cluster")
-    port = free_port()
+    (port,) = free_ports(1)
     deploy = (str(SPARK / "bin" / "spark-class"), "org.apache.spark.deploy")
     here = ("--host", "127.0.0.1", "--webui-port", "0")
     url = f"spark://127.0.0.1:{port}"
@@ -138,7 +133,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Spark Connect server that runs its jobs on one core of this machine."""
     pytest.importorskip("grpc", reason="Spark Connect needs more packages: pip install 'pyspark[connect]'")
     folder = tmp_path_factory.mktemp("connect")
-    port = free_port()
+    (port,) = free_ports(1)
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,

@@ -17,6 +17,7 @@ from tidings.pipeline._archive import shipped_to_executors, unpackable_environme
 from tidings.pipeline._memory import available_memory_bytes, driver_memory
 from tidings.pipeline._reachability import call_within, require_reachable
 from tidings.pipeline._session import RESULTS, open_session, was_interrupted
+from tidings.rehearsal._ports import free_ports
 
 GIB = 1 << 30
 
@@ -140,12 +141,6 @@ def run(code: str, *arguments: str, **environment: str) -> "subprocess.Completed
     )
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -160,7 +155,7 @@ def unused_port() -> int:
     ],
 )
 def test_what_cannot_be_reached_is_named_at_once(options: dict[str, str], message: str, tmp_path: Path) -> None:
-    port, archive = unused_port(), tmp_path / "environment.tar.gz"
+    port, archive = free_ports(1)[0], tmp_path / "environment.tar.gz"
     archive.touch()
     given = {key: value.format(port=port, archive=archive) for key, value in options.items()}
     ran = run(FAIL, json.dumps(given))
@@ -260,7 +255,7 @@ def _raise(message: str) -> int:
 
 def test_one_address_that_answers_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        require_reachable([("127.0.0.1", unused_port()), server.getsockname()[:2]], what="master", remedy="")
+        require_reachable([("127.0.0.1", free_ports(1)[0]), server.getsockname()[:2]], what="master", remedy="")
     require_reachable([], what="master", remedy="")
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from tests.scenarios import SMALL
 from tidings.cli._spark_options import parse_conf
 from tidings.errors import ConfigurationError, InputError
 from tidings.model.scenario import Scenario
+from tidings.rehearsal._ports import free_ports
 from tidings.simulation import simulate
 
 pytest.importorskip("pyspark.sql")
@@ -141,9 +141,7 @@ def bucket(tmp_path: Path) -> Iterator[str]:
     command = os.environ.get("TIDINGS_S3_SERVER")
     if not command:
         pytest.skip("TIDINGS_S3_SERVER names no local S3 server (moto_server of a private environment)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    (port,) = free_ports(1)
     with (tmp_path / "server.log").open("wb") as words:
         server = subprocess.Popen([command, "-H", "127.0.0.1", "-p", str(port)], stdout=words, stderr=words)
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import uvloop
 
 from tidings.rehearsal import Shape, door, shape_of
+from tidings.rehearsal._ports import free_ports
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -126,9 +126,7 @@ def test_an_outage_is_noticed_later_if_that_is_asked_for() -> None:
 
 def test_who_comes_before_anybody_listens_waits_for_that() -> None:
     async def work() -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        (port,) = free_ports(1)
         async with door(port) as gate:
             waiting = asyncio.create_task(round_trip(gate.port, b"early"))
             await asyncio.sleep(0.05)

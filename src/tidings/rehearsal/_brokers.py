@@ -4,9 +4,7 @@ Processes are forked from a server that has loaded everything already, as those 
 serves again within moments.
 """
 
-import contextlib
 import multiprocessing
-import socket
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -15,18 +13,9 @@ from typing import Any, Final
 from tidings.errors import TidingsError
 from tidings.live.broker import serve_child
 
-__all__ = ["BrokerProcesses", "free_ports", "network_text"]
+__all__ = ["BrokerProcesses", "network_text"]
 
 _LEAVE_S: Final = 5.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def network_text(

@@ -18,7 +18,8 @@ from tidings.errors import TidingsError
 from tidings.live import Delivery, Tidings, connect, read_network
 from tidings.live.operations import ask_network
 from tidings.model.scenario import Network as Scene
-from tidings.rehearsal._brokers import BrokerProcesses, free_ports, network_text
+from tidings.rehearsal._brokers import BrokerProcesses, network_text
+from tidings.rehearsal._ports import free_ports
 from tidings.rehearsal._shaped_link import FREE, Door, Shape
 from tidings.storm import drawing
 
