@@ -60,8 +60,7 @@ async def raw(place: Place, name: str) -> AsyncIterator[Raw]:
     listening = asyncio.create_task(client.listen())
     try:
         await client.say(wire.Hello(wire.OLDEST_VERSION, name, "client", 5, 256))
-        await until(lambda: bool(client.of(wire.Welcome)) or listening.done())
-        assert client.of(wire.Welcome), f"{name} was not let in: {place.logs()}"
+        await until(lambda: bool(client.of(wire.Welcome)), {name: listening})
         yield client
     finally:
         listening.cancel()
