@@ -59,6 +59,7 @@ def test_against_enumeration(random_graph, seed):
         assert a[one] * a[other] * inside == pytest.approx(rate[one, other], rel=1e-9)
 
 
+@pytest.mark.full
 def test_large_blocks_agree_with_exact_ones(random_graph):
     rng = np.random.default_rng(11)
     for low, links, margin in ((0.9, 0.99, 2e-4), (0.6, 0.9, 0.02)):

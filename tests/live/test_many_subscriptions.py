@@ -56,6 +56,7 @@ async def tried(place: Place, filters: list[list[str]], event: dict[str, Any]) -
     assert not [each for each in why if "frame" in each]
 
 
+@pytest.mark.full
 def test_long_subscriptions_do_not_cut_the_links_of_their_broker(place: Place) -> None:
     filters = [f"topic = '{number:03}{'-' * 13_000}'" for number in range(95)]
     run(tried(place, [filters], {"topic": f"007{'-' * 13_000}"}))

@@ -65,6 +65,7 @@ def settings(spark: Any) -> dict[str, str]:
     return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
+@pytest.mark.full
 def test_tables_are_those_of_a_run(spark: Any, trace: Path, tmp_path: Path) -> None:
     given = frames(spark, trace)
     shutil.copytree(trace, tmp_path / "more", ignore=shutil.ignore_patterns("deliveries"))

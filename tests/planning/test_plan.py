@@ -186,12 +186,13 @@ attributes = {{ x = 1 }}
     ).expand()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("thin", "rate_per_s", "lifetime"),
     [
         ({0: 70, 2: 80}, 9.0, "700 ms"),
-        pytest.param({1: 80, 2: 90}, 10.5, "600 ms", marks=pytest.mark.full),
-        pytest.param({0: 90, 1: 80, 2: 90}, 9.5, "900 ms", marks=pytest.mark.full),
+        ({1: 80, 2: 90}, 10.5, "600 ms"),
+        ({0: 90, 1: 80, 2: 90}, 9.5, "900 ms"),
     ],
 )
 def test_lines_in_a_row_are_widened_as_cheaply_as_all_sets_say(

@@ -144,6 +144,7 @@ def test_storms_that_cannot_be_are_refused(values: dict[str, float], message: st
         StormSettings(**values)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_what_the_storm_has_to_try_is_tried() -> None:
     report = run_storms(StormSettings(), range(12))
     assert report.violations == ()

@@ -81,6 +81,7 @@ def test_outages(spark: Any) -> None:
     assert (tested.up_score < 0).all()
 
 
+@pytest.mark.full
 def test_phones_over_umts(spark: Any) -> None:
     rows = pd.read_csv(data("ooo_umts_events/ooo_umts_events.csv.gz"))
     facts = with_fates(
@@ -105,6 +106,7 @@ def test_phones_over_umts(spark: Any) -> None:
     assert found.hypoexponential_distance.median() == pytest.approx(0.21, abs=0.03)
 
 
+@pytest.mark.full
 def test_planetlab(spark: Any) -> None:
     rows = pd.read_csv(data("planetlab_rtt/rtt_300nodes_18slices.csv.gz")).iloc[::10]
     delays_ms = rows.filter(like="rtt_ms").to_numpy() / 2
