@@ -161,7 +161,8 @@ class World:
             return lambda: self._carry("door", self.gateway.piped({name: data}, self.now_ns))
         if name in self._pipes:
             return lambda: self.node.received(name, data)
-        return lambda: self.clients[name].take(data)
+        # A pipe that was shut meanwhile takes nothing.
+        return lambda: self.clients[name].take(data) if name in self.clients else None
 
     def _shut(self, who: str, name: str, reason: str) -> Callable[[], Any]:
         def shut() -> None:
@@ -201,6 +202,8 @@ class Client:
         """What the gateway has written."""
         if not self.is_open:
             return
+        if not self.got and data[:2] == b"\x20\x02":  # without properties: its CONNECT was one of MQTT 3.1.1
+            self._reader.version = 4
         self._reader.feed(data)
         while (packet := self._reader.next()) is not None:
             self.got.append(packet)

@@ -120,6 +120,7 @@ class DropsWithoutAWord(Broker):
 
     def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
         super().__init__(settings, kept)
+        assert hasattr(self.accounts, "dropped"), "or this bug is none"
         self.accounts.dropped = lambda *_, **__: None  # type: ignore[method-assign]
 
 
@@ -128,7 +129,8 @@ class TellsNobodyWhatItDropped(Broker):
 
     def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
         super().__init__(settings, kept)
-        self.accounts.dropped_on_the_way = lambda *_, **__: None  # type: ignore[method-assign]
+        assert hasattr(self.accounts, "dropped_in_transit"), "or this bug is none"
+        self.accounts.dropped_in_transit = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 class KeepsItsOutcomes(Client):
@@ -149,7 +151,7 @@ class SendsWhatIsMostUrgent(Broker):
     def _outbox(self, max_queued: int) -> Outbox:
         outbox = super()._outbox(max_queued)
         columns = outbox.queue._columns
-        outbox.queue._columns = lambda parcel: (columns(parcel)[0], False)  # type: ignore[method-assign]
+        outbox.queue._columns = lambda *wanted: (columns(*wanted)[0], False)  # type: ignore[method-assign]
         return outbox
 
 
