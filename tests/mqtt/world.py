@@ -202,8 +202,8 @@ class Client:
         """What the gateway has written."""
         if not self.is_open:
             return
-        if not self.got and data[:2] == b"\x20\x02":  # without properties: its CONNECT was one of MQTT 3.1.1
-            self._reader.version = 4
+        if not self.got and data[:1] == b"\x20":  # without properties, the CONNECT that it sent was of MQTT 3.1.1
+            self._reader.version = 4 if data[1] == 2 else 5
         self._reader.feed(data)
         while (packet := self._reader.next()) is not None:
             self.got.append(packet)
