@@ -70,6 +70,23 @@ def test_under_drop_the_order_never_goes_backwards(delays_ns: list[int], name: s
     assert order == sorted(order)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10**6), st.integers(0, 10**5)), max_size=40),
+    st.sampled_from(NAMES),
+)
+def test_without_restarts_the_order_never_goes_backwards_whatever_clocks_say(
+    events: list[tuple[int, int, int]], name: str
+) -> None:
+    """An event that seems older than any can be is still an earlier one (found by a storm)."""
+    sequencer: Sequencer[int] = Sequencer(Policy.parse(name, late="drop"), restarts=False)
+    now_ns, order = 0, []
+    for number, departure_ms, later_ms in events:
+        now_ns += later_ms * MS
+        order += [each.item for each in sequencer.receive(number, stamp(number, departure_ms * MS), now_ns)]
+    order += [each.item for each in sequencer.flush()]
+    assert order == sorted(set(order))
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(NAMES))
 def test_memory_is_bounded(seed: int, name: str) -> None:

@@ -39,7 +39,7 @@ DEFAULT_IDLE_NS: Final = 600_000_000_000
 
 
 class Receiver(Generic[T]):
-    """The events of many publishers, each in its own order."""
+    """The events of many publishers, each in its own order; `restarts`: a publisher may begin again under its name."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Receiver(Generic[T]):
         *,
         max_publishers: int = DEFAULT_MAX_PUBLISHERS,
         idle_ns: int = DEFAULT_IDLE_NS,
+        restarts: bool = True,
     ) -> None:
         if max_publishers < 1:
             raise ConfigurationError(f"max_publishers is {max_publishers}: a receiver follows at least one publisher")
@@ -61,6 +62,7 @@ class Receiver(Generic[T]):
         self._pool = Pool()
         self._max_publishers = max_publishers
         self._idle_ns = idle_ns
+        self._restarts = restarts
         # The publisher that was silent for longest comes first.
         self._sequencers: OrderedDict[str, tuple[Sequencer[T], int]] = OrderedDict()
         self._timers: list[tuple[int, str]] = []
@@ -94,7 +96,7 @@ class Receiver(Generic[T]):
         known = self._sequencers.get(publisher)
         if known is None:
             out += self._make_room(now_ns)
-            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants, pool=self._pool)
+            sequencer: Sequencer[T] = Sequencer(self.policy, self._wants, pool=self._pool, restarts=self._restarts)
         else:
             sequencer = known[0]
         before_ns = sequencer.next_timer_ns

@@ -19,7 +19,8 @@ Rules, where the paper is silent or wrong in print as our errata read it:
 Clocks and restarts:
 
 - A lower number that left later is a publisher that began again at 0, and so is one that seems to have been under way
-  for longer than `clock_step_ns`. What is held is delivered, and the stream begins anew; samples are kept.
+  for longer than `clock_step_ns`. What is held is delivered, and the stream begins anew; samples are kept. Where a
+  publisher that begins again has another name (`restarts=False`), a lower number is always an earlier event.
 - A delay difference beyond `clock_step_ns` is no sample, but a clock that was set. For `clock_step_ns` after a
   departure went back (or such a difference), lower numbers are stragglers from before the step, not a restart.
 - If the receiver's own clock goes back, what is held keeps the wait it had left.
@@ -95,12 +96,19 @@ class Counts:
 
 
 class Sequencer(Generic[T]):
-    """The receiver's state for one publisher; `wants` says of a summary whether the event may be for us."""
+    """The receiver's state for one publisher; `wants` says of a summary whether the event may be for us, `restarts`
+    whether the publisher may begin again at 0."""
 
     def __init__(
-        self, policy: Policy, wants: Callable[[bytes], bool] | None = None, *, pool: Pool | None = None
+        self,
+        policy: Policy,
+        wants: Callable[[bytes], bool] | None = None,
+        *,
+        pool: Pool | None = None,
+        restarts: bool = True,
     ) -> None:
         self.policy = policy
+        self._restarts = restarts
         self.counts = Counts()
         self.assessed_ns = 0
         """The latch of the event received last, before anything cut it short."""
@@ -262,7 +270,7 @@ class Sequencer(Generic[T]):
         self._stepped_at = _NEVER
 
     def _is_restart(self, base: Stamp, stamp: Stamp, now_ns: int) -> bool:
-        if stamp.sequence > base.sequence:
+        if not self._restarts or stamp.sequence > base.sequence:
             return False
         if stamp.sequence == base.sequence and stamp.departure_ns == base.departure_ns:
             return False

@@ -17,6 +17,7 @@ from tidings.protocol.node import (
     Shut,
     Token,
     Write,
+    opened,
 )
 
 SECOND = 10**9
@@ -125,6 +126,7 @@ def broker(
     tokens: tuple[Token, ...] = (),
     speaks: tuple[int, int] = LATEST,
     token: str | None = None,
+    kept: dict[str, bytes] | None = None,
     **more: Any,
 ) -> Node:
     graph = {name: frozenset(neighbours)} | {other: frozenset({name}) for other in neighbours}
@@ -133,7 +135,7 @@ def broker(
         name=name, brokers=frozenset(graph), neighbours=frozenset(neighbours), tokens=tokens, broker_token=token
     )
     node = Node(
-        Broker(settings),
+        Broker(settings, opened(kept or {}).kept),
         preamble=Preamble("broker", name),
         limits=LIMITS,
         chance=lambda: 1.0,

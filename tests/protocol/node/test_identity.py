@@ -18,6 +18,7 @@ from tidings.protocol.node import (
     Answer,
     Challenge,
     ClientKey,
+    Commit,
     Credentials,
     MistrustError,
     Node,
@@ -208,6 +209,23 @@ def leave(wire: Wire, name: str) -> None:
     wire.timers.pop(name, None)
 
 
+def restarted(wire: Wire, name: str, neighbour: str) -> Node:
+    """A broker that has crashed, and begins again with what it had stored."""
+    kept: dict[str, bytes] = {}
+    for commit in wire.of(name, Commit):
+        for key, value in commit.writes.items():
+            if value is None:
+                kept.pop(key, None)
+            else:
+                kept[key] = value
+    for here, connection in [end for end in wire.ends if end[0] == name]:
+        wire.cut(here, connection)
+    del wire.nodes[name]
+    again = broker(wire, name, neighbour, token=TOKEN, kept=kept)
+    wire.carry(name, again.want(neighbour, neighbour, neighbour, wire.now_ns))
+    return again
+
+
 def codes(wire: Wire, name: str) -> list[str]:
     return [effect.code for effect in wire.of(name, Unreached)]
 
@@ -252,13 +270,36 @@ def test_a_name_belongs_to_a_key_at_every_broker() -> None:
     assert machine(b).clients["s"].is_up
     assert "s" not in machine(a).clients
     assert list(machine(a).keys_of("s") or ()) == [key]
-    # It leaves nothing behind: its name is free.
+    # It leaves nothing behind: its name is free, once its former home is sure that all have heard of the new one.
     call(wire, "s", "unsubscribe", "all")
     wire.run(1.0)
     leave(wire, "s")
-    wire.run(1.0)
+    wire.run(40.0)
     assert not list(machine(a).keys_of("s") or ())
     assert not list(machine(b).keys_of("s") or ())
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["up", "restarted"])
+def test_a_name_is_bound_at_its_former_home_until_all_know_the_new_one(crashes: bool) -> None:
+    """A third broker may hear that the client has left before it hears of its new home (found by a storm)."""
+    wire = Wire()
+    a, b = pair(wire)
+    client(wire, "s", "a", secret="of s")
+    call(wire, "s", "subscribe", "all", "n >= 0")
+    wire.run(1.0)
+    key = ClientKey("of s", "s").public
+    call(wire, "s", "move", "b")
+    wire.run(0.5)
+    assert "s" not in machine(a).clients
+    if crashes:
+        a = restarted(wire, "a", "b")
+        wire.run(4.0)
+        assert "s" not in machine(a).clients
+    assert machine(b).gossip.interests.keys_of("s") == {"a": key}
+    assert machine(a).gossip.local.key_of("s") == key
+    wire.run(60.0)
+    assert machine(b).gossip.interests.keys_of("s") == {}
+    assert list(machine(b).keys_of("s") or ()) == list(machine(a).keys_of("s") or ()) == [key]
 
 
 def test_with_tokens_the_key_does_not_matter() -> None:

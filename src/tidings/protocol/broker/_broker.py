@@ -337,7 +337,10 @@ class Broker(Doorway):
         if self.gossip.is_recovering:
             return None
         peer = self.clients.get(client)
-        return (peer.key,) if peer is not None and peer.key else self.gossip.interests.keys_of(client).values()
+        if peer is not None and peer.key:
+            return (peer.key,)
+        departed = self.gossip.local.key_of(client)
+        return self.gossip.interests.keys_of(client).values() or ((departed,) if departed else ())
 
     def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:
         """Apply new rights: requests of clients that are no longer allowed end."""
@@ -635,6 +638,7 @@ class Broker(Doorway):
         self.coordinator.forget(peer.name)
         self.coordinator.moves.forget(peer.name, self._now_ns)
         self.registry.forget(peer.name)
+        self.departures.keep_key(peer.name)
         del self.clients[peer.name]
         self.clients_up.discard(peer.name)
         self._laden.pop(peer.name, None)

@@ -8,7 +8,8 @@ Rules:
 - The client's subscriptions stay here under its new address. An event that still arrives for the client, because it was
   accepted before the move was known, is sent after it; so is what was held for it.
 - Its subscriptions here are announced to the other brokers until all of them have been within reach for `timeout_ns`
-  without a break. By then each of them has learnt of the new home: no broker is ever without one of the two.
+  without a break. By then each of them has learnt of the new home: no broker is ever without one of the two. The same
+  holds for the key that its name is bound to: the name is free for others at no time.
 - After that and the longest lifetime of an event nothing can arrive any more, and the departure is forgotten. It is
   also forgotten after `forget_ns`, when brokers that were away all the time have forgotten this one.
 - A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
@@ -50,6 +51,8 @@ class _Departure(msgspec.Struct, array_like=True):
     home: str
     at_ns: int
     entries: dict[str, Entry]
+    key: bytes = b""
+    """The key that its name stays bound to here, until its new home is known everywhere."""
 
     @property
     def owner(self) -> str:
@@ -147,7 +150,7 @@ class Departures:
             gone = _Departure(client, -1, _NO_REQUEST, home, now_ns, entries)
             if before is not None:
                 self._withdraw(before)
-                gone = _Departure(client, before.epoch, before.number, before.home, now_ns, entries | known)
+                gone = msgspec.structs.replace(before, at_ns=now_ns, entries=entries | known)
             self._enter(gone)
             self._store(gone)
             self._keep_bound()
@@ -158,7 +161,7 @@ class Departures:
         if home == self._settings.name:
             raise PeerError("home", f"{client!r} cannot leave {home!r} for {home!r}")
         before = self._gone.get(client)
-        entries = dict(self._gossip.local.of(client))
+        entries, key = dict(self._gossip.local.of(client)), self._gossip.local.key_of(client)
         if before is not None and before.home == home and not entries:
             before.epoch, before.number = epoch, number
             self._store_head(before)
@@ -167,11 +170,12 @@ class Departures:
             if before is not None:
                 entries = before.entries | entries
                 self._withdraw(before)
-            gone = _Departure(client, epoch, number, home, now_ns, entries)
+            gone = _Departure(client, epoch, number, home, now_ns, entries, key)
             self._enter(gone)
             self._store(gone)
         self._carrier.hand_on(client, gone.owner, now_ns)
         self._registry.forget(client)
+        self.keep_key(client)
         self._keep_bound()
         self.tidy(now_ns)
 
@@ -190,11 +194,19 @@ class Departures:
         Nothing is sent elsewhere for it any more: it could be sent back here, and so on until it expires.
         """
         gone = self._gone.get(client)
-        if gone is not None and gone.entries:
+        if gone is not None and (gone.entries or gone.key):
             self._withdraw(gone)
             for name in gone.entries:
                 self._journal.erase(_entry_key(client, name))
             gone.entries.clear()
+            gone.key = b""  # from now on its registration binds its name
+            self._store_head(gone)
+
+    def keep_key(self, client: str) -> None:
+        """The registration of a client is forgotten: if it has left, its name stays bound to its key."""
+        gone = self._gone.get(client)
+        if gone is not None and gone.key and not self._registry.knows(client):
+            self._gossip.local.bind(client, gone.key)
 
     def tidy(self, now_ns: int) -> None:
         """Stop announcing clients whose new home is known everywhere, and forget departures that nothing can arrive
@@ -211,12 +223,14 @@ class Departures:
                 self._forget(gone)
             elif announced_until_ns <= now_ns:
                 local.stop_announcing(gone.owner, announced_until_ns)
+                self._release_key(gone)
                 self._tidy_at(kept_until_ns)
             else:
                 self._tidy_at(announced_until_ns)
 
     def _enter(self, gone: _Departure) -> None:
         self._gone[gone.client] = gone
+        self.keep_key(gone.client)
         for entry in gone.entries.values():
             self._gossip.local.put(gone.owner, entry)
 
@@ -225,9 +239,15 @@ class Departures:
             self._gossip.local.drop(gone.owner, name)
         self._gossip.local.unannounced.pop(gone.owner, None)
 
+    def _release_key(self, gone: _Departure) -> None:
+        if gone.key and not self._registry.knows(gone.client):
+            self._gossip.local.bind(gone.client, b"")
+        gone.key = b""
+
     def _forget(self, gone: _Departure) -> None:
         del self._gone[gone.client]
         self._withdraw(gone)
+        self._release_key(gone)
         self._journal.erase(_key(gone.client))
         for name in gone.entries:
             self._journal.erase(_entry_key(gone.client, name))

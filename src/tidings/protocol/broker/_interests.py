@@ -336,6 +336,10 @@ class LocalInterests:
             del self._keys[client]
         return True
 
+    def key_of(self, client: str) -> bytes:
+        """The key that a client's name is bound to here; empty if it is not."""
+        return self._keys.get(client, b"")
+
     @property
     def changes(self) -> int:
         """How often subscriptions have come, gone or changed."""

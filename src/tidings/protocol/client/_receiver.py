@@ -105,11 +105,12 @@ class EventReceiver:
         # Compiled, and an extra: loaded only if an order is asked for.
         from tidings.ordering import DEFAULT_IDLE_NS, Receiver, SummaryMatcher
 
-        # An event may be under way for its whole lifetime: only an older one can be from a restarted publisher.
+        # An event may be under way for its whole lifetime, and no longer by the clocks that measure its age. A publisher
+        # that restarts has another epoch, and so another name: an event that seems older is still an earlier one.
         oldest_ns = self._settings.max_lifetime_ns + entry.late_ns + 1
         policy = msgspec.structs.replace(policy, clock_step_ns=max(policy.clock_step_ns, oldest_ns))
         idle_ns = max(DEFAULT_IDLE_NS, 2 * oldest_ns)
-        return Receiver(policy, SummaryMatcher([parsed(entry.filter)]), idle_ns=idle_ns)
+        return Receiver(policy, SummaryMatcher([parsed(entry.filter)]), idle_ns=idle_ns, restarts=False)
 
     def settle(self) -> None:
         """From now on nobody subscribes again to what a former incarnation wanted."""
