@@ -1,7 +1,7 @@
 """The history of a storm in true time, which no machine sees: the input of checks and traces."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -194,6 +194,7 @@ class History:
         self.reports: list[Report] = []
         self.held: set[tuple[EventId, str, str]] = set()  # at the end, to restore order: event, client, subscription
         self.movers: set[str] = set()
+        self.connected: dict[tuple[str, str], list[int]] = defaultdict(list)  # when a node connected to a broker
         self.intruders: list[str] = []
         self.corrupted: list[str] = []
         self.damage_reported = 0

@@ -41,7 +41,7 @@ _ESTIMATE_NS: Final = SECOND
 _ROUNDING_NS: Final = 1_000
 """Clocks count whole nanoseconds, and each machine on the path rounds."""
 _REPORTED_NS: Final = 2 * SECOND
-"""How long a client may take to report what it got."""
+"""How long a client may take to report what it got, and a broker what it has accepted."""
 
 
 class Evidence(NamedTuple):
@@ -260,10 +260,18 @@ def accounts_balance(evidence: Evidence) -> Iterator[str]:
     started_ns = {place: at_ns for at_ns, kind, place, _, up in history.transitions if kind == "broker" and up}
     got: dict[tuple[str, str, str, int], list[Delivery]] = defaultdict(list)
     for delivery in history.deliveries:
-        if delivery.at_ns - delivery.held_ns >= started_ns.get(delivery.home, 0):  # else of the process before
+        # From a connection to this process: a client that was paused may yet read what the one before has sent.
+        begun_ns, connected_ns = started_ns.get(delivery.home, 0), history.connected[delivery.client, delivery.home]
+        if any(begun_ns <= at_ns <= delivery.at_ns - delivery.held_ns for at_ns in connected_ns):
             got[delivery.client, delivery.subscription, delivery.home, delivery.home_epoch].append(delivery)
     left = history.left | {(move.client, move.source) for move in history.moves}
     damaged = {client for loss in history.losses for client in loss.clients}
+    # A home hears of an event that was accepted elsewhere with the event itself, or with the next page of the ledger.
+    recent = {
+        published.id
+        for published in history.published.values()
+        if published.accepted_ns and published.accepted_ns[0] > evidence.plan.end_ns - _REPORTED_NS
+    }
     for report in history.reports:
         if (report.client, report.home) in left or report.client in damaged:
             continue  # it has returned or asked again: its account started anew, in the middle of periods
@@ -286,7 +294,7 @@ def accounts_balance(evidence: Evidence) -> Iterator[str]:
                 yield f"{name} got {surely} to {len(such)} events {what}, and {report.home} shows {many}"
         delivered = {each.event for each in mine}
         owed = report.owed - delivered
-        doubtful = _doubtful(history, report) - delivered
+        doubtful = (_doubtful(history, report) | recent) - delivered
         unreported = sum(each.at_ns > evidence.plan.end_ns - _REPORTED_NS for each in mine)
         if not len(owed - doubtful) <= shown.under_way <= len(owed | doubtful) + unreported:
             yield (

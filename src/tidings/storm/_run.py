@@ -545,6 +545,8 @@ class Storm:
         elif kind is Admitted:
             socket = process.sockets.get(effect.connection)  # None if it is gone again already
             host = None if socket is None else socket.far_host
+            if effect.kind == "broker":
+                self.history.connected[process.name, effect.peer].append(now_ns)
             if isinstance(host, Stranger) and not host.may_enter:
                 self.history.intruders.append(f"{process.name} has admitted a stranger as {effect.kind} {effect.peer}")
 

@@ -105,8 +105,8 @@ class EventReceiver:
         # Compiled, and an extra: loaded only if an order is asked for.
         from tidings.ordering import DEFAULT_IDLE_NS, Receiver, SummaryMatcher
 
-        # An event may be under way for its whole lifetime, and no longer by the clocks that measure its age. A publisher
-        # that restarts has another epoch, and so another name: an event that seems older is still an earlier one.
+        # An event may be under way for its whole lifetime: if it seems to be older, a clock has jumped. A publisher
+        # that restarts has another epoch, and so another name here: a lower number is always an earlier event.
         oldest_ns = self._settings.max_lifetime_ns + entry.late_ns + 1
         policy = msgspec.structs.replace(policy, clock_step_ns=max(policy.clock_step_ns, oldest_ns))
         idle_ns = max(DEFAULT_IDLE_NS, 2 * oldest_ns)
