@@ -22,10 +22,11 @@ from tidings.storm._plan import make_plan
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
 FIXED = (*range(5), 1_025_358_624_684, 1_091_153_920_518)
 """The last two: a broker is gone while a socket to it is full; who is asked for a table knows less of it by now."""
-FOUND = (383, 667, 1_006, 1_378, 100_252, 400_217, 55_000_058)
+FOUND = (383, 667, 1_006, 1_378, 100_252, 400_217, 55_000_058, 20_000_683, 20_000_749, 20_000_217, 20_001_424)
 """Seeds of the full size that found something: damaged tables, numbers used twice, reports, events accepted twice, a
 table stored under a version that it is not of, a part of an event that expires while another has found a new path, a
-second copy that takes the place of the first at a broker whose clock has jumped."""
+second copy that takes the place of the first at a broker whose clock has jumped, an old event taken for one of a
+restarted publisher, a name that was free while its client moved, and two wrong checks of accounts."""
 FRESH = 10
 
 
