@@ -294,9 +294,9 @@ def accounts_balance(evidence: Evidence) -> Iterator[str]:
                 yield f"{name} got {surely} to {len(such)} events {what}, and {report.home} shows {many}"
         delivered = {each.event for each in mine}
         owed = report.owed - delivered
-        doubtful = (_doubtful(history, report) | recent) - delivered
+        doubtful = _doubtful(history, report) - delivered
         unreported = sum(each.at_ns > evidence.plan.end_ns - _REPORTED_NS for each in mine)
-        if not len(owed - doubtful) <= shown.under_way <= len(owed | doubtful) + unreported:
+        if not len(owed - doubtful - recent) <= shown.under_way <= len(owed | doubtful) + unreported:
             yield (
                 f"{report.home} shows {shown.under_way} events under way to {name}, and {len(owed)} are held for it: "
                 f"{shown._replace(delays={}, holds={})}"

@@ -302,6 +302,20 @@ def test_a_name_is_bound_at_its_former_home_until_all_know_the_new_one(crashes: 
     assert list(machine(b).keys_of("s") or ()) == list(machine(a).keys_of("s") or ()) == [key]
 
 
+def test_a_name_stays_bound_when_a_publisher_comes_back_and_leaves_again() -> None:
+    wire = Wire()
+    _, b = pair(wire)
+    client(wire, "p", "a", secret="of p")
+    call(wire, "p", "advertise", "all", "TRUE")
+    wire.run(1.0)
+    for home in ("b", "a"):
+        call(wire, "p", "move", home)
+        wire.run(30.0)
+    call(wire, "p", "move", "b")
+    wire.run(0.5)
+    assert machine(b).gossip.interests.keys_of("p") == {"a": ClientKey("of p", "p").public}
+
+
 def test_with_tokens_the_key_does_not_matter() -> None:
     wire = Wire()
     a = broker(wire, "a", tokens=(Token(identity="s", secret="the token of s"),))

@@ -162,7 +162,7 @@ class Departures:
             raise PeerError("home", f"{client!r} cannot leave {home!r} for {home!r}")
         before = self._gone.get(client)
         entries, key = dict(self._gossip.local.of(client)), self._gossip.local.key_of(client)
-        if before is not None and before.home == home and not entries:
+        if before is not None and before.home == home and not self._registry.knows(client):
             before.epoch, before.number = epoch, number
             self._store_head(before)
             gone = before
