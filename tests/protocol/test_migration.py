@@ -241,33 +241,6 @@ def test_a_departure_outlives_its_broker(row: Any) -> None:
     assert came(row) == [0]
 
 
-def test_an_event_accepted_twice_reaches_who_has_moved_to_where_it_was_before(row: Any) -> None:
-    """Home sends it on, and crashes before it is durable; its client moves, and the publisher repeats it (found by a
-    storm)."""
-    row.client("t", "a")
-    row.call("t", "subscribe", "all", "x > 0")
-    row.pass_time(2 * SECOND)
-    row.cut("a", "t")
-    row.holds_syncs = True
-    row.call("p", "publish", {"x": 6})
-    assert came(row) == [0]  # at c
-    row.crash("a", loses_tail=True)
-    row.holds_syncs = False
-    for other in "bpt":
-        row.do(other, row.machines[other].disconnected("a", row.now_ns))
-    row.cut("a", "p")
-    row.mend("a", "t")
-    row.add(row.broker("a", "b", kept=dict(row.disks["a"])))
-    row.pass_time(5 * SECOND)
-    row.call("t", "move", "c")
-    row.pass_time(1 * SECOND)
-    assert homes(row, "t") == ["c"]
-    row.connect("p", "a")
-    row.pass_time(20 * SECOND)
-    assert came(row, "t") == [0]
-    assert came(row) == [0]
-
-
 def test_what_was_taken_back_meanwhile_does_not_come_back(row: Any) -> None:
     """Home is down while the client moves away, unsubscribes, and comes home again (found by a storm)."""
     row.call("s", "subscribe", "more", "x > 7")

@@ -137,11 +137,7 @@ class Carrier:
         course = held.course
         held = self.holdings.get(held.id) or held.alone()
         held.trace = trace
-        targets = course.targets
-        if held.period == UNAUDITED and course.moved:
-            # It was accepted before, perhaps: a client's new home may have had it before the client came there.
-            targets = targets | course.moved
-        clients = self._take_on(held, targets, course, now_ns)
+        clients = self._take_on(held, course.targets, course, now_ns)
         if trace is not None:
             self._traced(held, trace, "", clients, now_ns)
 
