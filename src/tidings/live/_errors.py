@@ -6,7 +6,7 @@ __all__ = ["BrokenError", "ConnectionLostError", "DeniedError", "StoreError", "S
 
 
 class BrokenError(TidingsError):
-    """Raised when a broker has stopped because of a bug of its own: please report it. What it promised is on disk."""
+    """Raised when a broker has stopped because of its own bug: please report it. What it acknowledged is on disk."""
 
 
 class StoreError(TidingsError):
@@ -14,4 +14,4 @@ class StoreError(TidingsError):
 
 
 class StoreFullError(StoreError):
-    """Raised when a durable store has no room; what was to be written is not written, and may be tried again."""
+    """Raised when a durable store is full; nothing was written, and the write may be tried again."""

@@ -2,17 +2,27 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, Final
 
 from tidings.errors import EventError, InputError
+from tidings.extras import missing_extra
 from tidings.model.filters import check_value
 from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
 
-__all__ = ["checked_filter", "checked_price", "duration_ns", "plain_attributes", "require_bytes"]
+__all__ = [
+    "checked_filter",
+    "checked_price",
+    "duration_ns",
+    "event_rows",
+    "plain_attributes",
+    "require_bytes",
+    "split_payload",
+]
 
 _SECOND_NS: Final = 10**9
+_ROWS: Final = 4_096
 _LONGEST_S: Final = LONGEST_NS / _SECOND_NS
 
 
@@ -70,6 +80,42 @@ def require_bytes(payload: Any) -> None:
         raise InputError(
             f"the payload is of type {type(payload).__name__}: give bytes, for example payload=text.encode()"
         )
+
+
+def event_rows(events: Any) -> Iterator[Any]:
+    """Events one by one: those of an iterable, or the rows of Arrow data, which are read in portions."""
+    if not hasattr(events, "__arrow_c_stream__") and not hasattr(events, "__arrow_c_array__"):
+        if not isinstance(events, Iterable) or isinstance(events, Mapping | str | bytes):
+            kind = type(events).__name__
+            raise InputError(f"the events are of type {kind}: give dictionaries in a list, or an Arrow record batch")
+        yield from events
+        return
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise missing_extra(error, "broker", "publish_many() of Arrow data") from None
+    if hasattr(events, "__arrow_c_stream__"):
+        batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(events)
+    else:
+        batches = [pa.record_batch(events)]
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _ROWS):
+            yield from batch.slice(begin, _ROWS).to_pylist()
+
+
+def split_payload(event: Any, column: str | None) -> tuple[dict[str, bool | int | float | str], bytes]:
+    """An event's attributes and its payload, if that is in a column."""
+    if column is None:
+        return plain_attributes(event), b""
+    if not isinstance(event, Mapping) or column not in event:
+        raise EventError(f"there is no column {column!r} for the payload")
+    payload = event[column]
+    if payload is None:
+        payload = b""
+    elif isinstance(payload, str):
+        payload = payload.encode()
+    require_bytes(payload)
+    return plain_attributes({name: value for name, value in event.items() if name != column}), payload
 
 
 def _is_number(value: object) -> bool:

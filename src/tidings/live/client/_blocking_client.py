@@ -10,14 +10,17 @@ import asyncio
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from tidings.errors import TidingsError
 from tidings.live.client._client import Tidings
 from tidings.live.client._connect import connect
 from tidings.live.client._subscription import Attributes, Delivery, Subscription
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["BlockingSubscription", "BlockingTidings", "connect_blocking"]
 
@@ -41,6 +44,13 @@ class BlockingSubscription:
         """The next event; None when the subscription has ended or the time is up."""
         return self._owner._do(self._next(timeout_s))
 
+    def batches(
+        self, schema: "pa.Schema | None" = None, *, max_rows: int = 10_000, wait_s: float = 0.1
+    ) -> "Iterator[pa.RecordBatch]":
+        """As `Subscription.batches`."""
+        inner = self._inner.batches(schema, max_rows=max_rows, wait_s=wait_s)
+        return iter(lambda: self._owner._do(_next_of(inner)), None)
+
     @property
     def failure(self) -> TidingsError | None:
         """The error that ended the subscription, if it was not ended by its owner."""
@@ -63,6 +73,10 @@ class BlockingSubscription:
                 return await anext(self._inner)
         except (StopAsyncIteration, TimeoutError):
             return None
+
+
+async def _next_of(some: AsyncIterator[T]) -> T | None:
+    return await anext(some, None)
 
 
 def _blocking(
@@ -106,6 +120,7 @@ class BlockingTidings:
 
     advertise = _blocking(Tidings.advertise)
     publish = _blocking(Tidings.publish)
+    publish_many = _blocking(Tidings.publish_many)
     flush = _blocking(Tidings.flush)
     subscribe = _subscribing(Tidings.subscribe)
     subscribe_many = _subscribing_many(Tidings.subscribe_many)

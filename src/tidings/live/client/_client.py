@@ -12,8 +12,8 @@
   broker stays away, the client continues at another one (`failover_s`).
 - A slow application fills its subscription's buffer. At `max_held` the broker stops sending and keeps the events in the
   order of their deadlines.
-- Leaving ends a client's subscriptions unless it is `durable`: then the broker keeps events for it as long as it keeps
-  absent clients, and the next client of that name with the same subscriptions gets them.
+- Leaving ends a client's subscriptions unless it is `durable`: then the broker keeps events for it for as long as it
+  keeps absent clients, and the next client of that name with the same subscriptions gets them.
 """
 
 import asyncio
@@ -24,18 +24,27 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from tidings.errors import ConnectionLostError, DeniedError, InputError, RequestError, TidingsError
+from tidings.errors import ConnectionLostError, DeniedError, EventError, InputError, RequestError, TidingsError
 from tidings.live._errors import StoreError
-from tidings.live.client._arguments import checked_filter, checked_price, duration_ns, plain_attributes, require_bytes
+from tidings.live.client._arguments import (
+    checked_filter,
+    checked_price,
+    duration_ns,
+    event_rows,
+    plain_attributes,
+    require_bytes,
+    split_payload,
+)
 from tidings.live.client._subscription import Attributes, Delivery, Keep, Subscription
 from tidings.live.configuration._address import Address
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
 from tidings.live.transport._question import ask
+from tidings.model.policies import NO_ORDERING
 from tidings.ordering import Policy
 from tidings.protocol import Client as Machine
 from tidings.protocol import ClientSettings, Confirmed, Deliver, Failed, Moved
@@ -49,6 +58,9 @@ from tidings.protocol.node import (
     Preamble,
     Unreached,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Tidings"]
 
@@ -85,7 +97,7 @@ class Tidings:
         self._subscriptions: dict[str, Subscription] = {}
         self._keeping: dict[str, Subscription] = {}  # received events in this turn that must be kept
         self._waiting: defaultdict[tuple[str, str], list[asyncio.Future[None]]] = defaultdict(list)
-        self._in_flight: dict[str, asyncio.Future[int]] = {}
+        self._in_flight: dict[str, asyncio.Future[int] | _Batch] = {}
         self._room: deque[asyncio.Future[None]] = deque()
         self._is_sending = False
         self._advertised: set[str] = set()
@@ -208,9 +220,13 @@ class Tidings:
         self._failure = error
         waiting: list[asyncio.Future[Any]] = [
             *(future for futures in self._waiting.values() for future in futures),
-            *self._in_flight.values(),
             *self._room,
         ]
+        for each in self._in_flight.values():
+            if isinstance(each, _Batch):
+                each.settle(error)
+            else:
+                waiting.append(each)
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
@@ -256,11 +272,49 @@ class Tidings:
 
         Without an advertisement, the client first advertises that it may publish anything.
         """
-        if require not in (None, "reachable"):
-            raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
+        terms = _publishing_terms(lifetime_s, require)
         plain = plain_attributes(attributes)
         require_bytes(payload)
-        lifetime_ns = None if lifetime_s is None else duration_ns("lifetime_s", lifetime_s)
+        await self._await_room()
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._offer(plain, payload, terms, future)
+        return future
+
+    async def publish_many(
+        self,
+        events: "Iterable[Attributes] | pa.RecordBatch | pa.Table | pa.RecordBatchReader",
+        *,
+        payload: str | None = None,
+        lifetime_s: float | None = None,
+        require: Literal["reachable"] | None = None,
+    ) -> int:
+        """Publish events in their order, wait until the broker has made all of them durable, and return their number.
+
+        Events are dictionaries, or rows of Arrow data (of anything that has `__arrow_c_stream__`, such as a data
+        frame): nulls are left out. `payload` names the column that is the payload, of text or bytes. At most
+        `max_in_flight` events are under way. If the broker refuses some, the others are published all the same and the
+        first refusal is raised; if one is malformed, those before it are published, and the error has its number.
+        """
+        terms = _publishing_terms(lifetime_s, require)
+        batch = _Batch(asyncio.get_running_loop().create_future())
+        try:
+            for number, event in enumerate(event_rows(events)):
+                try:
+                    plain, body = split_payload(event, payload)
+                except (EventError, InputError) as error:
+                    raise type(error)(f"event {number}: {error}") from None
+                await self._await_room()
+                self._offer(plain, body, terms, batch)
+        except Exception:
+            await batch.end()
+            raise
+        await batch.end()
+        if batch.error is not None:
+            raise batch.error
+        return batch.count
+
+    async def _await_room(self) -> None:
+        """Wait until fewer than `max_in_flight` events are under way, and something is advertised."""
         if not self._advertised:
             await self.advertise(_EVERYTHING)
         while len(self._in_flight) >= self._max_in_flight:
@@ -269,32 +323,32 @@ class Tidings:
             self._room.append(room)
             await room
         self._check()
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        sequence: int = self._driver.call(
-            self._machine.publish,
-            plain,
-            payload=payload,
-            lifetime_ns=lifetime_ns,
-            must_reach=require == "reachable",
-            waits=True,
-        )
-        self._in_flight[str(sequence)] = future
+
+    def _offer(
+        self,
+        plain: dict[str, bool | int | float | str],
+        payload: bytes,
+        terms: dict[str, Any],
+        waiting: "asyncio.Future[int] | _Batch",
+    ) -> None:
+        sequence: int = self._driver.call(self._machine.publish, plain, payload=payload, waits=True, **terms)
+        self._in_flight[str(sequence)] = waiting
+        if isinstance(waiting, _Batch):
+            waiting.add()
         if not self._is_sending:
             self._is_sending = True
             asyncio.get_running_loop().call_soon(self._send_offered)
-        return future
 
     def _send_offered(self) -> None:
         """Send together what was offered in this turn of the event loop."""
         self._is_sending = False
         if self._failure is None:
-            self._driver.call(self._machine.send)
-            self._driver.flush()
+            self._driver.call_at_once(self._machine.send)
 
     async def flush(self) -> None:
         """Wait until everything that was offered has been accepted or refused."""
         while self._in_flight:
-            await asyncio.wait(list(self._in_flight.values()))
+            await asyncio.wait({each.done if isinstance(each, _Batch) else each for each in self._in_flight.values()})
 
     # -- subscribing ---------------------------------------------------------------------------------------------
 
@@ -326,11 +380,11 @@ class Tidings:
         filter = checked_filter(filter, stacklevel=2)
         if keep is not None and (callback is not None or order is not None):
             raise InputError(
-                "keep excludes callback and order (what is held to restore order is acknowledged before it is kept): "
+                "keep excludes callback and order (events held for order are acknowledged before they are kept): "
                 "leave them out, and sort what was kept by publisher and sequence"
             )
         wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
-        policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
+        policy = _policy(order, late_order)
         terms = _terms(max_delay_s, price, late_s, policy)
         (subscription,) = await self._subscribe(
             wanted, terms, lambda name: Subscription(self, name, max_held, callback, keep)
@@ -358,7 +412,7 @@ class Tidings:
         wanted = dict(filters) if isinstance(filters, Mapping) else self._named(filters)
         for filter in wanted.values():
             checked_filter(filter, stacklevel=2)
-        policy = Policy.parse(order, late=late_order) if isinstance(order, str) else order
+        policy = _policy(order, late_order)
         terms = _terms(max_delay_s, price, late_s, policy)
         return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, max_held, callback))
 
@@ -474,13 +528,15 @@ class Tidings:
                 waiting.set_result(None)
 
     def _settle(self, sequence: str, error: DeniedError | None) -> None:
-        future = self._in_flight.pop(sequence, None)
-        if future is not None and not future.done():
+        waiting = self._in_flight.pop(sequence, None)
+        if isinstance(waiting, _Batch):
+            waiting.settle(error)
+        elif waiting is not None and not waiting.done():
             if error is None:
-                future.set_result(int(sequence))
+                waiting.set_result(int(sequence))
             else:
-                future.set_exception(error)
-                future.exception()  # retrieved: an application need not wait for what it merely offered
+                waiting.set_exception(error)
+                waiting.exception()  # retrieved: an application need not wait for what it merely offered
         while self._room and len(self._in_flight) < self._max_in_flight:
             room = self._room.popleft()
             if not room.done():
@@ -530,7 +586,7 @@ class Tidings:
             except Exception as error:
                 self._give_up(StoreError(f"subscription {subscription.name!r}: its events cannot be kept: {error}"))
                 for connection in list(self._driver.connections.values()):
-                    connection.abort("what came cannot be kept")
+                    connection.abort("its events cannot be kept")
                 return False
             if subscription.is_full:
                 self._pause()
@@ -546,6 +602,50 @@ class Tidings:
         if self._is_paused and not any(subscription.is_full for subscription in self._subscriptions.values()):
             self._is_paused = False
             self._driver.call(self._machine.resume)
+
+
+class _Batch:
+    """Events that are published together: how many are under way, and the first error among them."""
+
+    def __init__(self, done: "asyncio.Future[None]") -> None:
+        self.done = done
+        self.count = 0
+        self.error: TidingsError | None = None
+        self._under_way = 1  # itself, until it ends
+
+    def add(self) -> None:
+        """One more is under way."""
+        self.count += 1
+        self._under_way += 1
+
+    def settle(self, error: TidingsError | None) -> None:
+        """One was accepted, or refused."""
+        self._under_way -= 1
+        self.error = self.error or error
+        if self._under_way == 0 and not self.done.done():
+            self.done.set_result(None)
+
+    async def end(self) -> None:
+        """No more will come: wait until all are settled."""
+        self.settle(None)
+        await self.done
+
+
+def _publishing_terms(lifetime_s: float | None, require: str | None) -> dict[str, Any]:
+    """The terms of an event in the machine's units."""
+    if require not in (None, "reachable"):
+        raise InputError(f"require is {require!r}: give 'reachable', or leave it out")
+    return {
+        "lifetime_ns": None if lifetime_s is None else duration_ns("lifetime_s", lifetime_s),
+        "must_reach": require is not None,
+    }
+
+
+def _policy(order: Policy | str | None, late: Literal["deliver", "drop"]) -> Policy | None:
+    """The ordering policy that an argument names; None for none."""
+    if isinstance(order, str):
+        return None if order == NO_ORDERING else Policy.parse(order, late=late)
+    return order
 
 
 def _terms(max_delay_s: float | None, price: float, late_s: float, policy: Policy | None) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def connect(
     if authority is None and certificate is not None:
         raise ConfigurationError("a certificate needs the authority that signed the broker's: give authority=... too")
     if durable and name is None:
-        raise ConfigurationError("a durable client comes back under its name: give name=...")
+        raise ConfigurationError("a durable client needs a name to come back under: give name=...")
     settings = ClientSettings(
         name=name or f"client-{uuid.uuid4().hex[:12]}",
         epoch=time.time_ns() // 1000,
@@ -115,6 +115,6 @@ def _secret(
         if not durable:
             return new_secret()
         raise ConfigurationError(
-            f"durable client {name!r} has to come back with the same secret, and cannot keep one: {error}. Give "
+            f"durable client {name!r} needs the same secret again, but cannot keep one: {error}. Give "
             "secret_file=... (or --secret-file), a token, or secret=..."
         ) from None

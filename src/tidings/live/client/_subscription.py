@@ -1,13 +1,20 @@
 """The events of one subscription, for the application."""
 
 import asyncio
+import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tidings.errors import TidingsError
+from tidings.errors import InputError, TidingsError
+from tidings.extras import missing_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Attributes", "Delivery", "Keep", "Subscription"]
 
@@ -81,17 +88,74 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Delivery:
-        while not self._held:
-            if self._failure is not None:
-                raise self._failure
-            if self._is_ended:
-                raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+        if not await self._some():
+            raise StopAsyncIteration
         delivery = self._held.popleft()
         if len(self._held) == self._max_held // 2:
             self._owner.may_resume()
         return delivery
+
+    def batches(
+        self, schema: "pa.Schema | None" = None, *, max_rows: int = 10_000, wait_s: float = 0.1
+    ) -> "AsyncIterator[pa.RecordBatch]":
+        """The events as Arrow record batches: `max_rows` events, or what arrives within `wait_s` of the first.
+
+        The columns are those of `schema`. Without one they are the attributes that the filter names and, about the
+        event, `_publisher`, `_epoch`, `_sequence`, `_published`, `_age_ns`, `_late` and `_payload`. An attribute that
+        is missing, or of another type than its column, is null. Needs pyarrow (`tidings[broker]`).
+        """
+        if self._callback is not None or self._keep is not None:
+            raise InputError(f"the events of subscription {self.name!r} go to its callback or keep: leave that out")
+        if max_rows < 1:
+            raise InputError(f"max_rows is {max_rows!r}: give a whole number of events from 1 on")
+        if not 0.0 <= wait_s < math.inf:
+            raise InputError(f"wait_s is {wait_s!r}: give a number of seconds from 0 on")
+        return self._batches(self._columns(schema), min(max_rows, self._max_held), wait_s)
+
+    async def _batches(
+        self, columns: "Callable[[list[Delivery]], pa.RecordBatch]", most: int, wait_s: float
+    ) -> "AsyncIterator[pa.RecordBatch]":
+        while await self._some():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while len(self._held) < most and not self._is_ended:
+                        await self._arrival()
+            yield columns(self._take(most))
+
+    def _columns(self, schema: "pa.Schema | None") -> "Callable[[list[Delivery]], pa.RecordBatch]":
+        try:
+            from tidings.live.client.columns import EventColumns, event_row
+        except ImportError as error:
+            raise missing_extra(error, "broker", "subscription.batches()") from None
+        made = EventColumns.of_filter(self.filter) if schema is None else EventColumns.of_schema(schema)
+
+        def batch(taken: list[Delivery]) -> "pa.RecordBatch":
+            now_us = time.time_ns() // 1000
+            return made.batch([event_row(each, now_us) for each in taken])
+
+        return batch
+
+    def _take(self, most: int) -> list[Delivery]:
+        """What has arrived, at most so many events."""
+        was_above = len(self._held) > self._max_held // 2
+        taken = [self._held.popleft() for _ in range(min(most, len(self._held)))]
+        if was_above and len(self._held) <= self._max_held // 2:
+            self._owner.may_resume()
+        return taken
+
+    async def _some(self) -> bool:
+        """Wait until an event has arrived; False if the subscription has ended."""
+        while not self._held:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_ended:
+                return False
+            await self._arrival()
+        return True
+
+    async def _arrival(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
 
     @property
     def held(self) -> int:
