@@ -127,6 +127,13 @@ def test_names_are_listed() -> None:
         policy("scheme", "none")
 
 
+def test_no_ordering_has_a_name_everywhere() -> None:
+    assert Policies(ordering="none") == Policies()
+    assert Policies(ordering="ours-record").ordering == "ours-record"
+    with pytest.raises(ConfigurationError, match="write one of P-<p>-<n>, CST-<ms>"):
+        Order.parse("P-1")
+
+
 @pytest.mark.parametrize("name", [name for name in get_args(StrategyName) if name != "ebpc"])
 def test_scenarios_have_every_strategy(name: str) -> None:
     text = f'duration = "1 s"\ntopology = {{ kind = "explicit", brokers = ["a"] }}\n[policies]\nscheduling = "{name}"\n'

@@ -172,6 +172,21 @@ subscribe = "topic LIKE 'plant/%'"
     serve(doors, work, "a", more=more)
 
 
+def test_a_broker_without_room_refuses_a_client_with_the_reason(doors: Doors) -> None:
+    """CONNACK with reason 0x97, quota exceeded; the door's own client takes one place."""
+
+    def script() -> None:
+        with PahoClient(doors.port("a"), "one") as one, PahoClient(doors.port("a"), "two") as two:
+            assert (one.reasons[0], two.reasons[0]) == (0, 0x97)
+            assert one.subscribe("x") == 0
+
+    async def work() -> None:
+        async with running(doors.write("a", more="[limits]\nclients = 2\n")):
+            await asyncio.to_thread(script)
+
+    run(work())
+
+
 def test_against_paho_over_tls(doors: Doors) -> None:
     directory = doors.place.directory / "certificates"
     make_certificates(directory, ("a", "s"), days=2)

@@ -23,7 +23,7 @@ def read(tmp_path: Path, text: str) -> None:
     [
         ('mqtt = "0.0.0.0:1883"\n', "public = true"),
         ('mqtt = "127.0.0.1:7001"\n', "already where listen"),
-        ('mqtt = "1883"\n', "no address"),
+        ('mqtt = "1883"\n', "not an address"),
         ('mqtt_tls = "127.0.0.1:8883"\n', "needs certificates"),
         ('[[bridge]]\nname = "x"\nbroker = "b1"\naddress = "127.0.0.1:1884"\nin = ["a"]\n', "no MQTT door"),
         ('mqtt = "127.0.0.1:1883"\n[[bridge]]\nname = "x"\nbroker = "b1"\naddress = "127.0.0.1:1884"\n', "neither"),

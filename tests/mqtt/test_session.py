@@ -49,6 +49,13 @@ def test_3_1_0_2_a_second_connect_is_a_protocol_error() -> None:
     assert not client.is_open
 
 
+def test_3_1_0_2_its_version_changes_nothing() -> None:
+    client = World().connect(version=4)
+    client.send(Connect(client_id="c", version=5))
+    assert client.got == [client.connack], "MQTT 3.1.1 knows no DISCONNECT from a server"
+    assert not client.is_open
+
+
 def test_3_1_3_6_a_client_without_identifier_is_given_one() -> None:
     world = World()
     one, other = world.connect(""), world.connect("")

@@ -38,6 +38,7 @@ class World:
         self._timers: dict[str, int | None] = {"broker": None, "door": None}
         self._commits: dict[str, Commit | None] = {"broker": None, "door": None}
         self._pipes: set[str] = set()
+        self._came: dict[str, list[Any]] = {}
         found = Node.read(self.disks["broker"])
         self.now_ns = max(self.now_ns, found.noted_ns)
         self.machine = Broker(BrokerSettings(name="b", tracing=False, strategy=self._strategy), found.kept)
@@ -146,27 +147,41 @@ class World:
                     assert self._commits[who] is None, "one commit at a time"
                     self._commits[who] = effect
                 case Write(name, parts):
-                    self._work.append(self._written(who, name, b"".join(parts)))
+                    self._work.append(self._written(who, name, parts))
                 case Pipe(name, address, certified):
                     self._pipes.add(name)
-                    facts: dict[str, Any] = {"address": address, "certified": certified, "is_encrypted": True}
+                    facts: dict[str, Any] = {
+                        "address": address,
+                        "certified": certified,
+                        "is_encrypted": True,
+                        "is_local": True,
+                    }
                     self._carry("broker", self.node.opened(name, self.now_ns, **facts))
                 case Shut(name, reason):
                     self._work.append(self._shut(who, name, reason))
                 case Read(name, is_on) if name in self.clients:
                     self.clients[name].reads.append(is_on)
 
-    def _written(self, who: str, name: str, data: bytes) -> Callable[[], Any]:
+    def _written(self, who: str, name: str, parts: list[Any]) -> Callable[[], Any]:
         if name in self._pipes and who == "broker":
-            return lambda: self._carry("door", self.gateway.piped({name: data}, self.now_ns))
+            self._came.setdefault(name, []).extend(parts)
+            return self._look
         if name in self._pipes:
-            return lambda: self.node.received(name, data)
+            return lambda: self.node.handed(name, parts)
+        data = b"".join(parts)
         # A pipe that was shut meanwhile takes nothing.
         return lambda: self.clients[name].take(data) if name in self.clients else None
+
+    def _look(self) -> None:
+        """All that the broker has written in one turn is looked at together."""
+        if self._came:
+            came, self._came = self._came, {}
+            self._carry("door", self.gateway.piped(came, self.now_ns))
 
     def _shut(self, who: str, name: str, reason: str) -> Callable[[], Any]:
         def shut() -> None:
             if name in self._pipes:
+                self._look()
                 self._pipes.discard(name)
                 if who == "broker":
                     self._carry("door", self.gateway.pipe_lost(name, reason, self.now_ns))

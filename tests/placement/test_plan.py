@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tidings.errors import InputError
-from tidings.placement import Change, Expected, MadeFrom, Move, Plan, PlanAim, read_plan, write_plan
+from tidings.placement import Change, Expected, MadeFrom, Move, PlacementPlan, PlanAim, read_plan, write_plan
 
 FIGURES = Expected(
     messages_per_s=Change(now=40.0, then=10.0),
@@ -14,7 +14,7 @@ FIGURES = Expected(
     busiest=Change(now=0.5, then=0.25),
     on_time=Change(now=0.6, then=0.9),
 )
-PLAN = Plan(
+PLAN = PlacementPlan(
     made_from=MadeFrom(traces=["trace"], from_ns=0, until_ns=10, events=64, deliveries=100),
     aim=PlanAim(objective="load", weight=75.0, hysteresis=0.01),
     moves=[
@@ -45,7 +45,7 @@ def test_homes_and_shares() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "is no plan: its format is 'other'"),
+        ({"format": "other"}, "not a plan: its format is 'other'"),
         ({"version": 2}, "version 2, and this Tidings knows version 1"),
         ({"extra": 1}, "unknown field `extra`"),
         ({"stay": {"broker": 1}}, "fault"),
@@ -62,7 +62,7 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, change: dict[str, object], m
 
 def test_a_file_that_is_no_json_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("from a to b")
-    with pytest.raises(InputError, match="is no plan"):
+    with pytest.raises(InputError, match="not a plan"):
         read_plan(tmp_path / "text")
     with pytest.raises(InputError, match="cannot be read"):
         read_plan(tmp_path / "nothing")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SCENARIOS"]
+__all__ = ["DISTANT", "ORDERED", "SCENARIOS"]
 
 RING: Final = (Path(__file__).parents[2] / "examples" / "rehearsal.toml").read_text("utf-8")
 """Broker and links that fail, stored events, first in, first out."""
@@ -102,5 +102,13 @@ scheduling = "lookahead"
 faults = { scheme = "bypass+buffer", retry = "1 s" }
 """
 """Processing times, and detours around links and a broker that fail."""
+
+ORDERED: Final = NARROW.replace("[policies]", '[policies]\nordering = "ours-record"')
+"""The narrow line with receivers that want order: an event that is urgent waits for those before it."""
+
+DISTANT: Final = NARROW.replace(
+    'max_delay = "2 s"', 'max_delay = "2 s"\naccess = { slowness = "50 ms/kB", propagation = "30 ms" }'
+).replace('lifetime = "10 s"', 'lifetime = "10 s"\naccess = { slowness = "30 ms/kB", propagation = "20 ms" }')
+"""The narrow line, where the publisher and a subscriber have access links."""
 
 SCENARIOS: Final = {"ring": RING, "narrow": NARROW, "detours": DETOURS}

@@ -3,12 +3,13 @@ disagreement is found."""
 
 import msgspec
 import pytest
-from tests.rehearsal.scenarios import SCENARIOS
+from tests.rehearsal.scenarios import DISTANT, ORDERED, SCENARIOS
 
 from tidings.errors import ConfigurationError
 from tidings.model.scenario import Network, Scenario
 from tidings.rehearsal import Comparison, compare
 from tidings.report.page import render_comparison
+from tidings.simulation import simulate
 
 SCALES = {"ring": 20.0, "narrow": 4.0, "detours": 20.0}
 LIMIT = 0.08
@@ -38,6 +39,33 @@ def test_simulator_and_protocol_agree(name: str, seed: int | None) -> None:
         assert simulated is not None
         assert played is not None
         assert simulated.low <= simulated.share <= simulated.high
+        assert played.share == pytest.approx(simulated.share, abs=LIMIT), id
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_they_agree_where_receivers_want_order(seed: int | None) -> None:
+    """Closely, because brokers send a publisher's events in sequence then, and so does the simulator."""
+    found = compare(Scenario.parse(ORDERED).expand(seed), ways=("simulator", "protocol"))
+    assert found.agrees, found.disagreements
+    for id, row in found.subscriptions.items():
+        simulated, played = row.shares["simulator"], row.shares["protocol"]
+        assert simulated is not None
+        assert played is not None
+        assert played.share == pytest.approx(simulated.share, abs=0.03), id
+    urgent = found.subscriptions["urgent"].shares["simulator"]
+    free = simulate(network("narrow", seed)).subscribers["urgent"].on_time_reliability
+    assert urgent is not None
+    assert free is not None
+    assert urgent.share < free - 0.05  # what order costs whoever is in a hurry
+
+
+def test_they_agree_about_clients_with_access_links() -> None:
+    found = compare(Scenario.parse(DISTANT).expand(), ways=("simulator", "protocol"))
+    assert found.agrees, found.disagreements
+    for id, row in found.subscriptions.items():
+        simulated, played = row.shares["simulator"], row.shares["protocol"]
+        assert simulated is not None
+        assert played is not None
         assert played.share == pytest.approx(simulated.share, abs=LIMIT), id
 
 

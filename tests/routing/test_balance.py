@@ -194,7 +194,7 @@ def test_wrong_demands_are_named() -> None:
     place = {"broker": 0, "rate_per_s": 1.0, "size_kb": 1.0}
     with pytest.raises(ConfigurationError, match="from broker 'a' to 'c'"):
         balance_routes(overlay, [Demand.of_fractions(**place, fractions=[0, 0.5, 0.5])])
-    with pytest.raises(InputError, match="speaks of 2 brokers, the overlay has 3"):
+    with pytest.raises(InputError, match="is for 2 brokers, the overlay has 3"):
         balance_routes(overlay, [Demand.of_fractions(**place, fractions=[0, 0.5])])
     with pytest.raises(InputError, match="between 0 and 1"):
         Demand.of_fractions(**place, fractions=[0, 1.5, 0])

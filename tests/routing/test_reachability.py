@@ -75,7 +75,7 @@ def test_layered_mesh_forwards_to_every_neighbour_that_leads_on(layered_mesh, bo
 
 def test_a_circle_is_refused_with_a_remedy() -> None:
     overlay = overlay_of_links(["a", "b", "c"], [(0, 1, 1.0), (1, 2, 1.0), (2, 1, 1.0)])
-    with pytest.raises(ConfigurationError, match=r"circle at or before 'b', 'c'.*downstream_links"):
+    with pytest.raises(ConfigurationError, match=r"cycle at or before 'b', 'c'.*downstream_links"):
         reachability_table(overlay)
     assert reachability_table(overlay, downstream_links(overlay, [0])).reaches[0].tolist() == [False, True, True]
 

@@ -163,7 +163,7 @@ def test_publishers_at_one_broker_share_a_tree() -> None:
         (5, [-1, 0, 1], "root 5 is not a broker"),
         (0, [-1, 0], "one broker for each of 3"),
         (0, [1, -1, 1], "-1 for the root"),
-        (0, [-1, 2, 1], "circle"),
+        (0, [-1, 2, 1], "cycle"),
         (0, [-1, 0, 0], "no link leads from broker 0 to broker 2"),
     ],
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tests.simulation.plain_twin import Decision
+from tests.simulation.plain_twin import Decision, counted, first_in_sequence
 
 from tidings.compiled import lend
 from tidings.faults import bypass_targets
@@ -25,7 +25,7 @@ from tidings.simulation._draws import draw, uniform, whole_ns
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, Array
 from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
-from tidings.simulation._plan import Plan, plan
+from tidings.simulation._plan import SimulationPlan, plan
 from tidings.simulation._publications import chunks
 from tidings.simulation._result import Batches, FaultFigures, Result, make_result
 
@@ -41,6 +41,7 @@ class _Event:
     size_kb: float
     tree: int
     publisher: int
+    sequence: int
     wanted: dict[int, list[int]]
     is_counted: bool
     accepted: set[int] = field(default_factory=set)
@@ -83,7 +84,7 @@ def simulate_failing_plainly(network: Network, options: Options | None = None) -
 
 
 class _Run:
-    def __init__(self, planned: Plan) -> None:
+    def __init__(self, planned: SimulationPlan) -> None:
         self.plan, self.batches = planned, Batches(planned)
         self.faults, wanted = planned.network.policies.faults, planned.network.policies.scheduling
         self.strategy = strategy(wanted.name, r=wanted.r)
@@ -297,7 +298,9 @@ class _Run:
         base = self.plan
         tree = int(row["tree"])
         is_counted = now >= base.warmup_ns
-        event = _Event(now, int(row["lifetime"]), float(row["size_kb"]), tree, publisher, {}, is_counted)
+        event = _Event(
+            now, int(row["lifetime"]), float(row["size_kb"]), tree, publisher, int(row["sequence"]), {}, is_counted
+        )
         for number in matches:
             self.subscriptions["matched"][number] += is_counted
             home = int(self.subscriptions[number]["home"])
@@ -331,6 +334,8 @@ class _Run:
             if not is_fifo and len(queue) > 1:
                 turn_s = float(self.channels[link]["postponed_s"]) / self.strategy.turns
                 chosen = Decision(self.strategy, turn_s=turn_s, processing_s=1.0).choice(queue, now)
+            if self.plan.network.policies.ordering is not None:
+                chosen = first_in_sequence(queue, chosen)
             self.depart(queue.pop(chosen), now)
 
     def arrive(self, copy: _Copy, now: int) -> None:
@@ -658,23 +663,15 @@ class _Run:
                 fate = "in_flight" if home in underway.get(event, ()) else fate
                 self.subscriptions[fate][event.wanted[home]] += 1
         self.batches.count(self.plan.drained_ns, self.subscriptions)
-        return make_result(
-            self.plan,
-            batches=self.batches,
-            subscriptions=self.subscriptions,
-            links=self.channels,
-            brokers=self.stations,
-            published=self.published,
-            traffic=self.traffic,
-            steps=self.steps,
-            wall_s=0.0,
-            faults=FaultFigures(
-                scheme=self.faults.scheme,
-                messages=self.messages,
-                duplicates=self.duplicates,
-                storage_peak=self.stored_peak,
-            ),
+        faults = FaultFigures(
+            scheme=self.faults.scheme,
+            messages=self.messages,
+            duplicates=self.duplicates,
+            storage_peak=self.stored_peak,
         )
+        control = {at.PUBLISHED: self.published, at.TRAFFIC: self.traffic, at.STEPS: self.steps}
+        world = counted(control, subscriptions=self.subscriptions, links=self.channels, brokers=self.stations)
+        return make_result(self.plan, world, self.batches, faults=faults, relocation=None)
 
 
 def _upwards(parent: Array, broker: int) -> list[int]:

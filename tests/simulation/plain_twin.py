@@ -9,6 +9,7 @@ every decision, as the plain twin of the live queues does.
 import heapq
 import math
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,23 +26,27 @@ from tidings.simulation._layout import (
     NANOSECONDS,
     NEVER_NS,
     PROCESSED,
+    PUBLISHED,
     SERVED,
+    STEPS,
+    TRAFFIC,
     TRANSMITTED,
     Array,
 )
 from tidings.simulation._links import deletion_ns
 from tidings.simulation._options import Options
-from tidings.simulation._plan import Plan, plan
+from tidings.simulation._plan import SimulationPlan, plan
 from tidings.simulation._publications import chunks
 from tidings.simulation._result import Batches, Result, make_result
 
-__all__ = ["Decision", "simulate_plainly"]
+__all__ = ["Decision", "counted", "first_in_sequence", "simulate_plainly"]
 
 
 @dataclass(eq=False)
 class _Event:
     published: int
     publisher: int
+    sequence: int
     size_kb: float
     allowed: dict[int, int]
     is_counted: bool
@@ -92,8 +97,22 @@ class Decision(PlainQueue[Any]):
         return (delete_at - self._now) * (1.0 / NANOSECONDS) if delete_at < NEVER_NS else math.inf
 
 
+def first_in_sequence(queue: list[Any], chosen: int) -> int:
+    """The place of the first of the chosen copy's publisher."""
+    publisher = queue[chosen].event.publisher
+    return min(
+        (place for place, copy in enumerate(queue) if copy.event.publisher == publisher),
+        key=lambda place: queue[place].event.sequence,
+    )
+
+
+def counted(control: dict[int, int], **rows: Array) -> Any:
+    """The part of a world that results are made of."""
+    return SimpleNamespace(control=control, **rows)
+
+
 class _Run:
-    def __init__(self, planned: Plan) -> None:
+    def __init__(self, planned: SimulationPlan) -> None:
         self.plan, self.batches = planned, Batches(planned)
         self.laws, self.subscriptions = lend(planned.laws.copy()), planned.subscriptions.copy()
         self.links, self.brokers = planned.links.copy(), planned.brokers.copy()
@@ -138,9 +157,9 @@ class _Run:
         self.steps += 1
         allowed = {wanted: min(int(row["lifetime"]), int(self.subscriptions[wanted]["allowed"])) for wanted in matches}
         now = int(row["time"])
-        event = _Event(
-            now, int(row["publisher"]), float(row["size_kb"]), allowed, now >= self.plan.warmup_ns, int(row["tree"])
-        )
+        is_counted = now >= self.plan.warmup_ns
+        publisher, sequence = int(row["publisher"]), int(row["sequence"])
+        event = _Event(now, publisher, sequence, float(row["size_kb"]), allowed, is_counted, int(row["tree"]))
         if event.is_counted:
             self.published += 1
             self.subscriptions["matched"][matches] += 1
@@ -263,13 +282,13 @@ class _Run:
 
     def choice(self, link: int, now: int) -> int:
         """The place in the queue of what is sent next."""
-        queue = self.queues[link]
-        if self.links[link]["strategy"] == FIFO or len(queue) == 1:
-            return 0
-        wanted = self.plan.network.policies.scheduling
-        chosen = strategy(wanted.name, r=wanted.r)
-        turn_s = float(self.links[link]["postponed_s"]) / chosen.turns
-        return Decision(chosen, turn_s=turn_s, processing_s=1.0).choice(queue, now)
+        queue, chosen = self.queues[link], 0
+        if self.links[link]["strategy"] != FIFO and len(queue) > 1:
+            wanted = self.plan.network.policies.scheduling
+            policy = strategy(wanted.name, r=wanted.r)
+            turn_s = float(self.links[link]["postponed_s"]) / policy.turns
+            chosen = Decision(policy, turn_s=turn_s, processing_s=1.0).choice(queue, now)
+        return chosen if self.plan.network.policies.ordering is None else first_in_sequence(queue, chosen)
 
     def drop(self, copy: _Copy) -> None:
         copy.event.dropped.update(copy.wanted)
@@ -291,17 +310,9 @@ class _Run:
         for event in {copy.event: None for copy in self.alive}:
             self.settle(event, {wanted for copy in self.alive if copy.event is event for wanted in copy.wanted})
         self.batches.count(self.plan.drained_ns, self.subscriptions)
-        return make_result(
-            self.plan,
-            batches=self.batches,
-            subscriptions=self.subscriptions,
-            links=self.links,
-            brokers=self.brokers,
-            published=self.published,
-            traffic=self.traffic,
-            steps=self.steps,
-            wall_s=0.0,
-        )
+        control = {PUBLISHED: self.published, TRAFFIC: self.traffic, STEPS: self.steps}
+        world = counted(control, subscriptions=self.subscriptions, links=self.links, brokers=self.brokers)
+        return make_result(self.plan, world, self.batches, faults=None, relocation=None)
 
     # -- routes ------------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ def test_memory_does_not_grow_with_the_run(monkeypatch: pytest.MonkeyPatch) -> N
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         rows.append(output.rows_peak)
-        ordering = output.counted(run.result(0.0), run.batches).ordering
+        ordering = output.counted(run.result(), run.batches).ordering
         assert ordering is not None
         arrived.append(ordering.received)
     assert arrived[-1] > 7 * arrived[0] > 140_000

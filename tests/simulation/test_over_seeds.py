@@ -91,12 +91,8 @@ def test_losses_multiply() -> None:
     assert agrees(text, on_time("s"), 0.81)
 
 
-def test_prices_are_priorities(tmp_path: Path) -> None:
-    """Without deadlines the expected benefit of an event is its price, so EB is a queue with two priorities.
-
-    M/D/1 without pre-emption, lambda = 5, D = .1 s, half of the events of either price: the mean residual work is
-    R = lambda D^2 / 2 = .025 s, the high wait R / (1 - rho_high), the low one R / ((1 - rho_high) (1 - rho)).
-    """
+def mean_waits(out: Path) -> dict[str, list[float]]:
+    """The mean wait of high-value and of low-value events on one link, by seed: EB makes prices priorities."""
     publisher = '[[publishers]]\nname = "{name}"\nat = "a"\nrate = "2.5 /s"\nattributes = {{ kind = "{name}" }}\n'
     prices = {"high": 2, "low": 1}
     parties = "".join(
@@ -106,11 +102,21 @@ def test_prices_are_priorities(tmp_path: Path) -> None:
     text = network(links=CHAIN, more='[links]\nslowness = "100 ms/kB"', parties=parties, scheduling="eb")
     waits: dict[str, list[float]] = {name: [] for name in prices}
     for seed in SEEDS:
-        simulate(Scenario.parse(text).expand(seed), out=tmp_path / f"{seed}")
-        hops = pq.read_table(tmp_path / f"{seed}" / "hops").to_pandas()
+        simulate(Scenario.parse(text).expand(seed), out=out / f"{seed}")
+        hops = pq.read_table(out / f"{seed}" / "hops").to_pandas()
         hops = hops[(hops.target == "b") & (hops.enqueued_ns >= 200_000_000_000)]
         for name, rows in hops.groupby("publisher"):
             waits[str(name)].append(float((rows.sent_ns - rows.enqueued_ns).mean()) / 1e9)
+    return waits
+
+
+def test_prices_are_priorities(tmp_path: Path) -> None:
+    """Without deadlines the expected benefit of an event is its price, so EB is a queue with two priorities.
+
+    M/D/1 without pre-emption, lambda = 5, D = .1 s, half of the events of either price: the mean residual work is
+    R = lambda D^2 / 2 = .025 s, the high wait R / (1 - rho_high), the low one R / ((1 - rho_high) (1 - rho)).
+    """
+    waits = mean_waits(tmp_path)
     assert is_near(waits["high"], 0.025 / 0.75)
     assert is_near(waits["low"], 0.025 / 0.75 / 0.5)
 

@@ -11,6 +11,8 @@ from tests.simulation.plain_twin import simulate_plainly
 from tidings.model import Network
 from tidings.model.distributions import TruncatedNormal
 from tidings.simulation import Options, Result, simulate
+from tidings.simulation._plan import plan
+from tidings.simulation._run import Run
 
 SCHEDULING = (
     '"lookahead"',
@@ -84,6 +86,18 @@ def test_agree_under_congestion(mesh: Callable[..., Network], scheduling: str, r
     result = simulate(network)
     assert same(result, simulate_plainly(network))
     assert result.dropped > 0
+
+
+@pytest.mark.parametrize("scheduling", SCHEDULING)
+def test_agree_where_receivers_want_order(mesh: Callable[..., Network], scheduling: str) -> None:
+    """What arrives is not put in order yet: what differs is the sequence in which it leaves its queues."""
+    network = mesh(rate=15, duration=15, subscribers=12, scheduling=scheduling, loss=0.01)
+    policies = msgspec.structs.replace(network.policies, ordering="ours-record")
+    ordered = msgspec.structs.replace(network, policies=policies)
+    run = Run(plan(ordered, Options()), Options(), None, None)
+    run.go()
+    assert same(run.result(), simulate_plainly(ordered))
+    assert same(run.result(), simulate(network)) == (scheduling == '"fifo"')
 
 
 def test_access_scheduling_is_the_publishers_own(mesh: Callable[..., Network]) -> None:

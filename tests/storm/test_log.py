@@ -54,7 +54,7 @@ def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="line 1: seed 0 was run with other settings"):
         run_storms(other, [0], log=log)
     log.write_text("no log\n")
-    with pytest.raises(InputError, match="line 1 is no line of a log"):
+    with pytest.raises(InputError, match="line 1 is not a line of a log"):
         run_storms(TINY, [0], log=log)
     with pytest.raises(InputError, match="cannot be used as a log"):
         run_storms(TINY, [0], log=tmp_path / "nowhere" / "storms.jsonl")

@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings
-from tidings.storm import Storm, StormSettings, run_storm, run_storms
+from tidings.storm import CHECKS, Storm, StormSettings, run_storm, run_storms
+from tidings.storm._history import History, Moving
+from tidings.storm._invariants import Evidence
+from tidings.storm._plan import make_plan
 from tidings.storm._run import STAY_NS
 
 BUSY = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=16.0)
@@ -134,3 +137,21 @@ def test_a_planted_bug_is_found(machines: dict[str, Any], check: str, first_seed
         if check in {name for name, _ in run_storm(StormSettings(), seed, **machines).violations}:
             return
     pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
+
+
+def test_a_move_may_take_as_long_as_its_home_needs_to_read_what_the_client_had_sent() -> None:
+    settings, second = StormSettings(faults=False), 10**9
+    history, move = History(), Moving(20 * second, "c", "a", "b")
+    history.settled_ns[0] = 0
+    history.moves.append(move)
+    found = []
+    for move.done_ns, move.budgeted_ns in (
+        (25 * second, 0),
+        (27 * second, 0),
+        (27 * second, 2 * second),
+        (28 * second, 2 * second),
+        (None, 2 * second),
+    ):
+        evidence = Evidence(settings, make_plan(settings, 0), history)
+        found.append([text.rpartition(": ")[2] for text in CHECKS["moves-complete"](evidence)])
+    assert found == [[], ["7.0 s later"], [], ["8.0 s later"], ["never"]]

@@ -411,7 +411,7 @@ class ForgetsThatClocksDrift(Client):
         pytest.param({"make_broker": DropsWithoutAWord}, "accounts-balance", 25, id="uncounted-at-home"),
         pytest.param({"make_broker": TellsNobodyWhatItDropped}, "accounts-balance", 35, id="uncounted-on-the-way"),
         pytest.param({"make_client": KeepsItsOutcomes}, "accounts-balance", 0, id="outcomes-unreported"),
-        pytest.param({"make_broker": KeepsNewcomersToItself}, "one-home", 7, id="old-home-untold"),
+        pytest.param({"make_broker": KeepsNewcomersToItself}, "one-home", 4, id="old-home-untold"),
         pytest.param({"node_type": EndsDiallingAfterNoAnswer}, "reconnects", 0, id="dialling-ends"),
         pytest.param({"node_type": NeverHasRoomAgain}, "store-recovers", 17, id="full-for-ever"),
         pytest.param({"node_type": StaysCongested}, "nothing-lost", 2, id="congested-for-ever"),
@@ -502,7 +502,7 @@ def _broken(settings: StormSettings, seed: int, bug: Bug) -> set[str]:
 @pytest.mark.parametrize(
     ("node_type", "kind", "check", "first_seed"),
     [
-        pytest.param(TrustsItsDisk, "bit-flip", "no-mismatch", 16, id="unchecked-bits"),
+        pytest.param(TrustsItsDisk, "bit-flip", "no-mismatch", 7, id="unchecked-bits"),
         pytest.param(TrustsItsDisk, "torn-write", "no-exception", 2, id="unchecked-halves"),
     ],
 )

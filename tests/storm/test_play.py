@@ -118,13 +118,26 @@ def test_protocol_simulator_and_predictor_agree(scheme: Scheme) -> None:
         ("[brokers]", '[brokers]\nservice = "1 ms"', "take no time"),
         ("[links]", "[links]\nloss = 0.1", "connections lose nothing"),
         ("[policies]", '[policies]\nrouting = "balanced"', 'write routing = "single-path"'),
-        ("[policies]", '[policies]\nordering = "CST-30"', "leave `ordering` out"),
     ],
 )
 def test_what_the_protocol_has_no_counterpart_of_is_refused(before: str, after: str, message: str) -> None:
     network = Scenario.parse(RING.replace(before, after)).expand()
     with pytest.raises(ConfigurationError, match=message):
         play(network)
+
+
+def test_access_links_take_their_time() -> None:
+    """Nothing waits here: 20 ms at the publisher's end, 30 ms at the subscribers', and an event of 1 kB takes 5 ms at
+    each of them."""
+    text = RING.replace("failures", "# failures").replace("12 h", "10 min")
+    for line, propagation in (('at = "a"', "20 ms"), ('filter = "x = 1"', "30 ms")):
+        text = text.replace(line, f'{line}\naccess = {{ slowness = "5 ms/kB", propagation = "{propagation}" }}')
+    network = Scenario.parse(text).expand()
+    played = play(network)
+    simulated = simulate_script(network)[0].delays_ns
+    assert played.delays_ns.keys() == simulated.keys()
+    assert min(simulated.values()) == pytest.approx(60e6)
+    assert all(played.delays_ns[pair] == pytest.approx(simulated[pair], abs=1e6) for pair in simulated)
 
 
 def test_processing_takes_its_time_at_every_broker_once() -> None:

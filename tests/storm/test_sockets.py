@@ -4,7 +4,7 @@ import numpy as np
 
 from tidings.protocol.node import prefixed
 from tidings.storm._dice import Dice
-from tidings.storm._network import Network
+from tidings.storm._network import StormNetwork
 from tidings.storm._sockets import Path, Socket, SocketFigures, connect
 
 SECOND = 10**9
@@ -41,7 +41,7 @@ class Pair:
     """A connection from `a` to `b`."""
 
     def __init__(self, *, reads: bool = True, **figures: float) -> None:
-        self.time = Network(Dice(np.random.default_rng(3)), lambda *_: None)
+        self.time = StormNetwork(Dice(np.random.default_rng(3)), lambda *_: None)
         self.time.figures = SocketFigures(**figures)  # type: ignore[arg-type]
         self.a, self.b = End(), End(reads=reads)
         self.there, self.back = Path("a", "b", 1e6, 5e6, 10.0), Path("b", "a", 1e6, 5e6, 10.0)

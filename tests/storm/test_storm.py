@@ -16,7 +16,7 @@ from tidings.storm import CHECKS, KINDS, Storm, StormSettings, run_storm, run_st
 from tidings.storm._dice import Dice
 from tidings.storm._disk import Disk
 from tidings.storm._kinds import HARMLESS, FaultKind
-from tidings.storm._network import Network
+from tidings.storm._network import StormNetwork
 from tidings.storm._plan import make_plan
 
 SMALL = StormSettings(brokers=5, clients=12, duration_s=45.0, rate_per_s=5.0)
@@ -188,7 +188,7 @@ def test_a_full_disk_refuses_what_does_not_fit_and_erases() -> None:
 
 
 def test_clocks_run_apart_and_are_read_back_exactly() -> None:
-    network = Network(Dice(np.random.default_rng(1)), lambda *_: None)
+    network = StormNetwork(Dice(np.random.default_rng(1)), lambda *_: None)
     processes = [network.add(f"n{number}") for number in range(20)]
     began = [process.clock_ns() for process in processes]
     for process in processes:

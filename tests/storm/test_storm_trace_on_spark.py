@@ -1,6 +1,11 @@
-"""A storm's trace through the pipeline: what it counts is what the storm itself knows, subscription by subscription."""
+"""A storm's trace through the pipeline: what it counts is what the storm itself knows, subscription by subscription.
+
+By the engine that is quick to start; that Spark counts alike is the subject of tests/pipeline/test_engines.py.
+"""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +13,12 @@ import pytest
 
 from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
+from tidings.pipeline import PipelineResult, run_in_process, run_pipeline
 from tidings.storm import KINDS, History, Storm, StormSettings, write_trace
-
-pytestmark = pytest.mark.spark
-pipeline = pytest.importorskip("tidings.pipeline")
-pytest.importorskip("pyspark.sql")
 
 # A client that starts anew may get an event again, and confirms its subscriptions again; a trace knows one life of it.
 LASTING = tuple(kind for kind in KINDS if kind not in ("client-restart", "large-state", "long-outage"))
+SEED = 12
 SETTINGS = StormSettings(brokers=4, clients=12, duration_s=40, rate_per_s=5, kinds=LASTING)
 
 
@@ -47,14 +50,23 @@ def own_counts(history: History) -> dict[str, tuple[int, int, int]]:
     return {f"{key[0]}/{key[1]}": (matched[key], on_time[key], late[key]) for key in index.filters}
 
 
-@pytest.mark.parametrize("seed", [12])
-def test_the_pipeline_counts_what_the_storm_knows(seed: int, spark: Any, tmp_path: Path) -> None:
-    storm = Storm(SETTINGS, seed)
+def test_the_pipeline_counts_what_the_storm_knows(tmp_path: Path) -> None:
+    check(run_in_process, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_spark_counts_what_the_storm_knows(spark: Any, tmp_path: Path) -> None:
+    check(partial(run_pipeline, spark), tmp_path)
+
+
+def check(run: Callable[..., PipelineResult], tmp_path: Path) -> None:
+    storm = Storm(SETTINGS, SEED)
     result = storm.run()
     assert result.deliveries > 100
     assert any(delivery.held_ns > 0 for delivery in storm.history.deliveries)
     write_trace(tmp_path / "trace", storm.plan, storm.history)
-    found = pipeline.run_pipeline(spark, [tmp_path / "trace"], tmp_path / "out")
+    found = run([tmp_path / "trace"], tmp_path / "out")
     expected = own_counts(storm.history)
     assert {id: (each.matched, each.on_time, each.late) for id, each in found.subscribers.items()} == expected
     assert sum(matched for matched, _, _ in expected.values()) > 100

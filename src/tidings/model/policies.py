@@ -3,8 +3,9 @@
 Data, no algorithms. The command line, scenarios, network files, storms, the planner and docs/reference/policies.md read
 this table, so a policy has one name, one meaning and one default everywhere.
 
-A driver runs or models a network: live brokers, storms (the same brokers in virtual time), the simulator, the
-predictor, the planner. It supports every policy of the table unless `missing` gives the reason why not.
+A driver runs or models a network: live brokers, storms (the same brokers in virtual time), rehearsals (live brokers on
+one machine), the simulator, the predictor, the planner. It supports every policy of the table unless `missing` gives
+the reason why not.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 __all__ = [
+    "BUFFERING",
+    "BYPASSING",
+    "COPYING",
     "DEFAULT_RELOCATION",
     "DEFAULT_ROUTING",
     "DEFAULT_SCHEME",
     "DEFAULT_STRATEGY",
     "DRIVERS",
     "KINDS",
+    "NO_ORDERING",
+    "ONE_TREE",
     "POLICIES",
     "RELOCATION_EVENTS",
     "RELOCATION_HYSTERESIS",
@@ -38,7 +44,7 @@ __all__ = [
 ]
 
 Kind = Literal["strategy", "scheme", "ordering", "routing", "relocation"]
-Driver = Literal["live", "storm", "simulator", "predictor", "planner"]
+Driver = Literal["live", "storm", "rehearsal", "simulator", "predictor", "planner"]
 StrategyName = Literal["fifo", "rl", "eb", "pc", "ebpc", "lookahead", "plan", "triage"]
 Scheme = Literal["static", "periodic", "buffer", "bypass", "bypass+buffer"]
 Routing = Literal["single-path", "balanced", "spread", "multi-path", "literal-table"]
@@ -64,6 +70,14 @@ RELOCATION_HYSTERESIS: Final = 0.02
 RELOCATION_STAY_S: Final = 60.0
 """How long a publisher stays after it connected or was asked to move."""
 NO_ORDERING: Final = "none"
+BUFFERING: Final[frozenset[Scheme]] = frozenset({"buffer", "bypass+buffer"})
+"""Schemes that store events until the next broker has them."""
+BYPASSING: Final[frozenset[Scheme]] = frozenset({"bypass", "bypass+buffer"})
+"""Schemes that route events around what has failed."""
+ONE_TREE: Final[frozenset[Routing]] = frozenset({"single-path", "balanced"})
+"""Routing that gives each publisher one tree."""
+COPYING: Final[frozenset[Routing]] = frozenset({"multi-path", "literal-table"})
+"""Routing by which several copies of an event may reach a broker."""
 _DEFAULTS: Final[Mapping[Kind, str]] = {
     "strategy": DEFAULT_STRATEGY,
     "scheme": DEFAULT_SCHEME,
@@ -108,7 +122,7 @@ def _policy(
 def _strategy(name: StrategyName, does: str, parameters: Mapping[str, str] | None = None) -> Policy:
     missing: dict[Driver, str] = {}
     if name == "ebpc":
-        missing["storm"] = "a storm names a strategy without parameters; `eb` and `pc` are its extremes"
+        missing["storm"] = "a storm names a strategy without parameters, unless it plays a scenario"
         missing["planner"] = "`r` would have to be searched too; `lookahead` is similar and has no parameter"
     return _policy("strategy", name, does, parameters, missing)
 
@@ -126,17 +140,18 @@ def _ordering(name: str, does: str, parameters: Mapping[str, str] | None = None)
 
 def _routing(name: Routing, does: str) -> Policy:
     missing: dict[Driver, str] = {}
-    if name in ("balanced", "spread"):
-        missing = {"live": _MEASURED_FIRST, "storm": _MEASURED_FIRST}
-    elif name in ("multi-path", "literal-table"):
-        missing = {"live": _ONE_PATH, "storm": _ONE_PATH}
+    if name in COPYING:
+        missing = dict.fromkeys(("live", "storm", "rehearsal"), _ONE_PATH)
+    elif name != DEFAULT_ROUTING:
+        missing = dict.fromkeys(("live", "storm", "rehearsal"), _MEASURED_FIRST)
     return _policy("routing", name, does, missing=missing)
 
 
 def _relocation(name: Relocation, does: str) -> Policy:
     missing: dict[Driver, str] = {}
     if name != "off":
-        missing = {"planner": "it searches for better places itself"}
+        missing["planner"] = "it searches for better places itself"
+        missing["rehearsal"] = "its clients have one broker each to go to; `storm --scenario` moves publishers"
     return _policy("relocation", name, does, missing=missing)
 
 

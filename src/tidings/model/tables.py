@@ -46,4 +46,4 @@ def _tables(directory: Path) -> dict[str, str]:
     try:
         return msgspec.json.decode(files[-1].read_bytes(), type=Commit).tables
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{files[-1]}: is no record of a pipeline run ({error}); give the directory of one") from None
+        raise InputError(f"{files[-1]}: not the record of a pipeline run ({error}); give its directory") from None

@@ -120,14 +120,14 @@ def format_quantity(value: float, dimension: Dimension, *, digits: int = 4) -> s
 
 def _no_unit(written: object, number: str, dimension: Dimension) -> str:
     meant = f'write "{number} {_BASE_UNITS[dimension]}" if that is what you mean'
-    return f"{written!r} has no unit, but a {dimension} is due here; {meant}"
+    return f"{written!r} has no unit, but a {dimension} is expected here; {meant}"
 
 
 def _wrong_unit(unit: str, dimension: Dimension) -> str:
     for other, units in _UNITS.items():
         if unit in units:
             example = _EXAMPLES[dimension]
-            return f'{unit!r} is a unit of {other}, but a {dimension} is due here; write it like "{example}"'
+            return f'{unit!r} is a unit of {other}, but a {dimension} is expected here; write it like "{example}"'
     close = [known for known in _UNITS[dimension] if known.casefold() == unit.casefold()]
     close = close or difflib.get_close_matches(unit, _UNITS[dimension], n=1)
     if close:

@@ -1,4 +1,4 @@
-"""The MQTT door: MQTT 5 and 3.1.1 clients as clients of a broker, without I/O (docs/guide/mqtt.md)."""
+"""The MQTT gateway: MQTT 5 and 3.1.1 clients as clients of a broker, without I/O (docs/guide/mqtt.md)."""
 
 from tidings.mqtt._admission import retaining_client
 from tidings.mqtt._bridge import KEEP_ALIVE_S, Bridge, BridgeSettings, bridge_client

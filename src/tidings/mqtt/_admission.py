@@ -1,4 +1,4 @@
-"""Admission of MQTT clients: what CONNECT asks for, and the client that the broker has yet to admit."""
+"""Admission of MQTT clients: the contents of CONNECT, and the client that the broker has yet to admit."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -8,7 +8,7 @@ from tidings.mqtt._member import Member
 from tidings.mqtt._packets import V5, Connect, PacketError, Reason
 from tidings.mqtt._records import NEVER
 from tidings.mqtt._topics import is_topic
-from tidings.protocol import Deliver, Failed
+from tidings.protocol import Deliver, DeliverTogether, Failed
 from tidings.protocol.node import Credentials
 from tidings.protocol.wire import MAX_NAME
 
@@ -21,6 +21,7 @@ REFUSALS: Final = {
     "token": Reason.BAD_USER_NAME_OR_PASSWORD,
     "identity": Reason.BAD_USER_NAME_OR_PASSWORD,
     "certificate": Reason.NOT_AUTHORIZED,
+    "too-many": Reason.QUOTA_EXCEEDED,
 }
 """MQTT's reason codes for the broker's refusals of a client; for any other, the server is unavailable."""
 
@@ -38,14 +39,15 @@ def client_id_of(connect: Connect, broker: str, assign: Callable[[], str]) -> tu
     client_id, more = connect.client_id, {}
     if not client_id:
         if connect.version != V5 and not connect.clean_start:  # 3.1.1 [MQTT-3.1.3-8]
-            raise PacketError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "a session to be kept needs a client identifier")
+            raise PacketError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "a persistent session needs a client identifier")
         client_id = more["assigned_client_id"] = assign()  # [MQTT-3.1.3-6]
     if len(client_id) > MAX_NAME or client_id == retaining_client(broker):
         raise PacketError(Reason.CLIENT_IDENTIFIER_NOT_VALID, f"from 1 to {MAX_NAME} characters are possible")
     if "authentication_method" in connect.properties:
-        raise PacketError(Reason.BAD_AUTHENTICATION_METHOD, "there are user name and password, and certificates")
+        why = "enhanced authentication is not supported: use a user name and password, or a certificate"
+        raise PacketError(Reason.BAD_AUTHENTICATION_METHOD, why)
     if connect.will is not None and not is_topic(connect.will.topic):
-        raise PacketError(Reason.TOPIC_NAME_INVALID, "the topic of the will cannot be published to")
+        raise PacketError(Reason.TOPIC_NAME_INVALID, "the topic of the will is not valid for publishing")
     return client_id, more
 
 
@@ -81,6 +83,9 @@ class Attempt:
 
     def on_deliver(self, effect: Deliver) -> None:
         """Nothing is subscribed to yet."""
+
+    def on_deliver_together(self, effect: DeliverTogether) -> None:
+        """The same."""
 
     def on_confirmed(self, kind: str, name: str) -> None:
         """Nothing was asked yet."""

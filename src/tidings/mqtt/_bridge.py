@@ -1,13 +1,13 @@
 """A bridge to another MQTT broker (Mosquitto, EMQX, ...), without I/O: two MQTT clients, back to back.
 
-One half is a client of the other broker, the other half a client of this broker's own door. Each subscribes to what the
+One half is a client of the other broker, the other half a client of this broker's gateway. Each subscribes to what the
 other half publishes, in MQTT 5, with No Local, so no message returns to its origin. A message of QoS 1 is acknowledged
 when the other half's broker has acknowledged it, and both ends keep their sessions. So with QoS 1 nothing is lost while
 either end is away, as long as the ends keep sessions, and a message may arrive twice. When one end is lost, the other
 is closed, too: its broker sends unacknowledged messages again, and messages for the lost end wait at this broker, where
 the deadline decides. The message expiry interval is the lifetime, or `lifetime_s` if there is none.
 
-At most MAX_UNDER_WAY messages are under way in each direction: that is the receive maximum each half states.
+At most MAX_UNDER_WAY messages are under way in each direction: this is the receive maximum that each half announces.
 """
 
 from typing import Final

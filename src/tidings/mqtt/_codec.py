@@ -1,10 +1,10 @@
 """MQTT packets as bytes, for MQTT 5 and 3.1.1, without I/O.
 
-Both versions share one table: what a property is called, how it is encoded and which packets may have it
-(`_PROPERTIES`). Numbers in brackets are the statements of the MQTT 5 standard that a check enforces.
+Both versions share one table of properties: name, encoding and permitted packets (`_PROPERTIES`). Numbers in brackets
+are the statements of the MQTT 5 standard that a check enforces.
 
-`Reader` cuts a stream into packets and decodes them. What it refuses raises `PacketError` with the reason code that the
-standard asks for: malformed (0x81), protocol error (0x82), too large (0x95) and so on.
+`Reader` cuts a stream into packets and decodes them. Invalid input raises `PacketError` with the reason code that the
+standard requires: malformed (0x81), protocol error (0x82), too large (0x95) and so on.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tidings.mqtt._packets import (
     Will,
 )
 
-__all__ = ["MAX_PACKET_BYTES", "Reader", "encode", "encode_properties", "varint"]
+__all__ = ["MAX_PACKET_BYTES", "Reader", "encode", "encode_properties", "encode_publish", "varint"]
 
 MAX_PACKET_BYTES: Final = 268_435_455
 _LONGEST_VARINT: Final = 4
@@ -88,19 +88,30 @@ class _Cursor:
     def number(self, count: int) -> int:
         return int.from_bytes(self.take(count), "big")
 
+    def two(self) -> int:
+        """A number of two bytes."""
+        data, place = self.data, self.place
+        self.place = place + 2
+        if self.place > self.end:
+            raise _malformed("the packet ends too early")
+        return data[place] << 8 | data[place + 1]
+
     def varint(self) -> int:
+        if self.place < self.end and self.data[self.place] < 0x80:
+            self.place += 1
+            return self.data[self.place - 1]
         value = 0
         for shift in range(_LONGEST_VARINT):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << (7 * shift)
             if byte < 0x80:
                 if byte == 0 and shift:
-                    raise _malformed("a variable byte integer is longer than it has to be")  # [MQTT-1.5.5-1]
+                    raise _malformed("a variable byte integer is longer than necessary")  # [MQTT-1.5.5-1]
                 return value
         raise _malformed("a variable byte integer has more than 4 bytes")
 
     def binary(self) -> bytes:
-        return self.take(self.number(2))
+        return self.take(self.two())
 
     def text(self) -> str:
         try:
@@ -112,7 +123,7 @@ class _Cursor:
         return found
 
     def packet_id(self) -> int:
-        found = self.number(2)
+        found = self.two()
         if not found:
             raise _broken("a packet identifier is 0")  # [MQTT-2.2.1-3]
         return found
@@ -214,12 +225,12 @@ def _read_properties(cursor: _Cursor, packet: int) -> Properties:
         number = inner.varint()
         name, form, packets = _BY_NUMBER.get(number, ("", None, frozenset()))
         if form is None or packet not in packets:
-            raise _malformed(f"property {number:#x} does not belong into this packet")
+            raise _malformed(f"property {number:#x} is not allowed in this packet")
         value = form.read(inner)
         if name in _MANY and not (name == "subscription_ids" and packet == Kind.SUBSCRIBE and name in found):
             found[name] = (*found.get(name, ()), value)
         elif name in found:
-            raise _broken(f"property {name} is there twice")
+            raise _broken(f"property {name} is given twice")
         else:
             found[name] = value
         if (name in _NOT_ZERO and not value) or (name in _FLAGS and value > 1):
@@ -250,9 +261,23 @@ def _with_length(properties: Properties) -> bytes:
 
 def encode(packet: Packet, version: int = V5) -> bytes:
     """A packet as bytes."""
+    if isinstance(packet, Publish):
+        before, after = encode_publish(packet, version)
+        return before + packet.packet_id.to_bytes(2, "big") + after if packet.qos else before
     flags, body = _ENCODERS[type(packet)](packet, version)
     kind = _KINDS.get(type(packet)) or packet.kind  # type: ignore[union-attr]
     return bytes((kind << 4 | flags,)) + varint(len(body)) + body
+
+
+def encode_publish(packet: Publish, version: int) -> tuple[bytes, bytes]:
+    """A PUBLISH as bytes, before and after its packet identifier; with QoS 0, which has none, all of it is before."""
+    head, rest = _text(packet.topic), packet.payload
+    if version == V5:
+        rest = _with_length(packet.properties) + rest
+    first = Kind.PUBLISH << 4 | packet.dup << 3 | packet.qos << 1 | packet.retain
+    if not packet.qos:
+        return b"".join((bytes((first,)), varint(len(head) + len(rest)), head, rest)), b""
+    return bytes((first,)) + varint(len(head) + 2 + len(rest)) + head, rest
 
 
 def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
@@ -279,15 +304,6 @@ def _encode_connect(packet: Connect, version: int) -> tuple[int, bytes]:
 def _encode_connack(packet: Connack, version: int) -> tuple[int, bytes]:
     out = bytes((packet.session_present, packet.reason))
     return 0, out + _with_length(packet.properties) if version == V5 else out
-
-
-def _encode_publish(packet: Publish, version: int) -> tuple[int, bytes]:
-    out = _text(packet.topic)
-    if packet.qos:
-        out += packet.packet_id.to_bytes(2, "big")
-    if version == V5:
-        out += _with_length(packet.properties)
-    return packet.dup << 3 | packet.qos << 1 | packet.retain, out + packet.payload
 
 
 def _encode_ack(packet: Ack, version: int) -> tuple[int, bytes]:
@@ -339,7 +355,6 @@ def _encode_reason(packet: Disconnect | Auth, version: int) -> tuple[int, bytes]
 _ENCODERS: Final[dict[type, Callable[[Any, int], tuple[int, bytes]]]] = {
     Connect: _encode_connect,
     Connack: _encode_connack,
-    Publish: _encode_publish,
     Ack: _encode_ack,
     Subscribe: _encode_subscribe,
     Suback: _encode_suback,
@@ -351,7 +366,6 @@ _ENCODERS: Final[dict[type, Callable[[Any, int], tuple[int, bytes]]]] = {
 _KINDS: Final[dict[type, Kind]] = {
     Connect: Kind.CONNECT,
     Connack: Kind.CONNACK,
-    Publish: Kind.PUBLISH,
     Subscribe: Kind.SUBSCRIBE,
     Unsubscribe: Kind.UNSUBSCRIBE,
     Disconnect: Kind.DISCONNECT,
@@ -366,9 +380,9 @@ def _decode_connect(cursor: _Cursor, flags: int, version: int) -> Connect:  # no
     name = cursor.binary()
     version = cursor.number(1)
     if (name, version) == (b"MQIsdp", 3) or (name == b"MQTT" and version not in (V311, V5)):
-        raise PacketError(Reason.UNSUPPORTED_VERSION, f"MQTT of version {version}: 3.1.1 and 5 are spoken here")
+        raise PacketError(Reason.UNSUPPORTED_VERSION, f"MQTT of version {version}: only 3.1.1 and 5 are supported")
     if name != b"MQTT":  # [MQTT-3.1.2-1]
-        raise PacketError(Reason.UNSUPPORTED_VERSION, f"the protocol is called {name[:16]!r} and not MQTT")
+        raise PacketError(Reason.UNSUPPORTED_VERSION, f"the protocol name is {name[:16]!r}, not MQTT")
     flags_byte = cursor.number(1)
     if flags_byte & 0x01:  # [MQTT-3.1.2-3]
         raise _malformed("the reserved flag of CONNECT is set")
@@ -385,7 +399,7 @@ def _decode_connect(cursor: _Cursor, flags: int, version: int) -> Connect:  # no
         of_will = _read_properties(cursor, _WILL) if version == V5 else _NONE
         will = Will(topic=cursor.text(), payload=cursor.binary(), qos=qos, retain=retain, properties=of_will)
     elif qos or retain:  # [MQTT-3.1.2-11], [MQTT-3.1.2-13]
-        raise _malformed("QoS or retain of a will that is not there")
+        raise _malformed("QoS or retain without a will")
     username = cursor.text() if flags_byte & 0x80 else None
     password = cursor.binary() if flags_byte & 0x40 else None
     if version == V311 and password is not None and username is None:  # 3.1.1 [MQTT-3.1.2-22]
@@ -526,13 +540,17 @@ _DECODERS: Final[dict[int, Callable[[_Cursor, int, int], Packet]]] = {
 _FLAGS_OF: Final = {Kind.PUBREL: 2, Kind.SUBSCRIBE: 2, Kind.UNSUBSCRIBE: 2}
 
 
-class Reader:
-    """A stream of bytes as packets; `version` is set once it is known from a CONNECT."""
+_PUBACK: Final = bytes((Kind.PUBACK << 4, 2))
 
-    __slots__ = ("_buffer", "_max_bytes", "_place", "version")
+
+class Reader:
+    """A stream of bytes as packets; `version` is that of the first CONNECT once it has come."""
+
+    __slots__ = ("_buffer", "_is_agreed", "_max_bytes", "_place", "version")
 
     def __init__(self, *, max_packet_bytes: int = MAX_PACKET_BYTES, version: int = V5) -> None:
         self.version = version
+        self._is_agreed = False
         self._max_bytes = max_packet_bytes
         self._buffer = b""
         self._place = 0
@@ -560,7 +578,7 @@ class Reader:
             size, place = found
         if place - begin + size > self._max_bytes:  # [MQTT-3.1.2-24]
             raise PacketError(
-                Reason.PACKET_TOO_LARGE, f"a packet of {place - begin + size} bytes, at most {self._max_bytes} here"
+                Reason.PACKET_TOO_LARGE, f"a packet of {place - begin + size} bytes; at most {self._max_bytes} allowed"
             )
         end = place + size
         if end > len(buffer):
@@ -576,9 +594,21 @@ class Reader:
         packet = decode(cursor, flags, self.version)
         cursor.finish()
         self._place = end
-        if type(packet) is Connect:
-            self.version = packet.version
+        if type(packet) is Connect and not self._is_agreed:  # a second one is an error, answered in the version so far
+            self.version, self._is_agreed = packet.version, True
         return packet
+
+    def pubacks(self) -> list[int]:
+        """The packet identifiers of the PUBACKs without a reason code that are next."""
+        buffer, place, found = self._buffer, self._place, []
+        while buffer[place : place + 2] == _PUBACK and len(buffer) - place >= 4:
+            number = buffer[place + 2] << 8 | buffer[place + 3]
+            if not number:
+                break
+            found.append(number)
+            place += 4
+        self._place = place
+        return found
 
     def _size(self, place: int) -> tuple[int, int] | None:
         size = 0
@@ -589,6 +619,6 @@ class Reader:
             size |= (byte & 0x7F) << (7 * shift)
             if byte < 0x80:
                 if byte == 0:
-                    raise _malformed("the remaining length is longer than it has to be")
+                    raise _malformed("the remaining length is longer than necessary")
                 return size, place + shift + 1
         raise _malformed("the remaining length has more than 4 bytes")

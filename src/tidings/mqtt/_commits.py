@@ -1,4 +1,4 @@
-"""The gateway's own store: writes that are committed in groups, and what is done once they are durable.
+"""The gateway's own store: writes that are committed in groups, and actions for when they are durable.
 
 All writes that arrive during one commit form the next one.
 """
@@ -106,9 +106,7 @@ def read_kept(found: Opened) -> tuple[list[Kept], list[RetainedRecord], list[str
         if session is None:
             orphans.append(key)
         elif kind == "out":
-            message: Outgoing = unpack(value, Outgoing)
-            message.is_sent = True  # nobody knows
-            session.out.append(message)
+            session.out.append(unpack(value, Outgoing))
         elif kind == "in":
             known: Incoming = unpack(value, Incoming)
             session.incoming.append(Incoming(packet_id=known.packet_id, identity=known.identity))

@@ -1,4 +1,4 @@
-"""What the client of a session is given: numbered messages until it has confirmed them, and QoS 2 from our side.
+"""Messages to the client of a session: numbered until it has confirmed them, and QoS 2 from our side.
 
 - A delivery of QoS 1 or 2 gets a number at once. For a session that outlives its connection it is stored, and once that
   is durable it is acknowledged to the broker. A delivery of QoS 2 is sent after that, and so is its PUBREL.
@@ -7,12 +7,12 @@
 - A number is in use until PUBACK or PUBCOMP. When the client returns, unconfirmed messages are sent again, in order.
 """
 
-from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from tidings.mqtt._copies import Copy, copy_of, restored
 from tidings.mqtt._mapping import Message
-from tidings.mqtt._packets import V5, Ack, Kind, Publish, Reason
+from tidings.mqtt._packets import Ack, Kind, Reason
 from tidings.mqtt._records import GIVEN, Outgoing, Subscription, key, pack
 
 if TYPE_CHECKING:
@@ -21,16 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Deliveries"]
 
-_MS: Final = 1_000_000
-_SECOND: Final = 1_000_000_000
-
 
 class Deliveries:
     """The messages for a client."""
 
     def __init__(self, session: "Session", gateway: "Gateway") -> None:
-        self.out: dict[int, Outgoing] = {}
-        """Unconfirmed, by number."""
+        self.out: dict[int, Copy | None] = {}
+        """Unconfirmed, by number; None if the client has released it, and only the number counts."""
         self.given: dict[str, int] = {}
         """Of the last messages of QoS 2: their identities, and where these are stored."""
         self.report: tuple[str, ...] = ()
@@ -39,96 +36,125 @@ class Deliveries:
         self._gateway = gateway
         self._places = 0
         self._last_id = 0
-        self._unsent: deque[int] = deque()
-        self._sent = 0
+        self._unsent: list[int] = []
+        self._sent: set[int] = set()
         self._is_paused = False
 
     def restart(self, report: tuple[str, ...]) -> None:
         """The client has a new connection to the broker, which is not paused."""
         self.report, self._is_paused = report, False
 
+    # -- what the client confirms ----------------------------------------------------------------------------------
+
     def receive(self, packet: Ack) -> None:
-        message = self.out.get(packet.packet_id)
-        if message is None or message.qos != 2:
-            self._session.acknowledge(Kind.PUBREL, packet.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+        number = packet.packet_id
+        copy = self.out.get(number)
+        if number not in self.out or (copy is not None and copy.qos != 2):
+            self._session.acknowledge(Kind.PUBREL, number, Reason.PACKET_IDENTIFIER_NOT_FOUND)
         elif packet.reason >= Reason.UNSPECIFIED:
-            self._end(packet.packet_id)
+            self._end(number)
         else:
-            released = Outgoing(packet_id=packet.packet_id, qos=2, is_released=True, is_sent=True)
-            self.out[packet.packet_id] = released
+            self.out[number] = None
+            self._sent.add(number)
             if not self._session.is_kept:
-                self._session.acknowledge(Kind.PUBREL, packet.packet_id)
+                self._session.acknowledge(Kind.PUBREL, number)
                 return
-            self._gateway.commits.store(key("out", self._session.client_id, packet.packet_id), pack(released))
-            number, link = packet.packet_id, self._session.link
+            released = Outgoing(packet_id=number, qos=2, is_released=True)
+            self._gateway.commits.store(key("out", self._session.client_id, number), pack(released))
+            link = self._session.link
             self._gateway.commits.when_durable(
                 lambda: self._session.acknowledge(Kind.PUBREL, number) if self._session.link is link else None
             )
 
-    def end(self, packet: Ack, *, qos: int) -> None:
-        message = self.out.get(packet.packet_id)
-        if message is not None and message.qos == qos:
-            self._end(packet.packet_id)
+    def complete(self, number: int) -> None:
+        """PUBCOMP."""
+        copy = self.out.get(number)
+        if number in self.out and (copy is None or copy.qos == 2):
+            self._end(number)
+
+    def end(self, numbers: Sequence[int]) -> None:
+        """PUBACK of these numbers."""
+        for number in numbers:
+            copy = self.out.get(number)
+            if copy is not None and copy.qos == 1:
+                self._remove(number)
+        self._pump()
 
     def _end(self, number: int) -> None:
-        message = self.out.pop(number)
-        if message.is_sent:
-            self._sent -= 1
+        self._remove(number)
+        self._pump()
+
+    def _remove(self, number: int) -> None:
+        del self.out[number]
+        self._sent.discard(number)
         if self._session.is_kept:
             self._gateway.commits.erase(key("out", self._session.client_id, number))
-        self._pump()
+
+    # -- what it is given ------------------------------------------------------------------------------------------
 
     def give(
         self, subscription: Subscription, message: Message, *, retain: bool, is_late: bool, identity: str = ""
     ) -> None:
-        qos = min(message.qos, subscription.qos)
-        report = subscription.report or self.report
-        if not (qos or retain or report or subscription.identifier or message.expires_ns is not None):
+        """Give a message."""
+        copy = copy_of(message, subscription, self.report, retain=retain, is_late=is_late)
+        if not copy.qos:
             if self._session.link is not None:
-                self._session.link.publish_plain(message)
+                self._session.link.publish(copy, 0, self._gateway.now_ns)
             return
-        properties = message.properties
-        if subscription.identifier:
-            properties = {**properties, "subscription_ids": (subscription.identifier,)}
-        deadline_ns = message.expires_ns
-        if subscription.max_delay_ns is not None:
-            own_ns = message.since_ns + subscription.max_delay_ns
-            deadline_ns = own_ns if deadline_ns is None else min(deadline_ns, own_ns)
-        outgoing = Outgoing(
-            packet_id=self._next_id() if qos else 0,
-            qos=qos,
-            topic=message.topic,
-            payload=message.payload,
-            retain=retain,
-            properties=properties,
-            since_ns=message.since_ns,
-            expires_ns=message.expires_ns,
-            deadline_ns=deadline_ns,
-            report=report,
-            is_late=is_late,
-        )
-        if not qos:
-            if self._session.link is not None:
-                self._send_message(outgoing)
-            return
-        self.out[outgoing.packet_id] = outgoing
+        number = self._enter(copy)
         if identity:
             self._remember(identity)
-        if self._session.is_kept:
-            number = self._gateway.commits.store(
-                key("out", self._session.client_id, outgoing.packet_id), pack(outgoing)
-            )
-            if self._session.member is not None:
-                self._session.member.gate = number
-        if self._session.is_kept and qos == 2:
-            self._gateway.commits.when_durable(lambda: self._line_up(outgoing))
+        if self._session.is_kept and copy.qos == 2:
+            self._gateway.commits.when_durable(lambda: self._line_up(number, copy))
         else:
-            self._line_up(outgoing)
+            self._line_up(number, copy)
         self.pause_if_full()
 
-    def _line_up(self, message: Outgoing) -> None:
-        if self.out.get(message.packet_id) is message and not message.is_sent:
-            self._unsent.append(message.packet_id)
+    def give_all(self, copies: Sequence[Copy]) -> None:
+        """Give messages of QoS 0 and 1 that came together and are on time."""
+        link, now_ns, sent = self._session.link, self._gateway.now_ns, self._sent
+        assert link is not None
+        room = 0 if self._unsent else link.receive_maximum - len(sent)
+        packets: list[bytes] | None = [] if link.is_plain else None
+        for copy in copies:
+            number = 0
+            if copy.qos:
+                number = self._enter(copy)
+                if room <= 0:
+                    self._unsent.append(number)
+                    continue
+                room -= 1
+                sent.add(number)
+            if packets is None:
+                if not link.publish(copy, number, now_ns) and number:
+                    self._remove(number)  # as if it had been sent [MQTT-3.1.2-25]
+                continue
+            before, after = copy.packet(link.version, now_ns)
+            packets.append(before)
+            if number:
+                packets += (number.to_bytes(2, "big"), after)
+        if packets:
+            link.send_plain(packets)
+        self.pause_if_full()
+
+    def _enter(self, copy: Copy) -> int:
+        """The number of a message of QoS 1 or 2, which is in use from now on."""
+        number = self._last_id
+        while True:
+            number = number % 0xFFFF + 1
+            if number not in self.out:
+                break
+        self._last_id = number
+        self.out[number] = copy
+        if self._session.is_kept:
+            commit = self._gateway.commits.store(key("out", self._session.client_id, number), pack(copy.record(number)))
+            if self._session.member is not None:
+                self._session.member.gate = commit
+        return number
+
+    def _line_up(self, number: int, copy: Copy) -> None:
+        if self.out.get(number) is copy and number not in self._sent:
+            self._unsent.append(number)
             self._pump()
 
     def _remember(self, identity: str) -> None:
@@ -140,75 +166,42 @@ class Deliveries:
         while len(self.given) > GIVEN:
             del self.given[next(iter(self.given))]
 
-    def _next_id(self) -> int:
-        while True:
-            self._last_id = self._last_id % 0xFFFF + 1
-            if self._last_id not in self.out:
-                return self._last_id
-
     def _pump(self) -> None:
         """Send as many messages as the client takes at once [MQTT-4.9.0-2]."""
-        link = self._session.link
-        while link is not None and self._unsent and self._sent < link.receive_maximum:
-            message = self.out.get(self._unsent.popleft())
-            if message is None or message.is_sent:
+        link, now_ns, sent = self._session.link, self._gateway.now_ns, self._sent
+        while link is not None and self._unsent and len(sent) < link.receive_maximum:
+            number = self._unsent.pop(0)
+            copy = self.out.get(number)
+            if copy is None or number in sent:
                 continue
-            is_over = message.expires_ns is not None and message.expires_ns <= self._gateway.now_ns
-            if is_over and not message.is_late:  # [MQTT-3.3.2-5]; who wants it late gets it late
-                self._forget(message)
+            is_over = copy.expires_ns is not None and copy.expires_ns <= now_ns
+            if is_over and not copy.is_late:  # [MQTT-3.3.2-5]; who wants it late gets it late
+                self._remove(number)
                 continue
-            self._sent += 1
-            message.is_sent = True
-            if not self._send_message(message):
-                self._end(message.packet_id)  # as if it had been sent [MQTT-3.1.2-25]
+            sent.add(number)
+            if not link.publish(copy, number, now_ns):
+                self._remove(number)  # as if it had been sent [MQTT-3.1.2-25]
         self.pause_if_full()
-
-    def _forget(self, message: Outgoing) -> None:
-        del self.out[message.packet_id]
-        if self._session.is_kept:
-            self._gateway.commits.erase(key("out", self._session.client_id, message.packet_id))
 
     def send_again(self, now_ns: int) -> None:
         """The client is back: what it has not confirmed, under its number and in order [MQTT-4.4.0-1]; but nothing of
         QoS 1 whose time is over."""
+        link, was_sent = self._session.link, self._sent
+        assert link is not None
         self._unsent.clear()
-        self._sent = 0
-        for message in list(self.out.values()):
-            if message.is_released:
-                self._sent += 1
-                self._session.acknowledge(Kind.PUBREL, message.packet_id)
-            elif message.expires_ns is not None and message.expires_ns <= now_ns and message.qos == 1:
-                self._forget(message)
-            elif message.is_sent:
-                self._sent += 1
-                self._send_message(message, dup=True)
+        self._sent = set()
+        for number, copy in list(self.out.items()):
+            if copy is None:
+                self._sent.add(number)
+                self._session.acknowledge(Kind.PUBREL, number)
+            elif copy.expires_ns is not None and copy.expires_ns <= now_ns and copy.qos == 1:
+                self._remove(number)
+            elif number in was_sent:
+                self._sent.add(number)
+                link.publish(copy, number, now_ns, dup=True)
             else:
-                self._unsent.append(message.packet_id)
+                self._unsent.append(number)
         self._pump()
-
-    def _send_message(self, message: Outgoing, *, dup: bool = False) -> bool:
-        """Send a message with what is left of its time; False if it is longer than the client takes."""
-        assert self._session.link is not None
-        properties: Mapping[str, Any] = {}
-        if self._session.link.version == V5:
-            properties = message.properties
-            now_ns = self._gateway.now_ns
-            if message.expires_ns is not None:  # [MQTT-3.3.2-6]
-                properties = {**properties, "message_expiry_s": max(message.expires_ns - now_ns, 0) // _SECOND or 1}
-            if message.report:
-                pairs = (*properties.get("user", ()), *_facts(message, now_ns))
-                properties = {**properties, "user": pairs}
-        return self._session.link.publish(
-            Publish(
-                topic=message.topic,
-                payload=message.payload,
-                qos=message.qos,
-                retain=message.retain,
-                dup=dup,
-                packet_id=message.packet_id,
-                properties=properties,
-            )
-        )
 
     def pause_if_full(self) -> None:
         """Take events from the broker only while the client takes them."""
@@ -224,18 +217,7 @@ class Deliveries:
 
     def restore(self, out: list[Outgoing], given: list[tuple[int, str]]) -> None:
         """Restore stored messages, and the identities of messages of QoS 2 that were given, in the order of places."""
-        self.out = {message.packet_id: message for message in out}
+        self.out = {message.packet_id: restored(message) for message in out}
+        self._sent = set(self.out)  # nobody knows
         self.given = {identity: place for place, identity in given}
         self._places = given[-1][0] + 1 if given else 0
-
-
-def _facts(message: Outgoing, now_ns: int) -> list[tuple[str, str]]:
-    found = []
-    if "age" in message.report:
-        found.append(("age-ms", f"{(now_ns - message.since_ns) / _MS:.3f}"))
-    is_late = message.is_late or (message.deadline_ns is not None and now_ns >= message.deadline_ns)
-    if "late" in message.report:
-        found.append(("late", "true" if is_late else "false"))
-    if "deadline" in message.report and message.deadline_ns is not None:
-        found.append(("deadline-left-ms", f"{(message.deadline_ns - now_ns) / _MS:.3f}"))
-    return found

@@ -14,7 +14,7 @@ gateway's own store, `SetTimer`. `tidings.live` carries them out.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ from tidings.mqtt._admission import (
     retaining_client,
 )
 from tidings.mqtt._commits import Commits, read_kept
+from tidings.mqtt._copies import Shares, copy_of
+from tidings.mqtt._deliveries import Deliveries
 from tidings.mqtt._link import TOPIC_ALIASES, Link
 from tidings.mqtt._mapping import Message, read_event
 from tidings.mqtt._member import Member
@@ -36,7 +38,16 @@ from tidings.mqtt._packets import Connect, PacketError, Reason
 from tidings.mqtt._records import NEVER, Subscription
 from tidings.mqtt._retained import RETAINED_FILTER, Retained
 from tidings.mqtt._session import Session
-from tidings.protocol import ClientSettings, Deliver, EventId, Failed, SetTimer
+from tidings.protocol import (
+    Bundle,
+    Bundles,
+    ClientSettings,
+    Deliver,
+    DeliverTogether,
+    EventId,
+    Failed,
+    SetTimer,
+)
 from tidings.protocol.node import Credentials, NodeEffect, Opened, Read, Report, Shut, Write
 
 __all__ = ["Gateway", "GatewaySettings", "Pipe"]
@@ -106,6 +117,12 @@ class _Collector:
         )
         self.gateway.gate_collector()
 
+    def on_deliver_together(self, effect: DeliverTogether) -> None:
+        now_ns = self.gateway.now_ns
+        for event, content, since_ns, _ in effect.bundle.events:
+            self.gateway.retained.put(content.attributes, content.payload, now_ns - since_ns, event[0], now_ns)
+        self.gateway.gate_collector()
+
     def on_confirmed(self, kind: str, name: str) -> None:
         """The machine repeats its requests by itself."""
 
@@ -131,6 +148,7 @@ class Gateway:
             store=self.commits.store,
             erase=self.commits.erase,
         )
+        self.bundles = Bundles(settings.max_lifetime_ns)
         self._chance = chance
         self._found = found
         self._of_link: dict[Link, Session] = {}
@@ -218,13 +236,14 @@ class Gateway:
             self._part(link)
         return self._finish()
 
-    def piped(self, came: Mapping[str, bytes], now_ns: int) -> list[GatewayEffect]:
-        """Bytes of the broker, by pipe."""
+    def piped(self, came: Mapping[str, list[Any]], now_ns: int) -> list[GatewayEffect]:
+        """Frames of the broker, by pipe."""
         self.now_ns = now_ns
-        for pipe, data in came.items():
+        for pipe, frames in came.items():
             member = self._pipes.get(pipe)
             if member is not None:
-                member.received(data, now_ns)
+                member.received(frames, now_ns)
+        self.bundles.forget()
         return self._finish()
 
     def pipe_lost(self, pipe: str, reason: str, now_ns: int) -> list[GatewayEffect]:
@@ -282,8 +301,12 @@ class Gateway:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def _write(self, link: Link, data: bytes) -> None:
-        self._unsent.setdefault(link, []).append(data)
+    def _write(self, link: Link, parts: Sequence[bytes]) -> None:
+        unsent = self._unsent.get(link)
+        if unsent is None:
+            self._unsent[link] = [*parts]
+        else:
+            unsent += parts
 
     def close(self, link: Link, reason: str) -> None:
         """Close a connection when its pending bytes are sent."""
@@ -301,6 +324,8 @@ class Gateway:
                 if is_waiting or (session is not None and session.publications.is_busy):
                     self._pause(link, is_on=link.reader.unread_bytes < (UNREAD_BYTES if is_waiting else 1))
                     return
+                if session is not None and (numbers := link.reader.pubacks()):
+                    session.deliveries.end(numbers)
                 packet = link.reader.next()
                 if packet is None:
                     self._pause(link, is_on=True)
@@ -560,9 +585,9 @@ class Gateway:
         self._effects.append(Pipe(name, member.address, member.certified))
         return name
 
-    def write_pipe(self, pipe: str, parts: list[bytes]) -> None:
-        """Send bytes to the broker."""
-        self._effects.append(Write(pipe, parts))
+    def write_pipe(self, pipe: str, frames: list[bytes]) -> None:
+        """Hand frames to the broker."""
+        self._effects.append(Write(pipe, frames))
 
     def shut_pipe(self, pipe: str, reason: str) -> None:
         """Close a pipe."""
@@ -596,14 +621,35 @@ class Gateway:
             self._collector.gate = self.commits.filling
 
     def message_of(self, effect: Deliver) -> Message | None:
-        """The message of an event, decoded once for all receivers."""
-        if effect.event in self._messages:
-            return self._messages[effect.event]
-        message = read_event(effect.attributes, effect.payload, effect.age_ns, self.now_ns)
+        """The message of an event, read once for all receivers."""
+        return self._message(effect.event, effect.attributes, effect.payload, self.now_ns - effect.age_ns)
+
+    def _message(self, event: EventId, attributes: Mapping[str, Any], payload: bytes, since_ns: int) -> Message | None:
+        if event in self._messages:
+            return self._messages[event]
+        message = read_event(attributes, payload, since_ns)
         if len(self._messages) >= MAX_MESSAGES:
             self._messages.clear()
-        self._messages[effect.event] = message
+        self._messages[event] = message
         return message
+
+    def shares_of(self, bundle: Bundle, subscription: Subscription, deliveries: Deliveries) -> Shares | None:
+        """What the clients of equal subscriptions are given of events that came together; None if one of the messages
+        has expired, although the event has not."""
+        report = subscription.report or deliveries.report
+        terms = (subscription.qos, subscription.retain_as_published, subscription.identifier)
+        key = (*terms, subscription.max_delay_ns, report)
+        if key not in bundle.notes:
+            copies = []
+            for event, content, since_ns, _ in bundle.events:
+                message = self._message(event, content.attributes, content.payload, since_ns)
+                if message is not None:
+                    retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+                    copies.append(copy_of(message, subscription, report, retain=retain, is_late=False))
+            has_expired = any(copy.expires_ns is not None and copy.expires_ns <= self.now_ns for copy in copies)
+            bundle.notes[key] = None if has_expired else Shares(copies)
+        shares: Shares | None = bundle.notes[key]
+        return shares
 
     def is_chosen(self, session: Session, subscription: Subscription, event: EventId) -> bool:
         """Whether it is this session's turn to get an event of a shared subscription."""

@@ -1,10 +1,10 @@
 """One network connection of an MQTT client: packets in, packets out, topic aliases, and the client's limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidings.mqtt._codec import Reader, encode
-from tidings.mqtt._mapping import Message
+from tidings.mqtt._copies import Copy
 from tidings.mqtt._packets import V5, Connack, Connect, Disconnect, Packet, PacketError, Publish, Reason
 
 __all__ = ["TOPIC_ALIASES", "Link"]
@@ -33,7 +33,7 @@ class Link:
         certified: tuple[str, ...],
         max_packet_bytes: int,
         now_ns: int,
-        write: Callable[["Link", bytes], None],
+        write: Callable[["Link", Sequence[bytes]], None],
     ) -> None:
         self.name = name
         self.address = address
@@ -73,15 +73,24 @@ class Link:
 
     def send(self, packet: Packet) -> bool:
         """Send a packet; False if it is longer than the client accepts [MQTT-3.1.2-24]: then it is not sent."""
-        return not self.is_closed and self.send_bytes(encode(packet, self.version))
+        return not self.is_closed and self._send(encode(packet, self.version))
 
-    def send_bytes(self, data: bytes) -> bool:
-        """The same for an encoded packet."""
-        if self._max_bytes is not None and len(data) > self._max_bytes:
+    def _send(self, *parts: bytes) -> bool:
+        if self._max_bytes is not None and sum(map(len, parts)) > self._max_bytes:
             return False
         if not self.is_closed:
-            self._write(self, data)
+            self._write(self, parts)
         return True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether packets are the same as for other clients: no topic aliases, and no limit of length."""
+        return not self._aliases_most and self._max_bytes is None
+
+    def send_plain(self, parts: Sequence[bytes]) -> None:
+        """Send packets, in parts."""
+        if not self.is_closed:
+            self._write(self, parts)
 
     def refuse(self, reason: Reason, why: str) -> None:
         """Refuse CONNECT."""
@@ -112,37 +121,32 @@ class Link:
             self._aliases_in[alias] = packet.topic
             return packet.topic
         if alias not in self._aliases_in:
-            raise PacketError(Reason.PROTOCOL_ERROR, f"topic alias {alias} stands for nothing")
+            raise PacketError(Reason.PROTOCOL_ERROR, f"topic alias {alias} is not defined")
         return self._aliases_in[alias]
 
-    def publish(self, packet: Publish) -> bool:
-        """Send a PUBLISH, with an alias if the client accepts them; False if it is too long for the client.
+    def publish(self, copy: Copy, number: int, now_ns: int, *, dup: bool = False) -> bool:
+        """Send a message under its number, with an alias if the client accepts them; False if it is too long for the
+        client.
 
         No alias with QoS 2: MQTT.js keeps such a message until its PUBREL, and no longer knows its topic then.
         """
-        if not self._aliases_most or packet.qos == 2:
-            return self.send(packet)
+        if self._aliases_most and copy.qos != 2:
+            return self._publish_aliased(copy.publish(self.version, now_ns, number, dup=dup))
+        before, after = copy.packet(self.version, now_ns)
+        if dup:
+            before = bytes((before[0] | 8,)) + before[1:]
+        return self._send(before, number.to_bytes(2, "big"), after) if copy.qos else self._send(before)
+
+    def _publish_aliased(self, packet: Publish) -> bool:
         topic = packet.topic
         alias = self._aliases_out.get(topic)
         if alias is None and len(self._aliases_out) < self._aliases_most:
-            data = encode(_with_alias(packet, topic, len(self._aliases_out) + 1), self.version)
-            if not self.send_bytes(data):
+            alias = len(self._aliases_out) + 1
+            if not self.send(_with_alias(packet, topic, alias)):
                 return False
-            self._aliases_out[topic] = len(self._aliases_out) + 1
+            self._aliases_out[topic] = alias
             return True
         return self.send(packet if alias is None else _with_alias(packet, "", alias))
-
-    def publish_plain(self, message: Message) -> None:
-        """Send a message of QoS 0 that is equal for all receivers: it is encoded once."""
-        packet = message.plain.get(self.version)
-        if packet is None:
-            properties = message.properties if self.version == V5 else {}
-            publish = Publish(topic=message.topic, payload=message.payload, properties=properties)
-            packet = message.plain[self.version] = encode(publish, self.version)
-        if self._aliases_most and message.topic:
-            self.publish(Publish(topic=message.topic, payload=message.payload, properties=message.properties))
-        else:
-            self.send_bytes(packet)
 
 
 def _with_alias(packet: Publish, topic: str, alias: int) -> Publish:

@@ -3,8 +3,8 @@
 - The topic is the attribute `topic`, the payload is the payload.
 - User properties are attributes (texts), and so are the top-level scalars of a JSON object in the payload if the
   content type is JSON or the topic is configured as JSON. A name that is already taken (user properties come before
-  JSON fields), is reserved or is no valid attribute is left out.
-- Everything else that MQTT knows of a message travels in attributes that begin with `mqtt_`, so a message that arrives
+  JSON fields), is reserved or is not a valid attribute is left out.
+- Everything else in an MQTT message travels in attributes that begin with `mqtt_`, so a message that arrives
   as MQTT and leaves as MQTT, over any brokers, is unchanged.
 - An event of a native client has none of these. Its attributes become user properties, and if it has no payload, a JSON
   object of them is the payload.
@@ -68,8 +68,8 @@ class Message(msgspec.Struct, kw_only=True):
     expires_ns: int | None = None
     identity: str = ""
     """Its permanent identity, if it is of QoS 2."""
-    plain: dict[int, bytes] = {}
-    """By version: the packet of QoS 0 that is equal for all clients."""
+    copies: dict[Any, Any] = {}
+    """What clients are given of it (`_deliveries.Copy`), by what makes a difference."""
 
 
 def to_attributes(packet: Publish | Will, json_topics: Sequence[str] = (), *, identity: str = "") -> dict[str, Value]:
@@ -80,6 +80,8 @@ def to_attributes(packet: Publish | Will, json_topics: Sequence[str] = (), *, id
         found[RETAIN] = True
     if identity:
         found[IDENTITY] = identity
+    if not properties and not json_topics:
+        return found
     for attribute, name in ((_CONTENT_TYPE, "content_type"), (_RESPONSE_TOPIC, "response_topic")):
         if name in properties:
             found[attribute] = properties[name]
@@ -138,14 +140,13 @@ def _milliseconds(name: str, value: str) -> int:
     return int(value[:18])
 
 
-def read_event(attributes: Mapping[str, Value], payload: bytes, age_ns: int, now_ns: int) -> Message | None:
+def read_event(attributes: Mapping[str, Value], payload: bytes, since_ns: int) -> Message | None:
     """The message of an event; None if it has no valid topic."""
     topic = attributes.get(TOPIC)
     if not isinstance(topic, str) or not is_topic(topic) or len(topic.encode()) > 0xFFFF:
         return None
     properties: dict[str, Any] = {}
     qos = attributes.get(QOS)
-    since_ns = now_ns - age_ns
     if type(qos) is not int or qos not in (0, 1, 2):
         return _native(topic, attributes, payload, since_ns)
     for attribute, name in ((_CONTENT_TYPE, "content_type"), (_RESPONSE_TOPIC, "response_topic")):

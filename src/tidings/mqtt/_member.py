@@ -1,14 +1,26 @@
 """A client of the broker inside the broker's process: a client machine whose connection is a pipe instead of a socket.
 
-It is admitted like any client: its token, certificate, rules and budgets are those of the MQTT client behind it. What
-it sends to the broker can be held until a commit is durable (`gate`): an event must not be acknowledged before the
+Over a pipe frames are handed over one by one, without prefixes; events are handed over as all members get them.
+
+It is admitted like any client: its token, certificate, rules and budgets are those of the MQTT client behind it. Its
+messages to the broker can be held until a commit is durable (`gate`): an event must not be acknowledged before the
 session that has taken it is on disk.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tidings.protocol import Client, ClientSettings, Confirmed, Deliver, Failed, SetTimer
+from tidings.protocol import (
+    Bundles,
+    Client,
+    ClientSettings,
+    Confirmed,
+    Deliver,
+    DeliverTogether,
+    Failed,
+    SetTimer,
+    wire,
+)
 from tidings.protocol.node import (
     Admitted,
     ConnectionLimits,
@@ -40,6 +52,9 @@ class Owner(Protocol):
     def on_deliver(self, effect: Deliver) -> None:
         """An event has arrived."""
 
+    def on_deliver_together(self, effect: DeliverTogether) -> None:
+        """Events have arrived."""
+
     def on_confirmed(self, kind: str, name: str) -> None:
         """The broker has carried out a request."""
 
@@ -50,6 +65,9 @@ class Owner(Protocol):
 class Pipes(Protocol):
     """What members need of the gateway."""
 
+    bundles: Bundles
+    """The events that members have in common."""
+
     @property
     def committed(self) -> int:
         """The number of the last commit that is durable."""
@@ -57,8 +75,8 @@ class Pipes(Protocol):
     def open_pipe(self, member: "Member", now_ns: int) -> str:
         """Open a pipe to the broker; returns its name."""
 
-    def write_pipe(self, pipe: str, parts: list[bytes]) -> None:
-        """Send bytes to the broker."""
+    def write_pipe(self, pipe: str, frames: list[bytes]) -> None:
+        """Hand frames to the broker."""
 
     def shut_pipe(self, pipe: str, reason: str) -> None:
         """Close a pipe."""
@@ -95,7 +113,7 @@ class Member:
         self._pipes = pipes
         self._connection = ""
         self._held: list[bytes] = []
-        self.machine = Client(settings)
+        self.machine = Client(settings, pipes.bundles)
         self.node = Node(
             self.machine,
             preamble=Preamble("client", settings.name),
@@ -117,11 +135,15 @@ class Member:
         self._carry_out(effects, now_ns)
         return rest
 
-    def received(self, data: bytes, now_ns: int) -> None:
-        """Bytes from the broker."""
-        if self._connection:
-            self.node.received(self._connection, data)
-            self.turn(now_ns)
+    def received(self, frames: list[Any], now_ns: int) -> None:
+        """Frames of the broker."""
+        if not self._connection:
+            return
+        if len(frames) == 1 and type(frames[0]) is wire.Parts and not self.node.is_stirred:
+            self._carry_out(self.node.pass_on(self._connection, frames[0], now_ns), now_ns)
+        else:
+            self.node.handed(self._connection, frames)
+        self.turn(now_ns)
 
     def turn(self, now_ns: int) -> None:
         """Process what arrived, and send what waits."""
@@ -170,6 +192,8 @@ class Member:
     def _carry_out(self, effects: list[NodeEffect], now_ns: int) -> None:
         for effect in effects:
             match effect:
+                case DeliverTogether():
+                    self.owner.on_deliver_together(effect)
                 case Deliver():
                     self.owner.on_deliver(effect)
                 case Confirmed(kind, name):
@@ -197,18 +221,18 @@ class Member:
                 case _:
                     pass  # nothing that concerns an application
 
-    def _write(self, parts: list[bytes]) -> None:
+    def _write(self, frames: list[bytes]) -> None:
         if self._held or self.gate > self._pipes.committed:
-            self._held += parts
+            self._held += frames
             self._pipes.hold(self)
         elif self.pipe:
-            self._pipes.write_pipe(self.pipe, parts)
+            self._pipes.write_pipe(self.pipe, frames)
 
     def _dial(self, connection: str, now_ns: int) -> None:
         if self.is_over:
             return
         self._connection = connection
         self.pipe = self._pipes.open_pipe(self, now_ns)
-        effects = self.node.opened(connection, now_ns, address=self.address, is_encrypted=True)
+        effects = self.node.opened(connection, now_ns, address=self.address, is_encrypted=True, is_local=True)
         self._carry_out(effects, now_ns)
         self.turn(now_ns)

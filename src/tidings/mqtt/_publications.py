@@ -1,9 +1,9 @@
-"""What the client of a session publishes: messages for the broker, and QoS 2 from the client's side.
+"""Messages from the client of a session: for the broker, and QoS 2 from the client's side.
 
 - A PUBLISH is answered when the broker has durably accepted the event.
 - PUBLISH of QoS 2 is stored with an identity before it is published, and answered by PUBREC when the event is accepted.
   If the process dies in between, the client sends it again under its number, and it is published again under its
-  identity; a session that was given that identity is not given it again.
+  identity; a session that has received that identity does not get it again.
 - Topics are advertised before they are published to: everything at once or, if the broker refuses that, topic by topic.
 """
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidings.errors import TidingsError
 from tidings.mqtt._mapping import lifetime_ns, reason_of_code, to_attributes
 from tidings.mqtt._packets import Ack, Kind, PacketError, Publish, Reason, Will
 from tidings.mqtt._records import Incoming, key, pack
 from tidings.mqtt._topics import is_topic, name_of, topic_filter_sql
+from tidings.protocol import RequestError
 
 if TYPE_CHECKING:
     from tidings.mqtt._gateway import Gateway
@@ -53,12 +53,12 @@ class Publications:
         """By name: whether the broker allows it; None if it has yet to answer."""
         self._session = session
         self._gateway = gateway
-        self._waiting: deque[_Publication] = deque()
+        self._waiting: deque[_Publication] | tuple[()] = ()  # most clients never publish
         self._unconfirmed: dict[str, _Publication] = {}
 
     def restart(self) -> None:
-        """The client has a new connection to the broker: it sends again what was not confirmed."""
-        self.advertised, self._unconfirmed, self._waiting = {}, {}, deque()
+        """The client has a new connection to the broker: it repeats what was not confirmed."""
+        self.advertised, self._unconfirmed, self._waiting = {}, {}, ()
         for each in self.incoming.values():
             each.is_under_way = False
 
@@ -76,9 +76,9 @@ class Publications:
         assert self._session.link is not None
         topic = self._session.link.topic_of(packet)
         if not is_topic(topic):  # [MQTT-3.3.2-2]
-            raise PacketError(Reason.TOPIC_NAME_INVALID, f"{topic[:100]!r} is no topic that can be published to")
+            raise PacketError(Reason.TOPIC_NAME_INVALID, f"{topic[:100]!r} is not a valid topic for publishing")
         if "subscription_ids" in packet.properties:  # [MQTT-3.3.4-6]
-            raise PacketError(Reason.PROTOCOL_ERROR, "a client gave a PUBLISH a subscription identifier")
+            raise PacketError(Reason.PROTOCOL_ERROR, "a client's PUBLISH has a subscription identifier")
         response = packet.properties.get("response_topic")
         if response is not None and not is_topic(response):  # [MQTT-3.3.2-14]
             raise PacketError(Reason.PROTOCOL_ERROR, "the response topic has wildcards")
@@ -138,6 +138,8 @@ class Publications:
         number = packet.packet_id if isinstance(packet, Publish) else 0
         qos = packet.qos if isinstance(packet, Publish) else 0
         lives_ns = None if lives_ns is None else min(lives_ns, most_ns)
+        if isinstance(self._waiting, tuple):
+            self._waiting = deque()
         self._waiting.append(_Publication(number, qos, attributes, packet.payload, lives_ns))
         self._gateway.stir(self._session)
 
@@ -146,8 +148,8 @@ class Publications:
         member, machine = self._session.member, None if self._session.member is None else self._session.member.machine
         if member is None or machine is None or member.is_over:
             return
-        is_sent = False
-        while self._waiting:
+        ready: list[_Publication] = []
+        while not isinstance(self._waiting, tuple) and self._waiting:
             publication = self._waiting[0]
             is_allowed = self._may_publish(str(publication.attributes["topic"]))
             if is_allowed is None:
@@ -155,26 +157,19 @@ class Publications:
             self._waiting.popleft()
             if not is_allowed:
                 self._settle(
-                    publication, Reason.NOT_AUTHORIZED, f"{publication.attributes['topic']!r} may not be published to"
+                    publication, Reason.NOT_AUTHORIZED, f"may not publish to {publication.attributes['topic']!r}"
                 )
                 continue
-            try:
-                sequence = member.call(
-                    machine.publish,
-                    self._gateway.now_ns,
-                    publication.attributes,
-                    payload=publication.payload,
-                    lifetime_ns=publication.lifetime_ns,
-                    waits=True,
-                )
-            except TidingsError as error:
-                reason = reason_of_code(getattr(error, "code", ""))
-                self._settle(publication, reason, str(error))
-                continue
-            is_sent = True
-            self._unconfirmed[str(sequence)] = publication
-        if is_sent:
-            member.call(machine.send, self._gateway.now_ns)
+            ready.append(publication)
+        if not ready:
+            return
+        events = [(each.attributes, each.payload, each.lifetime_ns) for each in ready]
+        found = member.call(machine.publish_all, self._gateway.now_ns, events)
+        for publication, sequence in zip(ready, found, strict=True):
+            if isinstance(sequence, RequestError):
+                self._settle(publication, reason_of_code(sequence.code), str(sequence))
+            else:
+                self._unconfirmed[str(sequence)] = publication
 
     def _may_publish(self, topic: str) -> bool | None:
         """Whether a topic is advertised; None if the broker has yet to say."""

@@ -17,6 +17,7 @@ import msgspec
 __all__ = [
     "GIVEN",
     "NEVER",
+    "Given",
     "Incoming",
     "Outgoing",
     "RetainedRecord",
@@ -54,10 +55,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     report: tuple[str, ...] = ()
 
 
-class Outgoing(msgspec.Struct, kw_only=True):
-    """An unconfirmed message of QoS 1 or 2 for a client; once it is released, only the number counts."""
+class Given(msgspec.Struct, kw_only=True):
+    """A message on the terms of a subscription."""
 
-    packet_id: int
     qos: int
     topic: str = ""
     payload: bytes = b""
@@ -68,8 +68,13 @@ class Outgoing(msgspec.Struct, kw_only=True):
     deadline_ns: int | None = None
     report: tuple[str, ...] = ()
     is_late: bool = False
+
+
+class Outgoing(Given, kw_only=True):
+    """An unconfirmed message of QoS 1 or 2 for a client; once it is released, only the number counts."""
+
+    packet_id: int
     is_released: bool = False
-    is_sent: bool = False
 
 
 class Incoming(msgspec.Struct, kw_only=True):

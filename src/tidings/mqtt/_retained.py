@@ -1,9 +1,9 @@
-"""Retained messages: the latest event of each topic that was published with retain, at every broker with the door.
+"""Retained messages: the latest event of each topic that was published with retain, at every broker with a gateway.
 
 Each of these brokers has a durable subscription to retained events, so all have them wherever they were published;
 "latest" is by the time of publication, which this broker computes from the age. An empty payload removes the message of
 its topic. There are at most `max_messages` with `max_bytes` of payload and attributes: at the bound the oldest are
-removed. A broker that is down for longer than the events' lifetime misses those of that time.
+removed. A broker that is down for longer than the events' lifetime misses events of that time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -89,7 +89,7 @@ class Retained:
             if record.expires_ns is not None and record.expires_ns <= now_ns:
                 self._remove(record.topic)
                 continue
-            message = read_event(record.attributes, record.payload, now_ns - record.published_ns, now_ns)
+            message = read_event(record.attributes, record.payload, record.published_ns)
             if message is not None:
                 yield message, record.attributes
 

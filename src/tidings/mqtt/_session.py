@@ -1,6 +1,6 @@
 """One MQTT session: its client, connected or away, its subscriptions, and the broker's answers.
 
-The messages that the client publishes are in `_publications.py`, those that it is given in `_deliveries.py`.
+Messages from the client are in `_publications.py`, those to it in `_deliveries.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ import msgspec
 
 from tidings.errors import TidingsError
 from tidings.model.filters import Filter
+from tidings.model.policies import NO_ORDERING
 from tidings.mqtt._commits import Kept
 from tidings.mqtt._deliveries import Deliveries
 from tidings.mqtt._link import Link
@@ -45,7 +46,7 @@ from tidings.mqtt._records import (
 )
 from tidings.mqtt._topics import name_of, split_shared, topic_filter_sql
 from tidings.ordering import Policy
-from tidings.protocol import Deliver, Failed
+from tidings.protocol import Deliver, DeliverTogether, Failed
 from tidings.protocol.wire import MAX_FILTER
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Session:
             case Disconnect():
                 self._on_disconnect(packet)
             case Auth():
-                raise PacketError(Reason.PROTOCOL_ERROR, "AUTH, and no authentication method was agreed on")
+                raise PacketError(Reason.PROTOCOL_ERROR, "AUTH without an agreed authentication method")
             case _:
                 raise PacketError(Reason.PROTOCOL_ERROR, f"a client does not send {type(packet).__name__}")
 
@@ -199,7 +200,7 @@ class Session:
         expiry_s = packet.properties.get("session_expiry_s")
         if expiry_s is not None:
             if expiry_s and not self.expiry_s:  # [MQTT-3.14.2-2]
-                raise PacketError(Reason.PROTOCOL_ERROR, "a session that was to end with the connection is to go on")
+                raise PacketError(Reason.PROTOCOL_ERROR, "a session that ends with its connection cannot be extended")
             if not expiry_s and self.is_kept:
                 self.erase()
             self.expiry_s = self._gateway.longest(expiry_s)
@@ -221,11 +222,11 @@ class Session:
             case Kind.PUBREL:
                 self.publications.release(packet)
             case Kind.PUBACK:
-                self.deliveries.end(packet, qos=1)
+                self.deliveries.end((packet.packet_id,))
             case Kind.PUBREC:
                 self.deliveries.receive(packet)
             case Kind.PUBCOMP:
-                self.deliveries.end(packet, qos=2)
+                self.deliveries.complete(packet.packet_id)
 
     def acknowledge(self, kind: Kind, number: int, reason: Reason = Reason.SUCCESS, why: str = "") -> None:
         explains = why and self.link is not None and self.link.explains
@@ -266,15 +267,15 @@ class Session:
         """A subscription by its topic filter, its options and the user properties of the packet."""
         shared = split_shared(wanted.topic_filter)
         if shared is None:
-            raise PacketError(Reason.TOPIC_FILTER_INVALID, f"{wanted.topic_filter[:100]!r} is no topic filter")
+            raise PacketError(Reason.TOPIC_FILTER_INVALID, f"{wanted.topic_filter[:100]!r} is not a topic filter")
         if shared.group is not None and wanted.no_local:  # [MQTT-3.8.3-4]
             raise PacketError(Reason.PROTOCOL_ERROR, "a shared subscription with No Local")
         terms = dict(packet.properties.get("user", ()))
         filter = terms.get("filter", "")
         if filter:
             Filter.parse(filter)  # by itself: `a) OR (b` is none
-        order = terms.get("order") or None
-        if order is not None:
+        order = terms.get("order", NO_ORDERING) or NO_ORDERING
+        if order != NO_ORDERING:
             Policy.parse(order)
         return Subscription(
             topic_filter=wanted.topic_filter,
@@ -288,7 +289,7 @@ class Session:
             max_delay_ns=round(_number(terms, "max-delay-ms", 1e12) * _MS) if "max-delay-ms" in terms else None,
             price=_number(terms, "price", 1e300) if "price" in terms else 1.0,
             late_ns=round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else 0,
-            order=order,
+            order=None if order == NO_ORDERING else order,
             report=_reports(terms),
         )
 
@@ -413,6 +414,22 @@ class Session:
             request.reasons[place] = granted if reason is None else reason
             request.why = why or request.why
             self._answer(request)
+
+    def on_deliver_together(self, effect: DeliverTogether) -> None:
+        """Events for one of the subscriptions."""
+        subscription, link, bundle = self._by_name.get(effect.subscription), self.link, effect.bundle
+        if subscription is None:
+            return
+        is_special = subscription.group is not None or (subscription.no_local and self.client_id in bundle.publishers)
+        shares = None if is_special or link is None else self._gateway.shares_of(bundle, subscription, self.deliveries)
+        if shares is None or link is None or shares.has_qos_2:
+            for event, content, since_ns, _ in bundle.events:
+                what = (effect.subscription, event, content.attributes, content.payload)
+                self.on_deliver(Deliver(*what, self._gateway.now_ns - since_ns, False))
+        elif shares.is_qos_0 and link.is_plain:
+            link.send_plain((shares.packets(link.version, self._gateway.now_ns),))
+        else:
+            self.deliveries.give_all(shares.copies)
 
     def on_deliver(self, effect: Deliver) -> None:
         """An event for one of the subscriptions."""

@@ -1,4 +1,4 @@
-"""Topics and topic filters: what is valid, what matches, and a topic filter in the filter language."""
+"""Topics and topic filters: validity, matching, and translation into the filter language."""
 
 import hashlib
 from typing import Final
@@ -39,7 +39,7 @@ def is_topic_filter(pattern: str) -> bool:
 
 
 def split_shared(pattern: str) -> Shared | None:
-    """What a subscription asks for; None if it is no valid topic filter [MQTT-4.8.2-1], [MQTT-4.8.2-2]."""
+    """The parts of a requested subscription; None if it is not a valid topic filter [MQTT-4.8.2-1], [MQTT-4.8.2-2]."""
     if pattern.partition("/")[0] == _SHARE:
         _, _, rest = pattern.partition("/")
         group, slash, rest = rest.partition("/")
@@ -64,13 +64,13 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def topic_filter_sql(pattern: str) -> str:
-    """The condition on the attribute `topic` that is true of exactly what the topic filter matches."""
+    """The condition on the attribute `topic` that is true for exactly the topics that the filter matches."""
     quoted = pattern.replace("'", "''")
     return f"{TOPIC} MATCHES '{quoted}'"
 
 
 def name_of(topic_filter: str) -> str:
-    """What a subscription is called at the broker: its topic filter, or a digest if that is too long."""
+    """The name of a subscription at the broker: its topic filter, or a digest if that is too long."""
     if len(topic_filter) <= MAX_NAME:
         return topic_filter
     return f"{topic_filter[:150]}...{hashlib.sha256(topic_filter.encode()).hexdigest()[:32]}"

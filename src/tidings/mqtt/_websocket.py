@@ -1,6 +1,6 @@
 """The server's end of a WebSocket that carries MQTT, without I/O, on wsproto.
 
-MQTT packets come in binary messages and need not keep to their borders; the subprotocol is `mqtt`, and a client that
+MQTT packets travel in binary messages and need not be aligned with them; the subprotocol is `mqtt`, and a client that
 does not offer it is refused. wsproto is loaded when the first WebSocket is made.
 """
 
@@ -55,7 +55,7 @@ class WebSocket:
             case events.BytesMessage():
                 return bytes(event.data)
             case events.TextMessage():  # [MQTT-6.0.0-1]
-                self._send(events.CloseConnection(_UNACCEPTABLE, "MQTT comes in binary messages"))
+                self._send(events.CloseConnection(_UNACCEPTABLE, "MQTT uses binary messages"))
                 self.is_over = True
             case events.Ping():
                 self._send(event.response())

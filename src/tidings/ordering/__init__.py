@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from tidings.ordering._laplace_sums import LaplaceSum
     from tidings.ordering._latches import Overtaking, learn, overtaking_latch
-    from tidings.ordering._policies import POLICIES, Policy
+    from tidings.ordering._policies import Policy
     from tidings.ordering._properties import from_properties, to_properties
     from tidings.ordering._receiver import (
         DEFAULT_IDLE_NS,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tidings.ordering._replay import Replayed, Streams, optimal_static_latch, overtaken_ns, replay
     from tidings.ordering._sequencer import Counts, Delivery, Sequencer
     from tidings.ordering._snapshot import Snapshot
-    from tidings.ordering._stamps import MAX_RECORD, RecordEntry, Stamp, Stamper
+    from tidings.ordering._stamps import MAX_RECORD, RECORD_ENTRY_BYTES, RecordEntry, Stamp, Stamper
     from tidings.ordering._summaries import SUMMARY_BYTES, SummaryMatcher, summarise
 
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
     "DEFAULT_MAX_PUBLISHERS",
     "FALSE_MATCHES",
     "MAX_RECORD",
-    "POLICIES",
+    "RECORD_ENTRY_BYTES",
     "STILL_HELD",
     "SUMMARY_BYTES",
     "WINDOW",

@@ -19,10 +19,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from tidings.errors import ConfigurationError
+from tidings.model.policies import policies
 
-__all__ = ["POLICIES", "Policy"]
-
-POLICIES: Final = ("P-<probability>-<record>", "CST-<milliseconds>", "Q-<target>", "ours-record", "ours-quantile")
+__all__ = ["Policy"]
 
 OUR_PROBABILITY: Final = 0.0006
 OUR_SAMPLES: Final = 100
@@ -126,7 +125,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 return cls.quantile(float(rest), name=text, late=late)
         except ValueError:
             pass
-        raise ConfigurationError(f"{text!r} is no ordering policy: write one of {', '.join(POLICIES)}")
+        names = (each.name for each in policies("ordering") if not each.is_default)
+        raise ConfigurationError(f"{text!r} is not an ordering policy: write one of {', '.join(names)}")
 
     @classmethod
     def probabilistic(

@@ -32,4 +32,4 @@ def from_properties(properties: Iterable[tuple[str, str]]) -> tuple[str, Stamp] 
     except KeyError as error:
         raise InputError(f"a stamped event carries both {PUBLISHER} and {STAMP}; {error.args[0]} is missing") from None
     except binascii.Error:
-        raise InputError(f"{STAMP} is no base64: {found[STAMP][:40]!r}") from None
+        raise InputError(f"{STAMP} is not base64: {found[STAMP][:40]!r}") from None

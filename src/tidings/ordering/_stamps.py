@@ -21,12 +21,14 @@ import msgspec
 from tidings.errors import ConfigurationError, InputError
 from tidings.ordering._summaries import SUMMARY_BYTES, summarise
 
-__all__ = ["MAX_RECORD", "RecordEntry", "Stamp", "Stamper"]
+__all__ = ["MAX_RECORD", "RECORD_ENTRY_BYTES", "RecordEntry", "Stamp", "Stamper"]
 
 MAX_RECORD: Final = 255
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">BQqqB")
 _ENTRY: Final = struct.Struct(f">{SUMMARY_BYTES}sq")
+RECORD_ENTRY_BYTES: Final = _ENTRY.size
+"""What each event that a record names takes on the wire."""
 
 
 class RecordEntry(msgspec.Struct, frozen=True, gc=False):
@@ -47,19 +49,21 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self) -> bytes:
         """The stamp as bytes."""
         head = _HEAD.pack(_VERSION, self.sequence, self.departure_ns, self.previous_departure_ns, len(self.record))
+        if not self.record:
+            return head
         return head + b"".join(_ENTRY.pack(entry.summary, entry.departure_ns) for entry in self.record)
 
     @classmethod
     def decode(cls, data: bytes) -> "Stamp":
         """The stamp that the bytes say; InputError if they say none."""
         if len(data) < _HEAD.size or data[0] != _VERSION:
-            raise InputError(f"{len(data)} bytes that are no stamp: a stamp has {_HEAD.size} or more and starts with 1")
+            raise InputError(f"{len(data)} bytes, not a stamp: a stamp has {_HEAD.size} or more and starts with 1")
         _, sequence, departure_ns, previous_ns, entries = _HEAD.unpack_from(data)
         if len(data) != _HEAD.size + entries * _ENTRY.size:
             raise InputError(
                 f"a stamp with {entries} entries has {_HEAD.size + entries * _ENTRY.size} bytes, not {len(data)}"
             )
-        record = tuple(starmap(RecordEntry, _ENTRY.iter_unpack(data[_HEAD.size :])))
+        record = tuple(starmap(RecordEntry, _ENTRY.iter_unpack(data[_HEAD.size :]))) if entries else ()
         return cls(sequence=sequence, departure_ns=departure_ns, previous_departure_ns=previous_ns, record=record)
 
 
@@ -69,20 +73,20 @@ class Stamper:
     def __init__(self, *, record: int = 25, first_sequence: int = 0) -> None:
         self._next = first_sequence
         self._previous_ns: int | None = None
-        self._record: deque[RecordEntry] = deque(maxlen=0)
+        self._record: deque[RecordEntry] | tuple[()] = ()
         self.record = record
 
     @property
     def record(self) -> int:
         """How many of the last events each event describes; a longer record fills as events leave."""
-        return self._record.maxlen or 0
+        return 0 if isinstance(self._record, tuple) else self._record.maxlen or 0
 
     @record.setter
     def record(self, record: int) -> None:
         if not 0 <= record <= MAX_RECORD:
             raise ConfigurationError(f"a record holds 0 to {MAX_RECORD} events, not {record}")
         if record != self.record:
-            self._record = deque(islice(self._record, record), maxlen=record)
+            self._record = deque(islice(self._record, record), maxlen=record) if record else ()
 
     def stamp(self, attributes: Mapping[str, object], now_ns: int) -> Stamp:
         """The stamp of the event with these attributes, that leaves now; the next one counts on."""
@@ -93,7 +97,7 @@ class Stamper:
             previous_departure_ns=previous_ns,
             record=tuple(self._record),
         )
-        if self._record.maxlen:
+        if not isinstance(self._record, tuple):
             self._record.appendleft(RecordEntry(summarise(attributes), now_ns))
         self._next += 1
         self._previous_ns = now_ns

@@ -3,7 +3,7 @@
 Pure algorithms: POP (`TagWindow`, `ProfileTable`, `walk`), GRAPE (`SessionLog`, `TraceSession`, `evaluate`, `select`),
 and ours: by deadlines (`on_time_shares`, `select_on_time`), for all publishers together (`place_jointly`), and with
 subscribers that move too (`place_readers`). For drivers that have traces: `Times`, `Traced`, `choose` and `figures_at`;
-what they find is a `Plan`, which `write_plan` and `read_plan` put in a file.
+what they find is a `PlacementPlan`, which `write_plan` and `read_plan` put in a file.
 docs/reference/placement.md shows them at work.
 
 Names load on first use: a broker must not load what only the placing of publishers needs.
@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     from tidings.placement._evaluation import Candidates, evaluate, loads_from
     from tidings.placement._joint import JointPlan, Service, Stream, place_jointly
     from tidings.placement._on_time import Spread, Wanted, on_time_shares, select_on_time
-    from tidings.placement._plan import Change, Client, Expected, MadeFrom, Move, Plan, PlanAim, read_plan, write_plan
+    from tidings.placement._plan import (
+        Change,
+        Client,
+        Expected,
+        MadeFrom,
+        Move,
+        PlacementPlan,
+        PlanAim,
+        read_plan,
+        write_plan,
+    )
     from tidings.placement._reach import chance_on_time, reach, saved_in_turn
     from tidings.placement._readers import Reader, ReaderPlan, Source, place_readers
     from tidings.placement._selection import Decision, select
@@ -68,7 +78,7 @@ __all__ = [
     "Metric",
     "Move",
     "Objective",
-    "Plan",
+    "PlacementPlan",
     "PlanAim",
     "PrintedEvaluation",
     "Profile",

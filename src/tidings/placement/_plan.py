@@ -23,7 +23,7 @@ import msgspec
 from tidings.errors import InputError
 from tidings.placement._decision import Objective
 
-__all__ = ["Change", "Client", "Expected", "MadeFrom", "Move", "Plan", "PlanAim", "read_plan", "write_plan"]
+__all__ = ["Change", "Client", "Expected", "MadeFrom", "Move", "PlacementPlan", "PlanAim", "read_plan", "write_plan"]
 
 FORMAT: Final = "tidings.plan"
 VERSION: Final = 1
@@ -86,7 +86,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     deliveries: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlacementPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it; `stay` counts clients by kind that should stay where they are."""
 
     format: Literal["tidings.plan"] = FORMAT
@@ -107,7 +107,7 @@ class _Head(msgspec.Struct):
     version: int = 0
 
 
-def read_plan(path: str | Path) -> Plan:
+def read_plan(path: str | Path) -> PlacementPlan:
     """The plan in a file; InputError if it is none, or one of a version that is not known."""
     try:
         text = Path(path).read_bytes()
@@ -116,23 +116,23 @@ def read_plan(path: str | Path) -> Plan:
     try:
         head = msgspec.json.decode(text, type=_Head)
     except msgspec.DecodeError as error:
-        raise InputError(f"{path}: is no plan: {error}; `tidings place TRACES --out FILE` writes one") from None
+        raise InputError(f"{path}: not a plan: {error}; `tidings place TRACES --out FILE` writes one") from None
     if head.format != FORMAT:
-        raise InputError(f"{path}: is no plan: its format is {head.format!r}, not {FORMAT!r}")
+        raise InputError(f"{path}: not a plan: its format is {head.format!r}, not {FORMAT!r}")
     if head.version != VERSION:
         raise InputError(
             f"{path}: is a plan of version {head.version}, and this Tidings knows version {VERSION}: "
-            "make it anew with `tidings place`, or upgrade"
+            "make it again with `tidings place`, or upgrade"
         )
     try:
-        plan = msgspec.json.decode(text, type=Plan)
+        plan = msgspec.json.decode(text, type=PlacementPlan)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: is a plan with a fault: {error}") from None
+        raise InputError(f"{path}: has a fault: {error}") from None
     _check(plan, path)
     return plan
 
 
-def _check(plan: Plan, path: str | Path) -> None:
+def _check(plan: PlacementPlan, path: str | Path) -> None:
     counted = Counter((move.client, move.name) for move in plan.moves)
     for (client, name), times in counted.items():
         if times > 1:
@@ -142,7 +142,7 @@ def _check(plan: Plan, path: str | Path) -> None:
             raise InputError(f"{path}: {move.client} {move.name!r} would move from {move.origin!r} to itself")
 
 
-def write_plan(plan: Plan, path: str | Path) -> None:
+def write_plan(plan: PlacementPlan, path: str | Path) -> None:
     """Write the file under a name beside it, and rename it when it is complete."""
     place = Path(path)
     temporary = place.with_name(f"_{place.name}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidings.errors import ConfigurationError
-from tidings.model.policies import DEFAULT_RELOCATION, policy
+from tidings.model.policies import DEFAULT_RELOCATION, ONE_TREE, policy
 from tidings.model.scenario import Network, Scheduling, Scheme
 from tidings.prediction import (
     ContentMatcher,
@@ -177,7 +177,7 @@ def _as_modelled(network: Network) -> Network:
     detours where the model does not cover them."""
     replace = msgspec.structs.replace
     policies = _first_in_first_out(network).policies
-    if policies.routing not in ("single-path", "balanced"):
+    if policies.routing not in ONE_TREE:
         policies = replace(policies, routing="balanced" if policies.routing == "spread" else "single-path")
     if network.has_failures and policies.faults.is_bypassing and not _fails_both_ways(network):
         plain: Scheme = "buffer" if policies.faults.is_buffering else "periodic"

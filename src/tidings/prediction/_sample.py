@@ -31,6 +31,7 @@ from tidings.model.policies import (
     DEFAULT_ROUTING,
     DEFAULT_SCHEME,
     DEFAULT_STRATEGY,
+    ONE_TREE,
     Scheme,
     StrategyName,
 )
@@ -84,7 +85,7 @@ def predict_network(
 
 def _has_own_trees(network: Network) -> bool:
     """Whether events take trees that formulas do not cover."""
-    return network.policies.routing not in ("single-path", "balanced")
+    return network.policies.routing not in ONE_TREE
 
 
 def predict_measured(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from tidings.model.distributions import DelayDistribution, Replay
+from tidings.model.policies import DEFAULT_RELOCATION, ONE_TREE
 from tidings.model.scenario import Network
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _policies(network: Network) -> list[Unmodelled]:
                 remedy=SIMULATE,
             )
         )
-    if policies.relocation.name != "off":
+    if policies.relocation.name != DEFAULT_RELOCATION:
         found.append(
             Unmodelled(
                 kind="relocation",
@@ -221,7 +222,7 @@ def _policies(network: Network) -> list[Unmodelled]:
                 remedy=SIMULATE,
             )
         )
-    if policies.routing not in ("single-path", "balanced"):
+    if policies.routing not in ONE_TREE:
         why = "every event chooses its tree" if policies.routing == "spread" else "the first of several copies counts"
         found.append(
             Unmodelled(

@@ -144,7 +144,7 @@ class _ComparisonRun:
         self._wall_s: dict[Way, float] = {}
         self._unjudged: dict[Way, tuple[str, ...]] = {}
         self._skipped: dict[Way, str] = {
-            method: "not asked for" for method in WAYS if method not in (*ways, "simulator")
+            method: "not requested" for method in WAYS if method not in (*ways, "simulator")
         }
         self._on_time: dict[Way, BoolArray] = {}
         self._rehearsed: RehearsalResult | None = None

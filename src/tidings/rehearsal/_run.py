@@ -27,7 +27,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError, InputError
 from tidings.live import Delivery
-from tidings.model.policies import DEFAULT_RELOCATION
+from tidings.model.policies import DEFAULT_RELOCATION, policy
 from tidings.model.scenario import Network as Scene
 from tidings.protocol.node import STEADY_NS
 from tidings.rehearsal._noise import Batches, BoolArray, Estimate, estimate
@@ -135,10 +135,11 @@ def rehearse_script(
 def require_rehearsable(scene: Scene, scale: float) -> None:
     """ConfigurationError if a scenario cannot be rehearsed here."""
     require_playable(scene)
-    if scene.policies.relocation.name != DEFAULT_RELOCATION:
+    relocation = policy("relocation", scene.policies.relocation.name)
+    if not relocation.has("rehearsal"):
         raise ConfigurationError(
-            f"relocation {scene.policies.relocation.name!r}: rehearsed clients have one broker each to go to; write "
-            'relocation = "off", or run `tidings storm --scenario`, which moves publishers on the same protocol'
+            f"relocation {relocation.name!r}: {relocation.missing['rehearsal']}; write relocation = "
+            f'"{DEFAULT_RELOCATION}", or simulate the scenario'
         )
     if not 0.0 < scale < 1e6:
         raise ConfigurationError(f"a scale of {scale:g}: give how many seconds of the scenario pass in one, such as 10")
@@ -200,7 +201,7 @@ async def _calibrate(script: Script, scale: float, place: Path) -> Machine:
             publication = script.publications[number]
             expected += len(publication.matches)
             name = scene.publishers[publication.publisher].name
-            payload = _numbered(payload_of(publication, name), number)
+            payload = _numbered(payload_of(publication, name, scene.policies.ordering), number)
             offered_s[number] = time.monotonic()
             await stage.clients[name].offer(publication.attributes, payload=payload)
         until_s = time.monotonic() + 10.0
@@ -317,7 +318,7 @@ class _Run:
             self._refused += 1
             return
         lifetime_ns = publication.lifetime_ns
-        payload = _numbered(payload_of(publication, name), number)
+        payload = _numbered(payload_of(publication, name, self._scene.policies.ordering), number)
         self._offered_s[number] = time.monotonic()
         await self._stage.clients[name].offer(
             publication.attributes,

@@ -17,11 +17,13 @@ import numpy as np
 from tidings.errors import TidingsError
 from tidings.live import Delivery, Tidings, connect, read_network
 from tidings.live.operations import ask_network
+from tidings.model.scenario import Access
 from tidings.model.scenario import Network as Scene
+from tidings.model.topology import Link
 from tidings.rehearsal._brokers import BrokerProcesses, network_text
 from tidings.rehearsal._ports import free_ports
 from tidings.rehearsal._shaped_link import FREE, Door, Shape
-from tidings.storm import drawing
+from tidings.storm import access_links, drawing
 
 __all__ = ["Shapes", "Stage", "scaled_shapes"]
 
@@ -40,7 +42,8 @@ Shapes = Callable[[str, str], Shape]
 
 def scaled_shapes(scene: Scene, scale: float) -> Shapes:
     """Links as the scenario describes them; a broker's processing time is added to the link into it."""
-    links = {(link.source, link.target): link for link in scene.topology.links}
+    links: dict[tuple[str, str], Link | Access] = {(link.source, link.target): link for link in scene.topology.links}
+    links |= access_links(scene)
     brokers = {broker.name: broker for broker in scene.topology.brokers}
     generator = np.random.default_rng([scene.seed, 8])
 
@@ -141,7 +144,7 @@ class Stage:
             await self.clients[publisher.name].advertise("TRUE" if advertised is None else str(advertised))
         for subscription in self._scene.subscriptions:
             await self._subscribe(subscription)
-        await self._wait("brokers did not hear of all subscriptions", self._is_known)
+        await self._wait("brokers did not learn of all subscriptions", self._is_known)
 
     async def _open(self, one: str, other: str, port: int) -> None:
         door = self.doors[one, other] = Door(port, self._shapes(one, other), self._shapes(other, one))
@@ -159,6 +162,7 @@ class Stage:
             max_delay_s=None if allowed_s is None else allowed_s / self._scale,
             price=subscription.price,
             late_s=self._late_s,
+            order=self._scene.policies.ordering,
             callback=take,
         )
 

@@ -150,7 +150,7 @@ def _objective(utilisation: FloatArray) -> float:
 def _shortest_tree(overlay: Overlay, demand: Demand) -> Tree:
     if demand.interest.shape[1] != overlay.broker_count:
         raise InputError(
-            f"the demand at broker {demand.broker} speaks of {demand.interest.shape[1]} brokers, "
+            f"the demand at broker {demand.broker} is for {demand.interest.shape[1]} brokers, "
             f"the overlay has {overlay.broker_count}"
         )
     tree = shortest_path_tree(overlay, demand.broker, destinations=())

@@ -119,7 +119,7 @@ def _downstream_order(overlay: Overlay, offsets: IntArray, links: IntArray) -> l
     if len(order) < overlay.broker_count:
         circling = np.flatnonzero(entering > 0).tolist()
         raise ConfigurationError(
-            f"downstream links run in a circle at or before {overlay.names(circling)}: multi-path forwarding "
+            f"downstream links form a cycle at or before {overlay.names(circling)}: multi-path forwarding "
             "needs a mesh that runs downstream; choose links with downstream_links, or use single-path routing"
         )
     return order

@@ -87,7 +87,7 @@ def tree_of_parents(overlay: Overlay, root: int, parents: Sequence[int] | IntArr
     order, depth, size = _preorder(root, parent)
     if len(order) != len(members) + 1:
         loose = sorted(set(members.tolist()) - set(order))
-        raise InputError(f"broker {loose[0]} does not hang under root {root}: its parents go round in a circle")
+        raise InputError(f"broker {loose[0]} does not hang under root {root}: its parents form a cycle")
     position = np.full(n, -1, np.int32)
     position[order] = np.arange(len(order))
     return Tree(

@@ -129,8 +129,9 @@ also messages by kind, copies stored now and at most, and the number of the last
     IS_BYPASSING,
     IS_EARLY,
     IS_VOLATILE,
+    IS_ORDERED,
     SETTINGS,
-) = range(20)
+) = range(21)
 """Places in the array of the settings of a run. COPIES_STEP, HEAP_STEP and ENTRIES_STEP (in widest events) are how much
 room one step may need."""
 

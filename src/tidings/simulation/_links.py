@@ -9,6 +9,8 @@ Rules:
 - At a decision, copies past their deletion time go: expired ones, and with all strategies but FIFO and RL also hopeless
   ones. First in, first out only looks at the head; what lies behind it is deleted when it gets there. A link that has
   nothing else to do gives up on nothing that has a chance, however bold the strategy.
+- Where receivers put events in order, a publisher's events leave a queue in sequence, as those of live brokers do
+  (`scheduling._chains`): the strategy chooses among all, and the first of the chosen event's publisher leaves.
 - A link without slowness has no queue: nothing is chosen there.
 - Where nothing fails, a stretch in which a copy keeps nobody waiting is one happening: propagation and processing at a
   broker that serves without a queue are drawn together. Where things fail each is a happening of its own.
@@ -31,6 +33,7 @@ from tidings.simulation._layout import (
     IS_DROPPING,
     IS_FAILING,
     IS_MULTI,
+    IS_ORDERED,
     KIND_BITS,
     LINKS,
     LONGEST,
@@ -171,6 +174,25 @@ def choose_copy(w: World, link: int, now: int) -> int:
 
 
 @borrowing_inner
+def first_in_sequence(w: World, link: int, chosen: int) -> int:
+    """The first that waits of the publisher of a copy in the queue; of copies of one event the first enqueued."""
+    publisher = w.events[w.copies[chosen].event].publisher
+    first = w.links[link].head
+    while w.events[w.copies[first].event].publisher != publisher:
+        first = w.copies[first].next
+    copy = w.copies[first].next
+    while copy >= 0:
+        event = w.copies[copy].event
+        if (
+            w.events[event].publisher == publisher
+            and w.events[event].sequence < w.events[w.copies[first].event].sequence
+        ):
+            first = copy
+        copy = w.copies[copy].next
+    return int(first)
+
+
+@borrowing_inner
 def append(w: World, link: int, copy: int) -> None:
     """Put a copy at the end of a link's queue."""
     w.copies[copy].place = QUEUED
@@ -297,6 +319,8 @@ def transmitted(w: World, link: int, now: int) -> int:
     if chosen >= 0:
         if w.links[link].strategy != FIFO and w.links[link].length > 1:
             chosen = choose_copy(w, link, now)
+        if w.settings[IS_ORDERED] != 0:
+            chosen = first_in_sequence(w, link, chosen)
         unlink(w, link, chosen)
         depart(w, chosen, now)
     return cross(w, copy, now, True)

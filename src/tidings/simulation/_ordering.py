@@ -17,11 +17,11 @@ from tidings.errors import ConfigurationError
 from tidings.ordering import COUNTS, STILL_HELD, OngoingReplay, Policy
 from tidings.simulation._layout import DELIVERY, EVENT, NEVER_NS, Array
 from tidings.simulation._options import Options
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 from tidings.simulation._publications import Chunk
 from tidings.simulation._result import Batches, OrderingFigures, Result, SubscriberResult
 from tidings.simulation._streams import Received
-from tidings.simulation._trace import TraceOutput, TraceWriter
+from tidings.simulation._trace import TraceOutput
 from tidings.statistics import BATCHES, LogHistogram
 
 __all__ = ["OrderedOutput", "ordering_policy"]
@@ -33,7 +33,7 @@ ROWS_PER_STREAM: Final = 64
 WAITING: Final = np.dtype([("row", DELIVERY), *((name, np.int64) for name in ("published", "deadline", "delivered"))])
 
 
-def ordering_policy(plan: Plan, options: Options) -> Policy | None:
+def ordering_policy(plan: SimulationPlan, options: Options) -> Policy | None:
     """What the scenario's receivers do about order; ConfigurationError if the run cannot show it."""
     name = plan.network.policies.ordering
     if name is None:
@@ -47,12 +47,12 @@ def ordering_policy(plan: Plan, options: Options) -> Policy | None:
 
 
 class OrderedOutput(TraceOutput):
-    """Puts what arrives in order, and passes everything on to the trace, if there is one.
+    """Puts what arrives in order, and passes everything on to `writer`, if there is one.
 
     `rows_peak` is the most rows that were ever kept: publications, matches and arrivals together.
     """
 
-    def __init__(self, plan: Plan, policy: Policy, writer: TraceWriter | None) -> None:
+    def __init__(self, plan: SimulationPlan, policy: Policy, writer: TraceOutput | None) -> None:
         self._plan, self._policy, self._writer = plan, policy, writer
         self._received = Received(plan, policy)
         self._replay = OngoingReplay(policy)
@@ -75,7 +75,8 @@ class OrderedOutput(TraceOutput):
         if self._writer is not None:
             self._writer.write_hops(rows)
 
-    def write_deliveries(self, rows: Array) -> None:
+    def write_deliveries(self, rows: Array, delivered_ns: Array | None = None) -> None:
+        assert delivered_ns is None, "they are put in order here"
         self._fresh.append(rows.copy())
 
     def write_transitions(self, rows: Array) -> None:

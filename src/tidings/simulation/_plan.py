@@ -11,7 +11,7 @@ import numpy as np
 
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution, Uniform
-from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING
+from tidings.model.policies import COPYING, DEFAULT_RELOCATION, DEFAULT_ROUTING
 from tidings.model.scenario import Network
 from tidings.scheduling import FIFO, Strategy, strategy
 from tidings.simulation import _layout as at
@@ -36,14 +36,14 @@ from tidings.simulation._routes import Routes, plan_routes
 from tidings.simulation._rows import Lists, plan_rows
 from tidings.statistics import BATCHES
 
-__all__ = ["Plan", "plan"]
+__all__ = ["SimulationPlan", "plan"]
 
 _LINK_LAWS, _BROKER_LAWS = 3, 2  # slowness, propagation, loss; service, processing
 _DRAIN_MIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class SimulationPlan:
     """A run before it begins. The arrays of records hold its beginning; whoever runs it takes copies (`make_world`).
 
     `heap` holds what happens first, as a heap. `components` are those of a network in which something fails. `network`
@@ -86,7 +86,7 @@ class Plan:
         return bool(self.settings[at.IS_DROPPING])
 
 
-def plan(network: Network, options: Options) -> Plan:
+def plan(network: Network, options: Options) -> SimulationPlan:
     """Everything that a run needs to know; a ConfigurationError says what cannot be."""
     written, network = network, network.with_access_brokers
     if network is not written and options.trees is not None:
@@ -119,7 +119,7 @@ def plan(network: Network, options: Options) -> Plan:
             until = _capped_ns(faults.timeout_s) if faults.is_refreshing else NEVER_NS
             rows["until"] = np.where(components.records["up"][rows["broker"]] != 0, until, 0)
     end_ns = _ns(network.duration_s)
-    return Plan(
+    return SimulationPlan(
         network=network,
         written=written,
         settings=_settings(network, links, brokers, rows),
@@ -150,7 +150,7 @@ def plan(network: Network, options: Options) -> Plan:
 
 def _check(network: Network) -> None:
     routing = network.policies.routing
-    if network.has_failures and routing in ("multi-path", "literal-table"):
+    if network.has_failures and routing in COPYING:
         raise ConfigurationError(
             f"brokers or links fail, but routing is {routing!r}: the schemes of paper D need one path for each "
             'event and subscriber; write routing = "single-path", "balanced" or "spread" in [policies]'
@@ -288,7 +288,7 @@ def _require_ways_back(network: Network, routes: Routes, links: Array) -> None:
 
 def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Array:
     faults, is_failing, count = network.policies.faults, network.has_failures, len(network.topology.links)
-    is_multi = network.policies.routing in ("multi-path", "literal-table")
+    is_multi = network.policies.routing in COPYING
     fan_out = int((brokers["last_out"] - brokers["first_out"]).max(initial=0)) + 1
     is_valued = bool((links["strategy"] != FIFO).any())
     values = {
@@ -313,6 +313,7 @@ def _settings(network: Network, links: Array, brokers: Array, rows: Array) -> Ar
         at.IS_BYPASSING: faults.is_bypassing,
         at.IS_EARLY: faults.ack == "early",
         at.IS_VOLATILE: faults.queues == "volatile",
+        at.IS_ORDERED: network.policies.ordering is not None,
     }
     return np.array([values[place] for place in range(at.SETTINGS)], np.int64)
 

@@ -30,7 +30,7 @@ from tidings.model.scenario import ByContent, Choice, Constant, Content, Network
 from tidings.model.trace import AttributeKind
 from tidings.simulation._layout import NANOSECONDS, NEVER_NS, PUBLICATION, Array
 from tidings.simulation._options import Kinds
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 from tidings.simulation._presence import Presence
 from tidings.simulation._relocation import Published, Relocation
 
@@ -67,7 +67,7 @@ def attribute_kinds(network: Network) -> dict[str, AttributeKind]:
 
 
 def chunks(
-    plan: Plan,
+    plan: SimulationPlan,
     *,
     events: int,
     sample: float,
@@ -154,7 +154,7 @@ def _merged(
 class _Source:
     """One publisher: whole blocks are drawn, and what departs before a time comes out."""
 
-    def __init__(self, plan: Plan, number: int, sample: float, shares: Array | None) -> None:
+    def __init__(self, plan: SimulationPlan, number: int, sample: float, shares: Array | None) -> None:
         network, self._publisher, self._number = plan.network, plan.network.publishers[number], number
         self._edges = None if shares is None else np.cumsum(shares)
         self._sample = sample
@@ -232,7 +232,7 @@ def _by_content(
 class _Matcher:
     """Who wants what, for all publishers of a run."""
 
-    def __init__(self, plan: Plan, relocation: Relocation | None) -> None:
+    def __init__(self, plan: SimulationPlan, relocation: Relocation | None) -> None:
         self._index = MatchingIndex((number, s.filter) for number, s in enumerate(plan.network.subscriptions))
         # Per tree and subscription the place of its home in the tree; all alike with several paths.
         homes, routes = plan.subscriptions["home"], plan.routes
@@ -333,7 +333,7 @@ class _Matcher:
 class _Given:
     """Who wants what, where events are given by their kinds; the kind after the last one matches nothing."""
 
-    def __init__(self, plan: Plan, given: Sequence[Kinds]) -> None:
+    def __init__(self, plan: SimulationPlan, given: Sequence[Kinds]) -> None:
         homes, routes = plan.subscriptions["home"], plan.routes
         self._publishers = plan.publishers
         self._first: list[Array] = []

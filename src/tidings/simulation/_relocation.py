@@ -27,7 +27,7 @@ import numpy as np
 from tidings import placement
 from tidings.routing import NO_BROKER, Overlay, Tree, shortest_path_tree, tree_of_parents
 from tidings.simulation._layout import NEVER_NS, Array
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 
 __all__ = ["Published", "Relocation"]
 
@@ -51,7 +51,7 @@ class Published(NamedTuple):
 class Relocation:
     """Where the publishers of a run are; `moves` counts how often any of them went elsewhere."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SimulationPlan) -> None:
         policy, index = plan.network.policies.relocation, plan.network.topology.index
         network = _Figures(plan)
         kinds: dict[str, Callable[[_Figures, int, int], _Mover]] = {"pop": _Pop, "grape": _Grape, "on-time": _OnTime}
@@ -79,7 +79,7 @@ class _Figures:
     They know it as it is written: access links of subscribers are no business of theirs.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SimulationPlan) -> None:
         written = plan.written
         self.policy = plan.network.policies.relocation
         self.stay_ns = round(self.policy.stay_s * 1e9)

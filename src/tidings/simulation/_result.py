@@ -6,8 +6,10 @@ import msgspec
 import numpy as np
 
 from tidings.model.frames import Column, arrow_table, html_page, html_table, pandas_frame
-from tidings.simulation._layout import Array
-from tidings.simulation._plan import Plan
+from tidings.model.scenario import Network
+from tidings.simulation._layout import PUBLISHED, STEPS, TRAFFIC, Array
+from tidings.simulation._plan import SimulationPlan
+from tidings.simulation._world import World
 from tidings.statistics import BATCHES, ReliabilityInterval, reliability_intervals
 
 if TYPE_CHECKING:
@@ -162,7 +164,7 @@ def _share(share: float | None) -> float:
 class Batches:
     """The counted part of a run, cut into batches of equal time, from which intervals are computed."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SimulationPlan) -> None:
         self._ends_ns = plan.batch_ends_ns
         self._counts = np.zeros((BATCHES, 2, len(plan.subscriptions)), np.int64)
 
@@ -178,64 +180,61 @@ class Batches:
 
 
 def make_result(
-    plan: Plan,
-    *,
+    plan: SimulationPlan,
+    world: World,
     batches: Batches,
-    subscriptions: Array,
-    links: Array,
-    brokers: Array,
-    published: int,
-    traffic: int,
-    steps: int,
-    wall_s: float,
-    faults: FaultFigures | None = None,
-    relocation: RelocationFigures | None = None,
+    *,
+    faults: FaultFigures | None,
+    relocation: RelocationFigures | None,
 ) -> Result:
-    """The result from the counters of a run that has ended."""
-    network = plan.network
-    lost = subscriptions["lost"] + subscriptions["discarded"]
-    subscribers, intervals = {}, batches.intervals()
-    for number, subscription in enumerate(network.subscriptions):
-        row = subscriptions[number]
-        matched, on_time = int(row["matched"]), int(row["on_time"])
-        subscribers[subscription.id] = SubscriberResult(
-            matched=matched,
-            on_time=on_time,
-            late=int(row["late"]),
-            lost=int(lost[number]),
-            dropped=int(row["discarded"]),
-            in_flight=int(row["in_flight"]),
-            on_time_reliability=on_time / matched if matched else None,
-            interval=intervals[number],
-        )
-    total = {name: int(subscriptions[name].sum()) for name in ("matched", "on_time", "late", "discarded", "in_flight")}
+    """The result from the counters of a run that has ended; `wall_s` is for whoever measured it."""
+    network, rows = plan.network, world.subscriptions
+    counts = {name: int(rows[name].sum()) for name in ("matched", "on_time", "late", "lost", "discarded", "in_flight")}
     counted_ns = plan.end_ns - plan.warmup_ns
     return Result(
         title=network.title,
         seed=network.seed,
         duration_s=network.duration_s,
         warmup_s=network.warmup_s,
-        published=published,
-        matched=total["matched"],
-        on_time=total["on_time"],
-        late=total["late"],
-        lost=int(lost.sum()),
-        dropped=total["discarded"],
-        in_flight=total["in_flight"],
-        delivery_rate=total["on_time"] / total["matched"] if total["matched"] else None,
-        earnings=float(np.dot(subscriptions["price"], subscriptions["on_time"].astype(np.float64))),
-        traffic=traffic,
-        subscribers=subscribers,
+        published=int(world.control[PUBLISHED]),
+        matched=counts["matched"],
+        on_time=counts["on_time"],
+        late=counts["late"],
+        lost=counts["lost"] + counts["discarded"],
+        dropped=counts["discarded"],
+        in_flight=counts["in_flight"],
+        delivery_rate=counts["on_time"] / counts["matched"] if counts["matched"] else None,
+        earnings=float(np.dot(rows["price"], rows["on_time"].astype(np.float64))),
+        traffic=int(world.control[TRAFFIC]),
+        subscribers=_subscribers(network, rows, batches),
         brokers={
             broker.name: float(busy_ns / counted_ns)
-            for broker, busy_ns in zip(plan.written.topology.brokers, brokers["busy_ns"], strict=False)
+            for broker, busy_ns in zip(plan.written.topology.brokers, world.brokers["busy_ns"], strict=False)
         },
         links={
             f"{link.source} -> {link.target}": float(busy_ns / counted_ns)
-            for link, busy_ns in zip(network.topology.links, links["busy_ns"], strict=False)
+            for link, busy_ns in zip(network.topology.links, world.links["busy_ns"], strict=False)
         },
-        steps=steps,
-        wall_s=wall_s,
+        steps=int(world.control[STEPS]),
+        wall_s=0.0,
         faults=faults,
         relocation=relocation,
     )
+
+
+def _subscribers(network: Network, rows: Array, batches: Batches) -> dict[str, SubscriberResult]:
+    subscribers, intervals = {}, batches.intervals()
+    for number, subscription in enumerate(network.subscriptions):
+        row = rows[number]
+        matched, on_time = int(row["matched"]), int(row["on_time"])
+        subscribers[subscription.id] = SubscriberResult(
+            matched=matched,
+            on_time=on_time,
+            late=int(row["late"]),
+            lost=int(row["lost"] + row["discarded"]),
+            dropped=int(row["discarded"]),
+            in_flight=int(row["in_flight"]),
+            on_time_reliability=on_time / matched if matched else None,
+            interval=intervals[number],
+        )
+    return subscribers

@@ -41,7 +41,7 @@ from tidings.simulation._layout import (
     WORDS_USED,
     Array,
 )
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 from tidings.simulation._world import World
 
 __all__ = ["give_room", "make_world"]
@@ -49,7 +49,7 @@ __all__ = ["give_room", "make_world"]
 _COPIES, _EVENTS, _ENTRIES, _WORDS = 1024, 256, 8192, 16384
 
 
-def make_world(plan: Plan, *, output_rows: int) -> World:
+def make_world(plan: SimulationPlan, *, output_rows: int) -> World:
     """The world at time 0; without a trace it needs no rows of output."""
     control = np.zeros(CONTROLS, np.int64)
     control[FREE_COPY] = control[FREE_EVENT] = NOBODY
@@ -128,7 +128,7 @@ def _larger_board(board: Board, copies: int, entries: int) -> Board:
     return empty_board(copies, 0)._replace(slots=slots, pairs=pairs, paths=paths)
 
 
-def _routes(plan: Plan) -> Array:
+def _routes(plan: SimulationPlan) -> Array:
     """The figures of paths as records; the last rows are those of access links."""
     routes = np.zeros(plan.routes.mean.shape, ROUTE)
     routes["fixed_s"][: len(plan.routes.fixed_s)] = plan.routes.fixed_s
@@ -137,7 +137,7 @@ def _routes(plan: Plan) -> Array:
     return routes
 
 
-def _views(plan: Plan) -> Array:
+def _views(plan: SimulationPlan) -> Array:
     """Every broker that is up knows everything."""
     components = plan.components
     is_up = components.records["up"][: len(plan.brokers)]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidings.errors import ConfigurationError
 from tidings.matching import MatchingIndex
 from tidings.model.distributions import DelayDistribution
-from tidings.model.policies import DEFAULT_RELOCATION
+from tidings.model.policies import COPYING, DEFAULT_RELOCATION
 from tidings.model.scenario import Network, unserved
 from tidings.model.topology import Broker
 from tidings.routing import (
@@ -79,7 +79,7 @@ def plan_routes(network: Network, options: Options, access: Sequence[DelayDistri
     if options.trees is not None and len(options.trees) != len(roots):
         raise ConfigurationError(f"{len(options.trees)} trees are given for {len(roots)} publishers: give one for each")
     routing = network.policies.routing
-    if routing in ("multi-path", "literal-table"):
+    if routing in COPYING:
         if options.trees is not None:
             raise ConfigurationError(f"trees are given, but routing is {routing}: leave them out, or use single-path")
         problem = unserved(network)

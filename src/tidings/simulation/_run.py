@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidings.compiled import lend
 from tidings.errors import ConfigurationError
@@ -34,10 +35,7 @@ from tidings.simulation._layout import (
     OVERLOADED,
     POOL_FULL,
     PUBLICATION,
-    PUBLISHED,
-    STEPS,
     STORED_PEAK,
-    TRAFFIC,
     TRANSITION_OUT,
     TRANSITIONS_OUT,
     WIDEST,
@@ -45,14 +43,14 @@ from tidings.simulation._layout import (
 )
 from tidings.simulation._options import Options
 from tidings.simulation._ordering import OrderedOutput, ordering_policy
-from tidings.simulation._plan import Plan, plan
+from tidings.simulation._plan import SimulationPlan, plan
 from tidings.simulation._publications import Chunk, chunks
 from tidings.simulation._relocation import Relocation
 from tidings.simulation._result import Batches, FaultFigures, RelocationFigures, Result, make_result
 from tidings.simulation._room import give_room, make_world
 from tidings.simulation._trace import TraceOutput, TraceWriter, unfinished_hops
 
-__all__ = ["Run", "simulate"]
+__all__ = ["Run", "run_through", "simulate"]
 
 OUTPUT_ROWS = 65_536
 
@@ -89,24 +87,35 @@ def simulate(
         _check_kinds(network, is_traced=out is not None)
     planned = plan(network, chosen)
     writer = None if out is None else TraceWriter(out, planned, sample=chosen.sample)
-    policy = ordering_policy(planned, chosen)
-    ordered = None if policy is None else OrderedOutput(planned, policy, writer)
-    run = Run(planned, chosen, writer if ordered is None else ordered, progress)
     try:
-        run.go()
-        if ordered is not None:
-            ordered.end()
+        result = run_through(planned, chosen, writer, progress)
     finally:
         if writer is not None:
             writer.close()
-    result = run.result(time.perf_counter() - began_s)
-    return result if ordered is None else ordered.counted(result, run.batches)
+    return replace(result, wall_s=time.perf_counter() - began_s)
+
+
+def run_through(
+    planned: SimulationPlan, options: Options, writer: TraceOutput | None, progress: Progress | None = None
+) -> Result:
+    """Run a plan to its end, receivers that put events in order included; `wall_s` of the result is not known here."""
+    policy = ordering_policy(planned, options)
+    ordered = None if policy is None else OrderedOutput(planned, policy, writer)
+    run = Run(planned, options, writer if ordered is None else ordered, progress)
+    run.go()
+    result = run.result()
+    if ordered is None:
+        return result
+    ordered.end()
+    return ordered.counted(result, run.batches)
 
 
 class Run:
     """One run; `go` it, then ask for the `result`."""
 
-    def __init__(self, planned: Plan, options: Options, writer: TraceOutput | None, progress: Progress | None) -> None:
+    def __init__(
+        self, planned: SimulationPlan, options: Options, writer: TraceOutput | None, progress: Progress | None
+    ) -> None:
         self._plan, self._options, self._writer, self._progress = planned, options, writer, progress
         self._world = make_world(planned, output_rows=0 if writer is None else OUTPUT_ROWS)
         self.batches = Batches(planned)
@@ -138,21 +147,9 @@ class Run:
         finish(lend(self._world))
         self.batches.count(planned.drained_ns, self._world.subscriptions)
 
-    def result(self, wall_s: float) -> Result:
-        world, control = self._world, self._world.control
-        return make_result(
-            self._plan,
-            batches=self.batches,
-            subscriptions=world.subscriptions,
-            links=world.links,
-            brokers=world.brokers,
-            published=int(control[PUBLISHED]),
-            traffic=int(control[TRAFFIC]),
-            steps=int(control[STEPS]),
-            wall_s=wall_s,
-            faults=self._faults() if self._plan.network.has_failures else None,
-            relocation=self._relocated(),
-        )
+    def result(self) -> Result:
+        faults = self._faults() if self._plan.network.has_failures else None
+        return make_result(self._plan, self._world, self.batches, faults=faults, relocation=self._relocated())
 
     def _relocated(self) -> RelocationFigures | None:
         if self._relocation is None:

@@ -13,10 +13,10 @@ import numpy as np
 from tidings.model.scenario import Network
 from tidings.simulation._layout import NEVER_NS, Array
 from tidings.simulation._options import Options
-from tidings.simulation._plan import plan
+from tidings.simulation._plan import SimulationPlan, plan
 from tidings.simulation._publications import Chunk
 from tidings.simulation._result import Result
-from tidings.simulation._run import Run
+from tidings.simulation._run import run_through
 
 __all__ = ["Script", "ScriptedEvent", "simulate_script"]
 
@@ -35,11 +35,14 @@ class ScriptedEvent(NamedTuple):
 class Script:
     """Takes down a run of the simulator while it happens; `transitions` are (time, component, whether it is up).
 
-    `delays_ns` says when a publication reached a subscription, both by number, and how long that took.
+    `delays_ns` says how long a publication took until the application of a subscription had it, both by number: what
+    a receiver held to restore order is in it.
     """
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, planned: SimulationPlan) -> None:
+        self.network = planned.written
+        self._brokers = len(self.network.topology.brokers)
+        self._access_brokers = len(planned.network.topology.brokers) - self._brokers
         self.publications: list[ScriptedEvent] = []
         self.transitions: list[tuple[int, int, bool]] = []
         self.delays_ns: dict[tuple[int, int], int] = {}
@@ -83,17 +86,18 @@ class Script:
     def write_hops(self, rows: Array) -> None:
         """The paths of the simulator's events are their own affair."""
 
-    def write_deliveries(self, rows: Array) -> None:
-        """What arrived; of several copies the first counts."""
-        columns = (rows[name].tolist() for name in ("publisher", "sequence", "subscription", "arrived"))
-        for publisher, sequence, subscription, arrived_ns in zip(*columns, strict=True):
+    def write_deliveries(self, rows: Array, delivered_ns: Array | None = None) -> None:
+        """What applications got, by default as it arrived; of several copies the first counts."""
+        columns = (rows[name].tolist() for name in ("publisher", "sequence", "subscription"))
+        times_ns = (rows["arrived"] if delivered_ns is None else delivered_ns).tolist()
+        for publisher, sequence, subscription, at_ns in zip(*columns, times_ns, strict=True):
             number = self._numbers[publisher, sequence]
-            self.delays_ns.setdefault((number, subscription), arrived_ns - self.publications[number].at_ns)
+            self.delays_ns.setdefault((number, subscription), at_ns - self.publications[number].at_ns)
 
     def write_transitions(self, rows: Array) -> None:
-        """What failed or came back."""
+        """What failed or came back; the brokers of access links never do, but are numbered before links."""
         self.transitions += [
-            (at_ns, component, up != 0)
+            (at_ns, component - self._access_brokers * (component >= self._brokers), up != 0)
             for at_ns, component, up in zip(*(rows[name].tolist() for name in ("at", "component", "up")), strict=True)
         ]
 
@@ -113,7 +117,6 @@ class Script:
 def simulate_script(network: Network) -> tuple[Script, Result]:
     """Simulate a network and take down what happened; the network is small enough for all of it to be kept."""
     options = Options()
-    script = Script(network)
-    run = Run(plan(network, options), options, script, None)
-    run.go()
-    return script, run.result(0.0)
+    planned = plan(network, options)
+    script = Script(planned)
+    return script, run_through(planned, options, script)

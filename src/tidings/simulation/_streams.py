@@ -11,7 +11,7 @@ import numpy as np
 
 from tidings.ordering import FALSE_MATCHES, Policy, Streams, draw_names, sparse_draws_between
 from tidings.simulation._layout import NEVER_NS, Array
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 from tidings.simulation._publications import Chunk
 
 __all__ = ["Received", "Taken"]
@@ -35,7 +35,7 @@ class Taken(NamedTuple):
 class Received:
     """All streams of a run; `streams` counts them, `rows` is how many publications and matches are kept."""
 
-    def __init__(self, plan: Plan, policy: Policy) -> None:
+    def __init__(self, plan: SimulationPlan, policy: Policy) -> None:
         self._plan, self._record = plan, policy.record
         self._published = np.zeros(0, PUBLISHED)
         self._wanted = np.zeros(0, WANTED)

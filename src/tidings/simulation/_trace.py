@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, as_stored, publications
 from tidings.simulation._layout import HOP, IN_FLIGHT, NEVER_NS, NOBODY, OUTCOMES, Array
-from tidings.simulation._plan import Plan
+from tidings.simulation._plan import SimulationPlan
 from tidings.simulation._publications import Chunk, attribute_kinds
 
 __all__ = ["TraceOutput", "TraceWriter", "unfinished_hops"]
@@ -39,8 +39,8 @@ class TraceOutput(Protocol):
     def write_hops(self, rows: Array) -> None:
         """Rows of HOP."""
 
-    def write_deliveries(self, rows: Array) -> None:
-        """Rows of DELIVERY."""
+    def write_deliveries(self, rows: Array, delivered_ns: Array | None = None) -> None:
+        """Rows of DELIVERY, and when the applications get them if that is not when they arrive."""
 
     def write_transitions(self, rows: Array) -> None:
         """What failed or came back."""
@@ -52,7 +52,7 @@ class TraceOutput(Protocol):
 class TraceWriter(TraceOutput):
     """Writes the tables of one run into a directory."""
 
-    def __init__(self, directory: Path, plan: Plan, *, sample: float) -> None:
+    def __init__(self, directory: Path, plan: SimulationPlan, *, sample: float) -> None:
         network = plan.network
         self._publishers = pa.array([publisher.name for publisher in network.publishers], pa.string())
         self._subscriptions = pa.array([subscription.id for subscription in network.subscriptions], pa.string())
@@ -168,7 +168,7 @@ class TraceWriter(TraceOutput):
         for table in self._tables.values():
             table.close()
 
-    def _write_setting(self, plan: Plan) -> None:
+    def _write_setting(self, plan: SimulationPlan) -> None:
         """Subscriptions and topology, which stand from the beginning to the end of the run."""
         network = plan.network
         allowed = plan.subscriptions["allowed"]

@@ -5,7 +5,7 @@
 - With a `limit_bytes`, a commit that does not fit is refused. Erasures always fit.
 - A torn write leaves a first part of the commit in progress, and of the next record half, or zeroes.
 - A stored bit may flip (`flip`). Only the disk knows which records are damaged.
-- It keeps the bytes that a node commits, and returns them.
+- The disk keeps the bytes that a node commits, and returns them.
 """
 
 from collections.abc import Mapping

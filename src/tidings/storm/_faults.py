@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from tidings.protocol import OLDEST_VERSION, VERSION, Client
 from tidings.storm._dice import Dice
 from tidings.storm._history import History
-from tidings.storm._network import Network, Process
-from tidings.storm._plan import RELOADING_NS, Fault, Plan
+from tidings.storm._network import Process, StormNetwork
+from tidings.storm._plan import RELOADING_NS, Fault, StormPlan
 from tidings.storm._sockets import Path
 from tidings.storm._strangers import send_garbage, send_impostor
 
@@ -55,7 +55,7 @@ class Victims(Protocol):
 class FaultInjector:
     """Starts and ends faults as planned, and records them in the history."""
 
-    def __init__(self, plan: Plan, network: Network, history: History, dice: Dice, victims: Victims) -> None:
+    def __init__(self, plan: StormPlan, network: StormNetwork, history: History, dice: Dice, victims: Victims) -> None:
         self._plan = plan
         self._network = network
         self._history = history

@@ -80,9 +80,13 @@ class Subscribed:
 
 
 class Moving:
-    """A move of a client: when it was requested, from where to where, and when it ended."""
+    """A move of a client: when it was requested, from where to where, and when it ended.
 
-    __slots__ = ("at_ns", "client", "done_ns", "failed", "paused_ns", "source", "target")
+    Its old home handles what the client has sent in sequence, and no faster than the client's budget allows:
+    `budgeted_ns` is the time for the most that waited there.
+    """
+
+    __slots__ = ("at_ns", "budgeted_ns", "client", "done_ns", "failed", "paused_ns", "source", "target")
 
     def __init__(self, at_ns: int, client: str, source: str, target: str) -> None:
         self.at_ns = at_ns
@@ -92,6 +96,7 @@ class Moving:
         self.done_ns: int | None = None
         self.paused_ns: int | None = None
         self.failed: str | None = None
+        self.budgeted_ns = 0
 
 
 class Residence(NamedTuple):

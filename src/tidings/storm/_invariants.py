@@ -7,10 +7,10 @@ Whether an event was owed to a subscription is decided from outside, by the plan
   at some time before, so that all brokers knew of it, whatever has been down since and for however long;
 - a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
 
-Not owed is what a broker dropped because a queue to the subscriber, or to a broker on the path, was full (counted and
-traced); what a subscription under `drop` discarded because a later event had already been delivered; and what was on a
-lost disk, in a damaged record, or on the disk of a broker whose clock had jumped (`Loss`): those events and no others,
-and what was under way to clients whose subscriptions were lost or damaged.
+These events are not owed: those that a broker dropped because a queue to the subscriber, or to a broker on the path,
+was full (counted and traced); those that a subscription under `drop` discarded because a later event had already been
+delivered; and those on a lost disk, in a damaged record, or on the disk of a broker whose clock had jumped (`Loss`), or
+under way to clients whose subscriptions were lost or damaged.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol import EventId, LinkStateMap, View, is_address
 from tidings.storm._history import Delivery, History, Loss, Published, Report, Subscribed
-from tidings.storm._plan import Plan
+from tidings.storm._plan import StormPlan
 from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 
 __all__ = ["CHECKS", "Evidence", "differences", "view_of_fresh_network"]
@@ -48,7 +48,7 @@ class Evidence(NamedTuple):
     """The input of the checks."""
 
     settings: StormSettings
-    plan: Plan
+    plan: StormPlan
     history: History
 
 
@@ -147,7 +147,7 @@ def converges(evidence: Evidence) -> Iterator[str]:
     if history.converged_ns is None:
         yield "not at the end: " + "; ".join(history.differences[:_REPORTED_MAX])
     elif history.converged_ns - _calms(evidence)[-1][0] > settings.converge_s * SECOND + _telling_ns(evidence):
-        yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was mended"
+        yield f"only {(history.converged_ns - plan.heal_ns) / SECOND:.1f} s after the last fault was repaired"
 
 
 def _telling_ns(evidence: Evidence) -> float:
@@ -166,14 +166,14 @@ def reconnects(evidence: Evidence) -> Iterator[str]:
     if history.unconnected:
         yield f"not at the end: {', '.join(history.unconnected[:_REPORTED_MAX])}"
     elif settled_ns is None or settled_ns - heal_ns > evidence.settings.reconnect_s * SECOND:
-        yield f"not within {evidence.settings.reconnect_s:g} s after the last fault was mended: {settled_ns}"
+        yield f"not within {evidence.settings.reconnect_s:g} s after the last fault was repaired: {settled_ns}"
 
 
 def store_recovers(evidence: Evidence) -> Iterator[str]:
     """A full store erases what its broker has released, and serves again when there is room."""
     yield from evidence.history.unerased[:_REPORTED_MAX]
     for broker in evidence.history.still_full:
-        yield f"{broker} counts as full at the end, and has room"
+        yield f"{broker} counts as full at the end, although it has room"
 
 
 def nobody_else(evidence: Evidence) -> Iterator[str]:
@@ -182,7 +182,7 @@ def nobody_else(evidence: Evidence) -> Iterator[str]:
 
 
 def damage_found(evidence: Evidence) -> Iterator[str]:
-    """Every damaged record is found when its broker starts, and no other record is taken for one."""
+    """Every damaged record is found when its broker starts, and no other record counts as damaged."""
     yield from evidence.history.damage_missed[:_REPORTED_MAX]
 
 
@@ -486,7 +486,11 @@ def one_home(evidence: Evidence) -> Iterator[str]:
 
 
 def moves_complete(evidence: Evidence) -> Iterator[str]:
-    """A move that is requested in a calm and disturbed by no fault completes in time."""
+    """A move that is requested in a calm and disturbed by no fault completes in time.
+
+    The message that ends it comes after all that the client has sent to its old home, which reads it at the rate of
+    the client's budget.
+    """
     needed_ns = round(evidence.settings.move_s * SECOND)
     settle_ns = round(evidence.settings.settle_s * SECOND)
     calms = _Calms(_calms(evidence))
@@ -494,9 +498,10 @@ def moves_complete(evidence: Evidence) -> Iterator[str]:
         calm = calms.last_before(move.at_ns)
         if (move.failed or "").startswith("refused"):
             continue  # it was moving already
-        if calm is None or calm[0] + settle_ns > move.at_ns or move.at_ns + needed_ns > calm[1]:
+        by_ns = move.at_ns + needed_ns + move.budgeted_ns
+        if calm is None or calm[0] + settle_ns > move.at_ns or by_ns > calm[1]:
             continue
-        if move.done_ns is None or move.done_ns > move.at_ns + needed_ns:
+        if move.done_ns is None or move.done_ns > by_ns:
             how = move.failed or "never"
             how = how if move.done_ns is None else f"{(move.done_ns - move.at_ns) / SECOND:.1f} s later"
             yield f"{move.client} was asked at {_s(move.at_ns)} to move from {move.source} to {move.target}: {how}"

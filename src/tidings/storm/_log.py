@@ -50,7 +50,7 @@ class StormLog:
                 storm = _DECODER.decode(line)
             except msgspec.MsgspecError as error:
                 raise InputError(
-                    f"{path}, line {number} is no line of a log of storms ({error}): name another file"
+                    f"{path}, line {number} is not a line of a log of storms ({error}): name another file"
                 ) from None
             if storm.settings != self._mark:
                 raise ConfigurationError(

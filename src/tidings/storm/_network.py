@@ -1,7 +1,7 @@
 """The network in virtual time: processes and the paths between them. Storms break it, experiments use it.
 
-Everything that is to happen is in one heap, ordered by time and then by insertion: a run depends on its plan and its
-seed, and on nothing else.
+All future events of the run are in one heap, ordered by time and then by insertion: a run depends on its plan and its
+seed alone.
 
 An address is the name of a broker. Of two neighbours the one whose name sorts first dials, as live brokers do; a client
 dials its home broker and learns the other addresses from it.
@@ -31,7 +31,7 @@ from tidings.storm._dice import Dice
 from tidings.storm._process import Busyness, Process, World
 from tidings.storm._sockets import Path, SocketFigures
 
-__all__ = ["BROKER_TOKEN", "CLIENT_TOKEN", "GUEST", "Network", "Process", "SocketFigures"]
+__all__ = ["BROKER_TOKEN", "CLIENT_TOKEN", "GUEST", "Process", "SocketFigures", "StormNetwork"]
 
 BROKER_TOKEN: Final = "of all brokers together"
 CLIENT_TOKEN: Final = "of all clients together"
@@ -42,7 +42,7 @@ _NS_PER_BYTE: Final = (10, 200)
 _LOPSIDED: Final = 12.0
 
 
-class Network(World):
+class StormNetwork(World):
     """Processes, paths, and the agenda; `on_effect` receives the effects for applications and traces.
 
     A path that was not made (`join`) is drawn when it is needed.

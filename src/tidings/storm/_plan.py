@@ -7,10 +7,10 @@ Faults come in two bursts with a calm in between, and end in time for the networ
 A long outage lasts longer than every time-out of the protocol. It starts in the first burst, may last through the calm
 after it, and ends with the second burst.
 
-A blackout cuts the power of all brokers at the same moment: what was not yet on a disk is lost everywhere. A calm is
-free of faults but not of nuisances: event loops are busy, bytes arrive in pieces, strangers connect, and in some storms
-buffers are so small that congestion is normal. Clients are asked to move to other brokers all the time, in calms and in
-bursts, one by one, several at once, and on or back again right after they have arrived.
+A blackout cuts the power of all brokers at the same moment: everything not yet on a disk is lost. A calm is free of
+faults but not of nuisances: event loops are busy, bytes arrive in pieces, strangers connect, and in some storms buffers
+are so small that congestion is normal. Clients are asked to move to other brokers all the time, in calms and in bursts,
+one by one, several at once, and on or back again right after they have arrived.
 
 How much is published also depends on the seed: all octaves of rates are equally likely, over a factor of BUSIEST, with
 the mean of the settings. A quiet storm has as many faults and moves as a busy one.
@@ -28,7 +28,7 @@ from tidings.storm._kinds import HARMLESS, KINDS, PLACES, SHARES, WEIGHTS, Fault
 from tidings.storm._settings import StormSettings
 from tidings.storm._sockets import SocketFigures
 
-__all__ = ["ClientPlan", "Fault", "LinkPlan", "Move", "Plan", "Publication", "SubscriptionPlan", "make_plan"]
+__all__ = ["ClientPlan", "Fault", "LinkPlan", "Move", "Publication", "StormPlan", "SubscriptionPlan", "make_plan"]
 
 SECOND = 10**9
 
@@ -162,7 +162,7 @@ class Publication(NamedTuple):
     payload_bytes: int
 
 
-class Plan(NamedTuple):
+class StormPlan(NamedTuple):
     """The plan of one storm."""
 
     brokers: tuple[str, ...]
@@ -213,7 +213,7 @@ class Plan(NamedTuple):
         return [*edges, (free_ns, self.end_ns)]
 
 
-def make_plan(settings: StormSettings, seed: int) -> Plan:
+def make_plan(settings: StormSettings, seed: int) -> StormPlan:
     """The plan of a seed."""
     dice = Dice(np.random.default_rng([seed, 1]))
     end_ns = round(settings.duration_s * SECOND)
@@ -244,7 +244,7 @@ def make_plan(settings: StormSettings, seed: int) -> Plan:
         subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
     subscriptions = _wordy(Dice(np.random.default_rng([seed, 12])), subscriptions)
     copies = _copies(Dice(np.random.default_rng([seed, 10])), settings, faults)
-    return Plan(
+    return StormPlan(
         brokers=brokers,
         links=tuple(links),
         clients=clients,

@@ -1,16 +1,16 @@
 """A scenario on the real protocol: the same events, the same failures as in the simulator, turn by turn.
 
-The simulator (`tidings.simulation`) draws what is published and what fails; here the same publications meet the same
-outages, carried by the real brokers and clients in virtual time. So the two differ by what the protocol does, and not
-by noise. The counts are those of the simulator: of the events published after the warm-up that a subscription matches,
-the share that arrives within the tighter of the two deadlines.
+The simulator (`tidings.simulation`) draws publications and failures; here the real brokers and clients process the same
+ones in virtual time. So the two differ by the protocol's behaviour, and not by noise. The counts are those of the
+simulator: of the events published after the warm-up that a subscription matches, the share that arrives within the
+tighter of the two deadlines.
 
-As in the model, clients stay at their home brokers, and what is published while the home broker is down is lost; a
+As in the model, clients stay at their home brokers, and events published while the home broker is down are lost; a
 broker's processing time is spent on the path into it, once for each incoming event; neighbours notice an outage and its
 end `detection_s` later, when connections are reset and dialled again. An event has the length of the scenario on a
-link, envelope included (`payload_of`). Scheme, strategy, refresh, time-out and retry are the scenario's. Pings only
-measure here: they are as rare as refreshes. A feature without counterpart in the protocol is refused by name
-(`require_playable`).
+link, envelope and publication record included (`payload_of`). Scheme, strategy, ordering, refresh, time-out and retry
+are the scenario's. Pings only measure here: they are as rare as refreshes. A feature without counterpart in the
+protocol is refused by name (`require_playable`).
 
 Where the protocol differs from the model of paper D, by design: subscriptions are durable at every broker, so neither a
 crash nor a missed refresh empties a table (`static` is as good as `periodic`), and a refresh is one flood for each home
@@ -27,17 +27,28 @@ import numpy as np
 from tidings.errors import ConfigurationError
 from tidings.model.distributions import DelayDistribution
 from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_ROUTING, policy
+from tidings.model.scenario import Access
 from tidings.model.scenario import Network as Scene
 from tidings.model.topology import Link as SceneLink
+from tidings.ordering import RECORD_ENTRY_BYTES, Policy
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Deliver, wire
 from tidings.scheduling import strategy
 from tidings.simulation import Result, Script, ScriptedEvent, simulate_script
 from tidings.storm._dice import Dice
 from tidings.storm._garbage import seldom_collected
-from tidings.storm._network import Network, Process
+from tidings.storm._network import Process, StormNetwork
 from tidings.storm._sockets import SocketFigures
 
-__all__ = ["PlayResult", "PlayedSubscription", "drawing", "payload_of", "play", "play_script", "require_playable"]
+__all__ = [
+    "PlayResult",
+    "PlayedSubscription",
+    "access_links",
+    "drawing",
+    "payload_of",
+    "play",
+    "play_script",
+    "require_playable",
+]
 
 SECOND: Final = 10**9
 _SETTLED_NS: Final = 60 * SECOND
@@ -119,7 +130,7 @@ def play(network: Scene, *, progress: Callable[[float], None] | None = None) -> 
 
 
 def play_script(script: Script, simulated: Result, *, progress: Callable[[float], None] | None = None) -> PlayResult:
-    """Run on the protocol what the simulator has run."""
+    """Run on the protocol the same events and failures as in the simulator."""
     require_playable(script.network)
     with seldom_collected():
         return _Play(script, simulated).run(progress)
@@ -133,7 +144,7 @@ class _Play:
         self._script = script
         self._simulated = simulated
         self._generator = np.random.default_rng([scene.seed, 5])
-        self._network = Network(Dice(np.random.default_rng([scene.seed, 6])), self._on_effect)
+        self._network = StormNetwork(Dice(np.random.default_rng([scene.seed, 6])), self._on_effect)
         self._graph = {
             broker.name: frozenset(scene.topology.neighbours(broker.name)) for broker in scene.topology.brokers
         }
@@ -213,13 +224,16 @@ class _Play:
                 network.join(link.source, link.target, 0.0, 0.0, 0.0)
             into = scene.topology.brokers[scene.topology.index[link.target]].processing
             network.paths[link.source, link.target].draw = drawing(link, into, self._generator)
+        accesses = access_links(scene)
         movable = {publisher.name for publisher in scene.publishers} if self._is_moving else set()
         for client, home in scene.homes.items():
             for broker in self._graph if client in movable else (home,):
                 network.join(client, broker, 0.0, 0.0, 0.0)
                 into = scene.topology.brokers[scene.topology.index[broker]].processing
-                if into is not None:
-                    network.paths[client, broker].draw = drawing(None, into, self._generator)
+                for source, target, delay in ((client, broker, into), (broker, client, None)):
+                    access = accesses.get((source, target))
+                    if access is not None or delay is not None:
+                        network.paths[source, target].draw = drawing(access, delay, self._generator)
         for broker in self._graph:
             self._start(broker)
         for client, home in scene.homes.items():
@@ -307,13 +321,14 @@ class _Play:
 
     def _subscribe(self, subscription: Any) -> None:
         process, machine = self._client(subscription.subscriber)
-        allowed_s = subscription.max_delay_s
+        allowed_s, ordering = subscription.max_delay_s, self._scene.policies.ordering
         process.call(
             machine.subscribe,
             subscription.id,
             str(subscription.filter),
             max_delay_ns=None if allowed_s is None else round(allowed_s * SECOND),
             price=subscription.price,
+            policy=None if ordering is None else Policy.parse(ordering),
         )
 
     def _publish(self, number: int) -> None:
@@ -326,7 +341,7 @@ class _Play:
         sequence = process.call(
             machine.publish,
             publication.attributes,
-            payload=payload_of(publication, name),
+            payload=payload_of(publication, name, self._scene.policies.ordering),
             lifetime_ns=publication.lifetime_ns,
             waits=True,
         )
@@ -383,14 +398,32 @@ class _Play:
             self._resent += process.node.machine.counts["resent"]
 
 
-def payload_of(publication: ScriptedEvent, publisher: str) -> bytes:
-    """A payload that gives the event the scenario's length on a link, if its attributes leave room for it."""
+def payload_of(publication: ScriptedEvent, publisher: str, ordering: str | None) -> bytes:
+    """A payload that gives the event the scenario's length on a link, if the rest of it leaves room for it."""
     rest_bytes = ENVELOPE_BYTES + len(publisher) + len(wire.encode_plain(publication.attributes))
+    if ordering is not None:
+        rest_bytes += RECORD_ENTRY_BYTES * min(Policy.parse(ordering).record, wire.MAX_RECORD)
     return bytes(max(publication.size_bytes - rest_bytes, 0))
 
 
+def access_links(scene: Scene) -> dict[tuple[str, str], Access]:
+    """The links between clients and their brokers, both directions of each: bytes wait only in that of events."""
+    ends = [(each.name, each.broker, each.access) for each in scene.publishers]
+    ends += [(each.broker, each.name, each.access) for each in scene.subscribers]
+    links = {}
+    for source, target, access in ends:
+        if access is not None:
+            links[source, target] = access
+            links[target, source] = msgspec.structs.replace(access, slowness=None)
+    return links
+
+
 def drawing(
-    link: SceneLink | None, into: DelayDistribution | None, generator: np.random.Generator, *, second: float = SECOND
+    link: SceneLink | Access | None,
+    into: DelayDistribution | None,
+    generator: np.random.Generator,
+    *,
+    second: float = SECOND,
 ) -> Callable[[int], tuple[float, float]]:
     """The sending time of this many bytes, and their travel and processing time; one second of the scenario is
     `second`."""
@@ -400,7 +433,8 @@ def drawing(
         if link is not None:
             if link.slowness is not None:
                 sent_s = max(link.slowness.sample(generator), 0.0) * size_bytes / 1_000
-            travels_s = link.propagation.sample(generator)
+            if link.propagation is not None:
+                travels_s = link.propagation.sample(generator)
         if into is not None:
             travels_s += into.sample(generator)
         return sent_s * second, travels_s * second
@@ -416,10 +450,12 @@ def require_playable(scene: Scene) -> None:
                 f"broker {broker.name!r} has a service time: on the protocol brokers take no time of their own; write "
                 "`processing` for a delay, leave it out, or simulate the scenario"
             )
-    for link in scene.topology.links:
-        if link.loss > 0.0:
+    losses = {(link.source, link.target): link.loss for link in scene.topology.links}
+    losses |= {ends: access.loss for ends, access in access_links(scene).items()}
+    for (source, target), loss in losses.items():
+        if loss > 0.0:
             raise ConfigurationError(
-                f"link {link.source!r} -> {link.target!r} loses events, but connections lose nothing while they live; "
+                f"link {source!r} -> {target!r} loses events, but connections lose nothing while they live; "
                 "write `failures`, leave `loss` out, or simulate the scenario"
             )
     routing = policy("routing", scene.policies.routing)
@@ -433,18 +469,6 @@ def require_playable(scene: Scene) -> None:
         raise ConfigurationError(
             f"relocation {relocation!r}: here publishers move only where nothing fails and brokers store events; leave "
             'failures out and write faults = "buffer" or "bypass+buffer", or simulate the scenario'
-        )
-    if scene.policies.ordering is not None:
-        raise ConfigurationError(
-            f"ordering {scene.policies.ordering!r}: receivers take events here as they come; leave `ordering` out, or "
-            "simulate the scenario"
-        )
-    distant = [each.name for each in scene.publishers if each.access is not None]
-    distant += [each.name for each in scene.subscribers if each.access is not None]
-    if distant:
-        raise ConfigurationError(
-            f"{distant[0]!r} has an access link, but here clients are at their brokers; leave `access` "
-            "out, or simulate the scenario"
         )
     changing = next((subscriber for subscriber in scene.subscribers if subscriber.churn is not None), None)
     if changing is not None:

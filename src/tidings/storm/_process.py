@@ -3,7 +3,7 @@
 - **Turns.** When bytes arrive, the process takes a turn after a moment, or later if its event loop is busy. The turn
   reads everything that has arrived over all connections by then.
 - **Pauses.** A paused process takes no turns, and notices no timer and no commit; its kernel still accepts connections
-  and bytes as far as there is room. It learns what happened meanwhile when it continues.
+  and bytes as far as there is room. When it continues, it learns what has happened meanwhile.
 - **Clocks.** A clock runs at its own rate, off by up to 100 ppm, from its own origin. After a restart it shows the wall
   clock, which may have jumped; the node handles the rest (`clock_offset_ns`).
 """
@@ -249,9 +249,8 @@ class Process:
             socket.write(effect.parts)
             node = self.node
             assert node is not None
-            effects = node.wrote(effect.connection, socket.unsent_bytes, now_ns)
-            if effects:
-                self._carry_out(effects, now_ns)
+            if socket.unsent_bytes:
+                self._carry_out(node.wrote(effect.connection, socket.unsent_bytes, now_ns), now_ns)
 
     def _turn_later(self) -> None:
         if not self._turn_is_due:

@@ -1,4 +1,4 @@
-"""One storm from its seed to its result: the plan is set up, run and checked."""
+"""One storm from its seed to its result: the plan is prepared, run and checked."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,8 +30,17 @@ from tidings.storm._faults import FaultInjector
 from tidings.storm._garbage import seldom_collected
 from tidings.storm._history import History, Moving, Published, Residence, Subscribed
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
-from tidings.storm._network import Network, Process
-from tidings.storm._plan import RELOADING_NS, ClientPlan, Fault, Move, Plan, Publication, SubscriptionPlan, make_plan
+from tidings.storm._network import Process, StormNetwork
+from tidings.storm._plan import (
+    RELOADING_NS,
+    ClientPlan,
+    Fault,
+    Move,
+    Publication,
+    StormPlan,
+    SubscriptionPlan,
+    make_plan,
+)
 from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 from tidings.storm._strangers import Stranger
 from tidings.storm._watch import connections_missing, leftovers_in_full_stores, reports, stores_still_full
@@ -71,7 +80,7 @@ _COVERED: Final = (
 """Counters of what storms must exercise; a test checks that they do."""
 _TIGHT_BYTES: Final = 150
 _TIGHT_LARGE_BYTES: Final = 8_192
-_TIGHT_STORED_BYTES: Final = 30_000
+_TIGHT_STORED_BYTES: Final = 80_000
 _TIGHT_UNDER_WAY_BYTES: Final = 1_000
 _TIGHT_BUDGET: Final = Budget(queued_bytes=2_000, rate_per_s=100.0, bytes_per_s=10_000.0)
 _TIGHT_SHARE: Final = 0.05
@@ -127,9 +136,9 @@ class Storm:
     ) -> None:
         self.settings = settings
         self.seed = seed
-        self.plan: Plan = make_plan(settings, seed)
+        self.plan: StormPlan = make_plan(settings, seed)
         self.history = History()
-        self.network = Network(
+        self.network = StormNetwork(
             Dice(np.random.default_rng([seed, 2])),
             self._on_effect,
             node_type=node_type,
@@ -494,10 +503,21 @@ class Storm:
             return
         move = Moving(self.network.now_ns, plan.client, source, plan.broker)
         self.history.moves.append(move)
+        self._note_budget(move)
         try:
             self._call(plan.client, "move", plan.broker)
         except RequestError as error:
             move.failed = f"refused: {error.code}"
+
+    def _note_budget(self, move: Moving) -> None:
+        """Note how long the old home of a client may take, by the client's budget, for what it has sent."""
+        rate, node = self._budget().bytes_per_s, self.network.processes[move.source].node
+        if rate is None or node is None:
+            return
+        for socket in self.network.processes[move.client].sockets.values():
+            if socket.path.target == move.source and socket.far is not None:
+                waiting_bytes = socket.unread_bytes + node.waiting_bytes(socket.far.name)
+                move.budgeted_ns = max(move.budgeted_ns, round(waiting_bytes / rate * SECOND))
 
     def _home(self, client: str) -> str:
         node = self.network.processes[client].node
@@ -578,6 +598,9 @@ class Storm:
                         history.bounds_broken.append(
                             f"{process.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}"
                         )
+        for move in history.moves:
+            if move.done_ns is None and move.failed is None:
+                self._note_budget(move)
         erase_ns = round(self.settings.erase_s * SECOND)
         history.unerased += leftovers_in_full_stores(self._brokers(), now_ns, erase_ns, self._full_since)
         for begin, end in self._calms:

@@ -1,9 +1,9 @@
 """The settings of a storm: its size, length, scheme and strategy, and the guaranteed times.
 
-The guarantees are checked: after the last fault, everybody is connected again within `reconnect_s`, and routing is
+The guarantees are checked: after the last fault, all are connected again within `reconnect_s`, and routing is
 right `converge_s` later; an event that is undisturbed for `recover_s` before its deadline arrives; a subscription that
-is undisturbed for `settle_s` is known everywhere; an undisturbed move completes within `move_s`; what a broker has
-released is erased from a full store within `erase_s`.
+is undisturbed for `settle_s` is known everywhere; an undisturbed move completes within `move_s`; released records are
+erased from a full store within `erase_s`.
 """
 
 from typing import Literal
@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Scheme, StrategyName, policy
+from tidings.model.policies import DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme, StrategyName, policy
 from tidings.storm._kinds import FaultKind
 
 __all__ = ["LONGEST_LIFE_S", "StormSettings"]
@@ -43,7 +43,7 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     large_subscriptions: int = 10_000
     """The number of subscriptions of a `large-state` that is requested by name, and the most otherwise."""
     moves: bool = True
-    relocation: Literal["mixed", "off", "pop", "grape", "on-time"] = "mixed"
+    relocation: Relocation | Literal["mixed"] = "mixed"
     copies: Literal["mixed", 1, 2] = "mixed"
     """The number of disks that hold an event before it is accepted; mixed: 2 in a share of the storms."""
 

@@ -3,7 +3,7 @@
 - Bytes arrive in order, and none is lost while the connection exists. They arrive in pieces: the bytes of one write may
   be split anywhere, and those of several may be read together.
 - Between two sockets at most `buffer_bytes` are sent and not yet read; the rest waits at the sender. Above `high_bytes`
-  of that its host is congested, until it is down to `low_bytes`.
+  waiting, the sender is congested, until only `low_bytes` wait.
 - A cut path holds bytes back, and lets them pass when it is restored. A sender without an acknowledgement for
   `unheard_ns` resets the connection.
 - A noisy path flips bits of frames that have checksums; the frames that open a connection have none.
@@ -165,6 +165,11 @@ class Socket:
         self._stalled_ns: int | None = None
         path.senders[self] = None
 
+    @property
+    def unread_bytes(self) -> int:
+        """How much was written here and not read by the other end."""
+        return self.unsent_bytes + self._flight_bytes
+
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes]) -> None:
@@ -318,7 +323,7 @@ class Socket:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def take(self) -> list[bytes]:
-        """Take what has arrived, in pieces; the sender gets room for as much again."""
+        """Take the bytes that have arrived, in pieces; the sender gets room for as much again."""
         pieces, self.arrived = self.arrived, []
         size, self.arrived_bytes, self.arrived_frames = self.arrived_bytes, 0, 0
         far = self.far

@@ -10,7 +10,7 @@ import msgspec
 from tidings.protocol import Broker, wire
 from tidings.protocol.node import ClientKey, Preamble, Proof, prefixed
 from tidings.storm._dice import Dice
-from tidings.storm._network import GUEST, Network, Process
+from tidings.storm._network import GUEST, Process, StormNetwork
 from tidings.storm._sockets import Socket, connect
 
 __all__ = ["Stranger", "send_garbage", "send_impostor"]
@@ -38,7 +38,7 @@ class Stranger:
         """Congestion is ignored."""
 
 
-def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
+def send_garbage(network: StormNetwork, dice: Dice, broker: Process) -> None:
     """Send garbage to a broker, from the first byte on or later."""
     guest = msgspec.msgpack.encode(Preamble("client", GUEST, GUEST))
     streams = (
@@ -51,7 +51,7 @@ def send_garbage(network: Network, dice: Dice, broker: Process) -> None:
     _send(network, dice, broker, dice.one_of(streams), may_enter=True)
 
 
-def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) -> None:
+def send_impostor(network: StormNetwork, dice: Dice, broker: Process, victim: str) -> None:
     """Connect under the name of a client or a neighbour, without its token or secret.
 
     Without tokens a name that no broker knows is free, so nobody is an impostor then.
@@ -78,7 +78,7 @@ def send_impostor(network: Network, dice: Dice, broker: Process, victim: str) ->
     _send(network, dice, broker, prefixed(frames), may_enter=False)
 
 
-def _send(network: Network, dice: Dice, broker: Process, parts: list[bytes], *, may_enter: bool) -> None:
+def _send(network: StormNetwork, dice: Dice, broker: Process, parts: list[bytes], *, may_enter: bool) -> None:
     if broker.node is None or not broker.is_powered:
         return
     stranger = Stranger("stranger", may_enter=may_enter)

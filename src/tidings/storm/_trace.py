@@ -1,9 +1,9 @@
 """A storm as a trace (model/trace.py is the contract): the pipeline reads it like any other run.
 
 Times are true time. A subscription is named `client/name`. A hop that was sent several times has the times of its first
-sending and its first receipt; brokers take no time to process, so beginning and end are the receipt. What a full queue
-dropped has the outcome `hopeless`, like what a strategy gave up. An event arrives when its client has it, and is
-delivered when the application gets it, possibly after the client has held it to restore order.
+sending and its first receipt; brokers take no time to process, so beginning and end are the receipt. An event dropped
+by a full queue has the outcome `hopeless`, like one that a strategy gave up. An event arrives when its client has it,
+and is delivered when the application gets it, possibly after the client has held it to restore order.
 """
 
 from pathlib import Path
@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from tidings.errors import InputError
 from tidings.model.trace import TABLES, publications
 from tidings.storm._history import History
-from tidings.storm._plan import Plan
+from tidings.storm._plan import StormPlan
 
 __all__ = ["write_trace"]
 
 _PUBLICATIONS = publications({"topic": "string", "level": "whole", "urgent": "boolean", "region": "string"})
 
 
-def write_trace(directory: Path, plan: Plan, history: History) -> None:
+def write_trace(directory: Path, plan: StormPlan, history: History) -> None:
     """Write all tables to a directory that holds no trace yet."""
     schemas = {**TABLES, "publications": _PUBLICATIONS}
     for name, schema in schemas.items():
@@ -42,7 +42,7 @@ def _write(folder: Path, table: pa.Table) -> None:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
 
-def _publication_rows(_: Plan, history: History) -> list[dict[str, Any]]:
+def _publication_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
     return [
         {
             "publisher": published.id[0],
@@ -57,7 +57,7 @@ def _publication_rows(_: Plan, history: History) -> list[dict[str, Any]]:
     ]
 
 
-def _hop_rows(plan: Plan, history: History) -> list[dict[str, Any]]:
+def _hop_rows(plan: StormPlan, history: History) -> list[dict[str, Any]]:
     rows = [
         _hop_row(id[0], id[2], None, published.broker, published.departed_ns, published.departed_ns, accepted_ns)
         for id, published in history.published.items()
@@ -93,7 +93,7 @@ def _hop_row(
     }
 
 
-def _delivery_rows(_: Plan, history: History) -> list[dict[str, Any]]:
+def _delivery_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
     return [
         {
             "publisher": delivery.event[0],
@@ -107,7 +107,7 @@ def _delivery_rows(_: Plan, history: History) -> list[dict[str, Any]]:
     ]
 
 
-def _subscription_rows(_: Plan, history: History) -> list[dict[str, Any]]:
+def _subscription_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
     return [
         {
             "subscription": f"{known.client}/{known.name}",
@@ -124,14 +124,14 @@ def _subscription_rows(_: Plan, history: History) -> list[dict[str, Any]]:
     ]
 
 
-def _transition_rows(_: Plan, history: History) -> list[dict[str, Any]]:
+def _transition_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
     return [
         {"kind": kind, "source": source, "target": target, "at_ns": at_ns, "up": up}
         for at_ns, kind, source, target, up in history.transitions
     ]
 
 
-def _topology_rows(plan: Plan, _: History) -> list[dict[str, Any]]:
+def _topology_rows(plan: StormPlan, _: History) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"kind": "broker", "source": broker} for broker in plan.brokers]
     pairs = [(link.one, link.other) for link in plan.links if link.one in plan.brokers]
     for one, other in (*pairs, *plan.added_links()):

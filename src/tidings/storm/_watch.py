@@ -50,7 +50,7 @@ def leftovers_in_full_stores(
             del since_ns[seen]
         for key in sorted(left):
             if now_ns - since_ns.setdefault((name, key), now_ns) > erase_ns:
-                yield f"{name} at {now_ns / _SECOND:.1f} s is full of what it does not need any more: {key}"
+                yield f"{name} at {now_ns / _SECOND:.1f} s is full of records that it no longer needs: {key}"
 
 
 def _leftovers(process: Process) -> Iterator[str]:

@@ -80,7 +80,7 @@ def test_all_of() -> None:
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        (("a", "~", 1), "no operator"),
+        (("a", "~", 1), "not an operator"),
         (("a", "<", True), "no order"),
         (("a", "=", None), "IS NULL"),
         (("a", "=", float("nan")), "finite"),
@@ -88,10 +88,10 @@ def test_all_of() -> None:
         (("a", "=", [1]), "type list"),
         (("a", "=", "\ud800"), "surrogate"),
         (("\ud800", "=", 1), "surrogate"),
-        (("", "=", 1), "no attribute name"),
-        ((5, "=", 1), "no attribute name"),
-        (("a", "="), "no test"),
-        (5, "no test"),
+        (("", "=", 1), "not an attribute name"),
+        ((5, "=", 1), "not an attribute name"),
+        (("a", "="), "not a test"),
+        (5, "not a test"),
     ],
 )
 def test_all_of_refuses_what_the_parser_would(test: Any, words: str) -> None:

@@ -90,7 +90,7 @@ def test_bracketed_triples(text: str, expected: str) -> None:
         ("a = NULL", 4, "IS NULL"),
         ("a <> null", 5, "IS NULL"),
         ("(a = 1", 6, "A closing parenthesis is missing"),
-        ("a = 1)", 5, "a closing parenthesis too many"),
+        ("a = 1)", 5, "one closing parenthesis too many"),
         ('a LIKE "x%"', 7, "string in single quotes: 'text'"),
         ("a LIKE %x%", 7, "A pattern goes into quotes"),
         ("a = 0xZ", 5, "found 'xZ'"),
@@ -125,7 +125,7 @@ def test_bracketed_triples(text: str, expected: str) -> None:
         ("a < TRUE", 2, "booleans have no order"),
         ("1 = 'x'", 2, "a number cannot be compared with a string"),
         ("a + 1 = 'x'", 6, "a number cannot be compared with a string"),
-        ("(a = 1) = TRUE", 1, "a condition stands where a value is expected"),
+        ("(a = 1) = TRUE", 1, "found a condition where a value is expected"),
         ("a BETWEEN 'x' AND FALSE", 18, "booleans have no order"),
         (r"a LIKE 'x\y' ESCAPE '\'", 7, "must come before %, _ or itself"),
         (r"a LIKE 'x\' ESCAPE '\'", 7, "must come before %, _ or itself"),
@@ -135,13 +135,13 @@ def test_bracketed_triples(text: str, expected: str) -> None:
         ("a IN (9223372036854775808)", 6, "64 bits"),
         ("a = " + "9" * 5000, 4, "64 bits"),
         ("a = 1e999", 4, "too large for a double"),
-        ("[a,~,1]", 3, "no part of the language"),
+        ("[a,~,1]", 3, "not part of the language"),
         ("[a,like,1]", 3, "found 'like'"),
-        ("[a,is_like,1]", 3, "no operator of a triple"),
+        ("[a,is_like,1]", 3, "not an operator of a triple"),
         ("[a,<,TRUE]", 3, "booleans have no order"),
         ("[a,=,1] AND b = 2", 8, "found 'AND'"),
         ("a = 'x\ud800'", 6, "lone surrogate"),
-        ('"" = 1', 0, "no attribute name"),
+        ('"" = 1', 0, "not an attribute name"),
         ("a = `b`", 4, "double quotes"),
     ],
 )
@@ -243,7 +243,7 @@ def test_alternating_connectives_up_to_the_bound() -> None:
 
 def test_a_text_beyond_the_bound_is_refused_unread() -> None:
     text = "a = 1" + " " * MAX_LENGTH
-    with pytest.raises(FilterError, match="1,000,005 characters, the most is 1,000,000"):
+    with pytest.raises(FilterError, match="1,000,005 characters, the maximum is 1,000,000"):
         Filter.parse(text)
 
 

@@ -41,7 +41,7 @@ def _is_array_of_tables(value: Any) -> bool:
 
 def _key(name: Any) -> str:
     if not isinstance(name, str):
-        raise InputError(f"{name!r} is no key: keys are strings")
+        raise InputError(f"{name!r} is not a key: keys are strings")
     plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
     return name if plain else _text(name)
 

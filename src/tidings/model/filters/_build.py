@@ -94,7 +94,7 @@ class Builder:
     def QUOTED(self, token: Token) -> Part:  # noqa: N802
         name = unquoted(token)
         if not name:
-            raise MalformedError('"" is no attribute name', _at(token), "Write a string in single quotes: ''.")
+            raise MalformedError('"" is not an attribute name', _at(token), "Write a string in single quotes: ''.")
         return Part(_ast.Attribute(name), "attribute", _at(token))
 
     def NUMBER(self, token: Token) -> Part:  # noqa: N802
@@ -218,7 +218,7 @@ class Builder:
             alias = cast(_ast.Attribute, op.node).name.lower()
             if alias not in ALIASES:
                 remedy = f"Operators are {', '.join(dict.fromkeys(OPERATORS.values()))} or {', '.join(ALIASES)}."
-                raise MalformedError(f"{alias!r} is no operator of a triple", op.position, remedy)
+                raise MalformedError(f"{alias!r} is not an operator of a triple", op.position, remedy)
             operator, position = ALIASES[alias], op.position
         else:
             operator, position = OPERATORS[op], _at(op)
@@ -267,7 +267,7 @@ def _operand(part: Part) -> _ast.Operand:
     if part.kind == "null":
         raise MalformedError("NULL is not a value to compare with", part.position, NULL_REMEDY)
     if part.kind == "condition":
-        problem = "a condition stands where a value is expected"
+        problem = "found a condition where a value is expected"
         raise MalformedError(problem, part.position, "Join conditions with AND, OR and NOT; comparisons do not chain.")
     if isinstance(part.node, _ast.Value) and type(part.node.value) is int and part.node.value > WHOLE_MAX:
         raise _beyond_64_bits(part.position)  # 2**63 is read because a minus sign may stand before it.

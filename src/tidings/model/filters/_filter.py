@@ -200,12 +200,12 @@ def _simple(test: tuple[str, str, PlainValue]) -> _ast.Comparison:
     try:
         name, op, value = test
     except (TypeError, ValueError):
-        raise FilterError(f"{test!r} is no test: write (attribute, operator, value)") from None
+        raise FilterError(f"{test!r} is not a test: write (attribute, operator, value)") from None
     operator = OPERATORS.get(op)
     if operator is None:
-        raise FilterError(f"{op!r} is no operator for {name!r}: use one of {', '.join(OPERATORS)}")
+        raise FilterError(f"{op!r} is not an operator for {name!r}: use one of {', '.join(OPERATORS)}")
     if type(name) is not str or not name:
-        raise FilterError(f"{name!r} is no attribute name: write a string that is not empty")
+        raise FilterError(f"{name!r} is not an attribute name: write a string that is not empty")
     try:
         if not name.isascii():
             check_value("name", name)

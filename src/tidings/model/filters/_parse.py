@@ -107,7 +107,7 @@ def _check(text: str) -> None:
         )
     if len(text) > MAX_LENGTH:
         remedy = "Use IN for long lists of values, or several subscriptions."
-        problem = f"the filter has {len(text):,} characters, the most is {MAX_LENGTH:,}"
+        problem = f"the filter has {len(text):,} characters, the maximum is {MAX_LENGTH:,}"
         raise fault(problem, text=text, position=MAX_LENGTH, remedy=remedy)
     if not text.isascii():
         _check_encodable(text)
@@ -157,7 +157,7 @@ def _check_encodable(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        problem = f"a lone surrogate (U+{ord(text[error.start]):04X}) is no character"
+        problem = f"a lone surrogate (U+{ord(text[error.start]):04X}) is not a character"
         remedy = "Write text that can be encoded as UTF-8."
         raise fault(problem, text=text, position=error.start, remedy=remedy) from None
 
@@ -220,11 +220,11 @@ def _remedy(text: str, token: Token, position: int, accepted: set[str]) -> str:
     if token.type == "QUOTED" and "STRING" in accepted:
         return "Double quotes name an attribute; write a string in single quotes: 'text'."
     if token.type == "RPAR":
-        return "There is a closing parenthesis too many." if "$END" in accepted else ""
+        return "There is one closing parenthesis too many." if "$END" in accepted else ""
     if token.type == "$END" and "RPAR" in accepted:
         return "A closing parenthesis is missing."
     if token.type in KEYWORDS.values() and "NAME" in accepted:
-        return f'{token.upper()} is a keyword; to name an attribute so, quote it: "{token}".'
+        return f'{token.upper()} is a keyword; to use it as an attribute name, quote it: "{token}".'
     if token.type in ("NAME", "NUMBER", "STRING") and "_AND" in accepted:
         return "Join conditions with AND or OR; put strings and names with other characters into quotes."
     return ""
@@ -247,7 +247,7 @@ def _refused_character(text: str, position: int) -> FilterError:
     if character in "'\"":
         problem = f"the {'string' if character == chr(39) else 'quoted name'} that begins here does not end"
     else:
-        problem = f"found {character!r}, which is no part of the language"
+        problem = f"found {character!r}, which is not part of the language"
     remedy = _CHARACTER_REMEDIES.get(
         character, "A name with such characters is quoted: \"any name\"; a string: 'text'."
     )

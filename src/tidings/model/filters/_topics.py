@@ -58,7 +58,7 @@ def pattern_problem(pattern: str) -> PatternProblem | None:
     if nul >= 0:
         return PatternProblem("a topic has no NUL character", nul, "Remove it.")
     if len(pattern) * 4 > MAX_PATTERN_BYTES and (size := len(pattern.encode())) > MAX_PATTERN_BYTES:
-        problem = f"the topic pattern has {size:,} bytes, the most is {MAX_PATTERN_BYTES:,}"
+        problem = f"the topic pattern has {size:,} bytes, the maximum is {MAX_PATTERN_BYTES:,}"
         return PatternProblem(problem, 0, "Shorten it; # stands for any number of levels.")
     start = 0
     for level in pattern.split("/"):

@@ -14,7 +14,7 @@ from msgspec import field
 from tidings.errors import ConfigurationError, ScenarioError
 from tidings.model.documents import Place, Quantity
 from tidings.model.failures import Failures
-from tidings.model.policies import DEFAULT_SCHEME, Scheme
+from tidings.model.policies import BUFFERING, BYPASSING, DEFAULT_SCHEME, Scheme
 from tidings.model.scenario._distributions import DistributionTemplate, WrittenDistribution
 
 if TYPE_CHECKING:
@@ -131,11 +131,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def is_buffering(self) -> bool:
-        return self.scheme in ("buffer", "bypass+buffer")
+        return self.scheme in BUFFERING
 
     @property
     def is_bypassing(self) -> bool:
-        return self.scheme in ("bypass", "bypass+buffer")
+        return self.scheme in BYPASSING
 
     @property
     def is_refreshing(self) -> bool:

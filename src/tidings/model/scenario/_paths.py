@@ -9,6 +9,7 @@ to another publisher: such a network is refused, since it would lose those event
 from collections import deque
 from collections.abc import Iterable
 
+from tidings.model.policies import COPYING
 from tidings.model.scenario._network import Network
 from tidings.model.topology import Topology
 
@@ -18,7 +19,7 @@ __all__ = ["unserved"]
 def unserved(network: Network) -> str | None:
     """A publisher and a subscriber that this routing cannot connect, and the remedy; None if it connects all."""
     routing, topology = network.policies.routing, network.topology
-    if routing not in ("multi-path", "literal-table") or _runs_downstream(topology):
+    if routing not in COPYING or _runs_downstream(topology):
         return None
     roots = dict.fromkeys(publisher.broker for publisher in network.publishers)
     homes = dict.fromkeys(subscriber.broker for subscriber in network.subscribers)

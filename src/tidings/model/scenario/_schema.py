@@ -17,12 +17,14 @@ from tidings.model.policies import (
     DEFAULT_RELOCATION,
     DEFAULT_ROUTING,
     DEFAULT_STRATEGY,
+    NO_ORDERING,
     RELOCATION_EVENTS,
     RELOCATION_HYSTERESIS,
     RELOCATION_STAY_S,
     Relocation,
     Routing,
     StrategyName,
+    listed,
 )
 from tidings.model.scenario._by_content import ByContentTemplate, WrittenByContent
 from tidings.model.scenario._content import (
@@ -346,12 +348,15 @@ class Policies(_Written, frozen=True, kw_only=True):
     relocation: Annotated[Relocating, _NameShorthand()] = Relocating()
     ORDERINGS: ClassVar = re.compile(r"P-0?\.\d+-\d+|CST-\d+(\.\d+)?|Q-0?\.\d+|ours-record|ours-quantile")
 
+    def __post_init__(self) -> None:
+        if self.ordering == NO_ORDERING:
+            msgspec.structs.force_setattr(self, "ordering", None)
+
     def checks(self) -> Problems:
         if self.ordering is not None and not self.ORDERINGS.fullmatch(self.ordering):
             yield (
                 "ordering",
-                f'{self.ordering!r} is not an ordering policy; write "P-0.05-25", "CST-30", "Q-0.99", "ours-record" or '
-                '"ours-quantile", or leave it out',
+                f'{self.ordering!r} is not an ordering policy; write {listed("ordering")}, such as "P-0.05-25"',
             )
         if self.relocation.name != DEFAULT_RELOCATION and self.routing != DEFAULT_ROUTING:
             yield (
