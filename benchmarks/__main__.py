@@ -27,6 +27,7 @@ NAMES = (
     "opening",
     "relocation",
     "live",
+    "live_wakeups",
     "live_store",
     "live_restart",
     "live_copies",

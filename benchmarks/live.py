@@ -78,6 +78,13 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 _HEAD = msgspec.msgpack.Decoder(_Head)
+_EASY = 0x98
+"""The first byte of a transfer that says how far apart acknowledgements may be: in its last four bytes."""
+
+
+def ease_s(frame: bytes) -> float:
+    """How far apart the acknowledgements may be that include the events of this transfer."""
+    return int.from_bytes(frame[-4:], "big") * 1e-9 if frame[0] == _EASY else 0.0
 
 
 class Rate(NamedTuple):
@@ -159,6 +166,7 @@ class _Subscriber(asyncio.Protocol):
         self._taken: list[tuple[int, int]] = []  # numbers to be acknowledged
         self._count = 0  # how many these are
         self._last_s = self._answered_s = 0.0
+        self._ease_s = 1.0
         self._waiting: asyncio.TimerHandle | None = None
         self._transport: Any = None
 
@@ -179,7 +187,7 @@ class _Subscriber(asyncio.Protocol):
             self._on_frame(frame, answers, now_s)
         if self._taken:
             self._last_s = now_s
-            wait_s = self._answered_s + ACKS.ack_wait_ns * 1e-9 - now_s
+            wait_s = self._answered_s + max(ACKS.ack_wait_ns * 1e-9, self._ease_s) - now_s
             if wait_s <= 0.0 or self._count >= ACKS.ack_many:
                 answers.append(self._acknowledgement(now_s))
             elif self._waiting is None:
@@ -192,7 +200,7 @@ class _Subscriber(asyncio.Protocol):
             self._waiting.cancel()
             self._waiting = None
         taken, self._taken = tuple(self._taken), []
-        self._answered_s, self._count = now_s, 0
+        self._answered_s, self._count, self._ease_s = now_s, 0, 1.0
         return wire.encode(wire.Ack(self._session, taken, int((now_s - self._last_s) * 1e9), WINDOW))
 
     def _acknowledge(self) -> None:
@@ -204,6 +212,7 @@ class _Subscriber(asyncio.Protocol):
             head = _HEAD.decode(frame)
             last = head.last
             self._session = head.session
+            self._ease_s = min(self._ease_s, ease_s(frame))
             if self._taken and self._taken[-1][1] + 1 == head.number:
                 self._taken[-1] = (self._taken[-1][0], last)
             else:

@@ -21,7 +21,7 @@ import uvloop
 
 from benchmarks import live
 
-__all__ = ["Facts", "Figures", "Publisher", "Subscriber", "play", "started"]
+__all__ = ["Facts", "Figures", "Publisher", "Subscriber", "events", "play", "started"]
 
 STEADY_PER_S = 3_000.0
 START_S = 30.0
@@ -52,7 +52,8 @@ class Figures(NamedTuple):
     steady_ms: tuple[float, float]
 
 
-def _events() -> list[Facts]:
+def events() -> list[Facts]:
+    """The events of the load, in order."""
     dice = random.Random(live.SEED)
     return [
         Facts(dice.randrange(live.SYMBOLS), round(dice.uniform(0.0, 100.0), 2), dice.randrange(935_000))
@@ -94,7 +95,7 @@ class Subscriber(asyncio.Protocol):
 def _parts(message: Callable[[Facts, bytes, bool], bytes], is_asked: bool) -> list[tuple[bytes, bytes]]:
     """All events as they are sent, before and after the stamp."""
     stamp = MARK + bytes(_STAMP.size)
-    found = [message(facts, bytes(live.PAYLOAD_BYTES) + stamp, is_asked).split(stamp) for facts in _events()]
+    found = [message(facts, bytes(live.PAYLOAD_BYTES) + stamp, is_asked).split(stamp) for facts in events()]
     return [(before, after) for before, after in found]
 
 

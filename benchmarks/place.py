@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from tidings.model import Scenario
 from tidings.model.scenario import Network
-from tidings.placement import Aim, Plan
+from tidings.placement import Aim, PlacementPlan
 from tidings.simulation import simulate
 
 MASTER = os.environ.get("BENCH_MASTER")
@@ -79,7 +79,7 @@ def make_network() -> Network:
     return Scenario.parse(text).expand()
 
 
-def moved(network: Network, plan: Plan) -> Network:
+def moved(network: Network, plan: PlacementPlan) -> Network:
     """The network with everybody where the plan has them."""
     homes = plan.homes("publisher"), plan.homes("subscriber")
     return msgspec.structs.replace(

@@ -22,7 +22,7 @@ async def main(publisher: str, subscriber: str) -> int:
     ):
         await sender.advertise("price > 0")
         wanted = await reader.subscribe("symbol = 'YHOO' AND price < 20", max_delay_s=2.0)
-        await asyncio.sleep(1.0)  # until the brokers between have heard of it
+        await asyncio.sleep(1.0)  # until the brokers in between know the subscription
         for symbol, price in QUOTES:
             await sender.publish({"symbol": symbol, "price": price}, lifetime_s=5.0)
         on_time = 0

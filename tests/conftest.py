@@ -4,10 +4,12 @@ And how they are dealt to processes. A JVM needs half a minute of a processor un
 the Spark session go to the same process, in whichever files they are; the others go file by file, as the tests of a
 file share its fixtures. Three things decide who goes first: the tests with Spark are the longest chain; those that
 wait for processes and sockets leave the processor to others; and where no kernel is compiled yet, the rooms that use
-the simulator come after the process with Spark has compiled it, so that only one does.
+the simulator come after the process with Spark has compiled it, so that only one does. Where there are fewer processors
+than processes, the others give way to the process with Spark: all wait for it in the end.
 """
 
 import ast
+import os
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -22,6 +24,15 @@ if TYPE_CHECKING:
 
 ROOMS_FIRST = ("live", "model", "protocol", "storm", "experiments", "test_examples.py", "test_documentation.py", "cli")
 
+GIVES_WAY = 2
+"""By how much nicer to others a process without Spark is: together they still get more than the one that has it."""
+
+WITHOUT_SPARK = pytest.StashKey[bool]()
+
+JAVA_OPTIONS = "-Xmn1g -XX:ParallelGCThreads=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""Rare collections, by a thread that shares its processor with no other of its kind, and Spark's own classes as they
+are: without these the tests with Spark take a fifth more of a processor."""
+
 PAGE_WAIT_MS = 300_000
 """How long a test waits for what a page should show: on a busy machine a minute may pass."""
 
@@ -34,6 +45,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where this is one of several processes; alone, tests run in the order of their files."""
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A process that begins with other tests never gets those with Spark, which are dealt first."""
+    stash = item.config.stash
+    if hasattr(item.config, "workerinput") and WITHOUT_SPARK not in stash:
+        stash[WITHOUT_SPARK] = not _is_with_spark(item.path, item.name)
+        if stash[WITHOUT_SPARK]:
+            os.nice(GIVES_WAY)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -89,6 +109,7 @@ def spark() -> Iterator[object]:
     single = {
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     }
     with open_session(master="local[1]", app_name="tidings-tests", memory="2g", extra=single) as session:
         yield session

@@ -238,7 +238,7 @@ def _announce_first_use() -> None:
     """One line for whoever waits at a terminal, where nothing was compiled yet."""
     if sys.stderr.isatty() and os.access(Path(__file__).parent, os.W_OK) and compiled_kernels() == 0:
         print(
-            "Compiling kernels at their first use: some minutes, once (`tidings doctor --compile` does it ahead).",
+            "Compiling kernels at their first use: some minutes, once (`tidings doctor --compile` does it in advance).",
             file=sys.stderr,
         )
 

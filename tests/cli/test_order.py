@@ -68,7 +68,7 @@ def test_replay_as_json_and_as_text(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["replay", "nowhere", "--policy", "P-1"], "'P-1' is no ordering policy"),
+        (["replay", "nowhere", "--policy", "P-1"], "'P-1' is not an ordering policy"),
         (["replay", "nowhere"], "there is no such directory"),
         (["replay", "nowhere", "--late", "never"], "must be deliver or drop"),
         (["replay", "nowhere", "--false-matches", "2"], "write 2% or 0.02"),
@@ -93,4 +93,4 @@ def test_simulate_with_ordering(tmp_path: Path) -> None:
     assert "by CST-3" in text.stdout
     wrong = runner.invoke(app, ["simulate", str(scenario), "--ordering", "CST"])
     assert wrong.exit_code == 2
-    assert "'CST' is no ordering policy" in wrong.stderr
+    assert "'CST' is not an ordering policy" in wrong.stderr

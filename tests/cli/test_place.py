@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tidings.cli._app import app
 from tidings.cli._place import print_plan
 from tidings.model import Scenario
-from tidings.placement import Change, Expected, MadeFrom, Move, Plan, PlanAim, read_plan
+from tidings.placement import Change, Expected, MadeFrom, Move, PlacementPlan, PlanAim, read_plan
 from tidings.simulation import simulate
 
 runner = CliRunner()
@@ -80,7 +80,7 @@ def test_a_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         Move(client="publisher", name=f"p{number}", origin="a", target="c", benefit=20.0 - number, expected=expected)
         for number in range(25)
     ]
-    plan = Plan(
+    plan = PlacementPlan(
         made_from=MadeFrom(traces=["t"], from_ns=0, until_ns=30_000_000_000, events=128, deliveries=256),
         aim=PlanAim(objective="on-time", weight=80.0, hysteresis=0.01),
         moves=moves,

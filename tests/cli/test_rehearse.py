@@ -22,7 +22,7 @@ def test_ways_that_agree(tmp_path: Path) -> None:
     assert code == 0
     document = json.loads(out)
     assert document["agrees"]
-    assert document["skipped"] == {"rehearsal": "not asked for"}
+    assert document["skipped"] == {"rehearsal": "not requested"}
     assert document["subscriptions"]["archive"]["shares"]["protocol"]["share"] > 0.5
     assert page.read_text("utf-8").startswith("<!doctype html>")
 

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.live.conftest import PATIENCE_S, Place, all_up, run, running, until
 from tidings.live import Delivery, Network, Tidings, connect, read_network
 from tidings.live.operations._query import ask_network
 from tidings.live.operations._status import subscribers_of
+from tidings.pipeline import PipelineResult, run_in_process, run_pipeline
 from tidings.rehearsal import door, shape_of
 from tidings.rehearsal._ports import free_ports
 
@@ -105,9 +108,18 @@ def test_status_says_what_the_applications_saw(place: Place) -> None:
     run(work())
 
 
+def test_the_pipeline_finds_the_same_in_the_traces(place: Place, tmp_path: Path) -> None:
+    pipeline_agrees(place, run_in_process, tmp_path)
+
+
+@pytest.mark.full
 @pytest.mark.spark
-def test_the_pipeline_finds_the_same_in_the_traces(place: Place, spark: Any, tmp_path: Path) -> None:
-    pipeline = pytest.importorskip("tidings.pipeline")
+def test_spark_finds_the_same_in_the_traces(place: Place, spark: Any, tmp_path: Path) -> None:
+    pipeline_agrees(place, partial(run_pipeline, spark), tmp_path)
+
+
+def pipeline_agrees(place: Place, run_on: Callable[..., PipelineResult], tmp_path: Path) -> None:
+    """Status, applications and pipeline have the same account; whichever engine reads the traces."""
     found: dict[str, Account] = {}
 
     async def work() -> None:
@@ -117,7 +129,7 @@ def test_the_pipeline_finds_the_same_in_the_traces(place: Place, spark: Any, tmp
         found.update(accounts)
 
     run(work())
-    scores = pipeline.run_pipeline(spark, [place.directory / "trace"], tmp_path / "out").subscribers
+    scores = run_on([place.directory / "trace"], tmp_path / "out").subscribers
     for name, account in found.items():
         score = scores[name]
         assert (score.on_time, score.late) == (account["on_time"], account["late"]), name

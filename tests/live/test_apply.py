@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 from tidings.live import DeniedError, Network, connect
 from tidings.live.operations._moves import client_moves
 from tidings.live.operations._orders import move_clients
-from tidings.placement import Change, Expected, MadeFrom, Move, Plan, PlanAim, write_plan
+from tidings.placement import Change, Expected, MadeFrom, Move, PlacementPlan, PlanAim, write_plan
 
 
-def plan_of(*moves: tuple[str, str, str, str]) -> Plan:
+def plan_of(*moves: tuple[str, str, str, str]) -> PlacementPlan:
     """A plan of moves: client, name, from, to."""
     none = Change(now=1.0, then=1.0)
     expected = Expected(messages_per_s=none, delay_ms=none, busiest=none)
-    return Plan(
+    return PlacementPlan(
         made_from=MadeFrom(traces=["t"], from_ns=0, until_ns=10**9, events=1, deliveries=1),
         aim=PlanAim(objective="load", weight=100.0, hysteresis=0.01),
         moves=[
@@ -52,7 +52,7 @@ def test_a_plan_that_there_is_is_shown_and_moves_nobody(tmp_path: Path) -> None:
     plan = plan_of(("publisher", "p/17", "a", "c"))
     write_plan(plan, tmp_path / "plan.json")
     shown = CliRunner().invoke(app, ["place", str(tmp_path / "plan.json"), "--json"])
-    assert msgspec.json.decode(shown.stdout, type=Plan) == plan
+    assert msgspec.json.decode(shown.stdout, type=PlacementPlan) == plan
     assert "p/17" in CliRunner().invoke(app, ["place", str(tmp_path / "plan.json")]).stdout
     (tmp_path / "other.json").write_text("{}", "utf-8")
     assert CliRunner().invoke(app, ["place", str(tmp_path / "other.json")]).exit_code == 2

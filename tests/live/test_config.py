@@ -57,7 +57,7 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('drain = "2 s"', "drain = 2", ":5: network.drain: 2 has no unit, but a time is due here"),
+        ('drain = "2 s"', "drain = 2", ":5: network.drain: 2 has no unit, but a time is expected here"),
         ("drain", "drian", ":5: network.drian: unknown key `drian`; did you mean `drain`?"),
         ('"buffer"', '"bufer"', ":3: network.scheme: 'bufer' is not possible here; did you mean `buffer`?"),
         ('"eb"', '"best"', ":2: network: "),
@@ -69,8 +69,8 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
         ('["b"]', '["c"]', ":12: broker[0].neighbours[0]: there is no broker 'c'; there are: a, b"),
         ('["b"]', '["a"]', ":12: broker[0].neighbours[0]: a link from 'a' to itself"),
         ('name = "b"', 'name = "a"', ":14: broker[1].name: broker 'a' is given twice"),
-        ("127.0.0.1:7001", "127.0.0.1", ":11: broker[0].listen: '127.0.0.1' is no address; write it like"),
-        ("127.0.0.1:7001", "127.0.0.1:99999", ":11: broker[0].listen: '127.0.0.1:99999' is no address"),
+        ("127.0.0.1:7001", "127.0.0.1", ":11: broker[0].listen: '127.0.0.1' is not an address; write it like"),
+        ("127.0.0.1:7001", "127.0.0.1:99999", ":11: broker[0].listen: '127.0.0.1:99999' is not an address"),
         ("[::1]:7002", "::1:7002", ":15: broker[1].listen: '::1:7002': write an IPv6 address in brackets"),
         ("127.0.0.1:7001", "0.0.0.0:7001", ":11: broker[0].listen: 0.0.0.0:7001 can be reached from other machines"),
         (
@@ -126,10 +126,10 @@ def test_a_scenario_is_told_from_a_network(tmp_path: Path) -> None:
 def test_tokens_that_can_be_guessed_or_read_are_refused(tmp_path: Path) -> None:
     one = '[[broker]]\nname = "a"\nlisten = "127.0.0.1:7001"\n'
     short = read(tmp_path, one + '[[token]]\nidentity = "x"\ntoken = "fifteen letters"\n')
-    assert "token[0].token: a token of 15 characters can be guessed: make it 16 at least" in short
+    assert "token[0].token: a token of 15 characters can be guessed: use at least 16" in short
     file = tmp_path / "token"
     for mode, text, why in (
-        (0o644, "long enough to be a token", f"is open to everybody on this machine: `chmod o= {file}`"),
+        (0o644, "long enough to be a token", f"is readable by everybody on this machine: `chmod o= {file}`"),
         (0o600, "x", "a token of 1 characters can be guessed"),
     ):
         file.write_text(text, "utf-8")
@@ -144,10 +144,10 @@ def test_tokens_that_can_be_guessed_or_read_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("", "network.public: other machines reach the brokers, and anybody there could come as one of them"),
-        (BROKERS, "network.public: other machines reach the brokers, and anybody there could come as a client"),
-        (CLIENTS, "network.public: other machines reach the brokers, and anybody there could come as one of them"),
-        (TLS, "network.public: other machines reach the brokers, and anybody there could come as a client"),
+        ("", "network.public: other machines reach the brokers, and anybody there could pose as one of them"),
+        (BROKERS, "network.public: other machines reach the brokers, and anybody there could pose as a client"),
+        (CLIENTS, "network.public: other machines reach the brokers, and anybody there could pose as one of them"),
+        (TLS, "network.public: other machines reach the brokers, and anybody there could pose as a client"),
         (BROKERS + CLIENTS, ""),
         (TLS + CLIENTS, ""),
         (TLS + "client_certificates = true\n", ""),
@@ -199,7 +199,7 @@ def test_brokers_that_are_given_no_token_make_one(tmp_path: Path) -> None:
     assert {read_network(path).shared_token() for _ in range(3)} == {token}
     assert network.implied_token_file.stat().st_mode & 0o777 == 0o600
     network.implied_token_file.chmod(0o644)
-    with pytest.raises(ConfigurationError, match="is open to everybody on this machine"):
+    with pytest.raises(ConfigurationError, match="is readable by everybody on this machine"):
         network.shared_token()
 
 
@@ -216,4 +216,4 @@ def test_machines_have_their_own_ports_and_an_unknown_host_stops_only_a_network_
     assert checked.stderr.count("is dialled until it answers") == 2
     stopped = CliRunner().invoke(app, ["up", str(path), "--check"])
     assert stopped.exit_code == 2
-    assert f"{path}: the host of broker 'a', a.invalid:7001, is not known" in stopped.stderr
+    assert f"{path}: the host of broker 'a', a.invalid:7001, cannot be resolved" in stopped.stderr

@@ -276,7 +276,9 @@ def test_status_shows_who_is_late_and_who_dropped_what(place: Place) -> None:
             await settled(network, 60)
             code, output = await printed_status(network)
         assert code == 0
-        assert output.startswith("late: deadlines at a are shorter than events take, 2 of 3 subscriptions affected\n")
+        assert output.startswith(
+            "late: deadlines at a are shorter than the delay of events, 2 of 3 subscriptions affected\n"
+        )
         assert "  affected: p/late, p/strict\n" in output
         assert re.search(r"^a +up .* 33.3 % +33.3 % +\d+ +none$", output, re.MULTILINE)
         output = re.sub(r"in the last \d+ s: ", "", output)  # as long as there have been accounts

@@ -195,7 +195,7 @@ def test_what_became_of_events_is_shown_worst_first(place: Place, page: "Page") 
         found = rows(page, "subscribers")
         assert list(found) == ["desk/strict", "desk/tardy", "desk/quick"]
         reasons = [cells[2] for cells in found.values()]
-        assert reasons == ["deadlines at a are shorter than events take"] * 2 + ["-"]
+        assert reasons == ["deadlines at a are shorter than the delay of events"] * 2 + ["-"]
         shares = {name: (cells[3], cells[5:9]) for name, cells in found.items()}
         by = found["desk/strict"][8].removeprefix("10 by ")
         assert by in ("a", "client")
@@ -214,7 +214,7 @@ def test_what_became_of_events_is_shown_worst_first(place: Place, page: "Page") 
 
 def check_the_trouble_is_explained(page: "Page") -> None:
     assert page.locator("#verdict").text_content() == (
-        "late: deadlines at a are shorter than events take, 2 of 3 subscriptions affected"
+        "late: deadlines at a are shorter than the delay of events, 2 of 3 subscriptions affected"
     )
     trouble = page.locator("#troubles li.warning")
     assert trouble.locator("button.name").all_text_contents() == ["desk/strict", "desk/tardy"]

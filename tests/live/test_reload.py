@@ -219,5 +219,5 @@ def test_what_a_change_is(tmp_path: Path) -> None:
         ('[network]\nping = "2 s"\n', r"\[network\] ping"),
         ('[trace]\ndirectory = "t"\n', r"\[trace\] directory"),
     ):
-        with pytest.raises(ConfigurationError, match=f"cannot be followed while brokers run: {named}"):
+        with pytest.raises(ConfigurationError, match=f"cannot be applied while brokers run: {named}"):
             change_of(before, read(SMALL + more))

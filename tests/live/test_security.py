@@ -46,7 +46,7 @@ def test_tokens(place: Place) -> None:
             async with connect(place.address("a"), name="desk-1", token=SESAME) as desk:
                 await desk.publish({"x": 1})
             for name, token in (("desk-1", "wrong"), ("desk-1", None), ("feed", SESAME), ("other", SESAME)):
-                with pytest.raises(DeniedError, match="needs a token, and this is not it") as denied:
+                with pytest.raises(DeniedError, match="needs a token, and has none or a wrong one") as denied:
                     async with connect(place.address("a"), name=name, token=token):
                         pass
                 assert denied.value.code == "token"
@@ -220,5 +220,22 @@ def test_a_client_that_sends_too_fast_has_to_wait_and_loses_nothing(place: Place
             await p.subscribe("n > 2")
             with pytest.raises(DeniedError, match="has 2 subscriptions, the limit"):
                 await p.subscribe("n > 3")
+
+    run(work())
+
+
+def test_a_broker_without_room_refuses_a_client_when_it_connects(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b", more="[limits]\nclients = 1\n")
+        mine = {"name": "one", "secret": "what only the first one knows"}
+        async with running(network), connect(place.address("a"), **mine) as one:
+            await one.advertise("TRUE")
+            with pytest.raises(DeniedError, match="has 1 clients, which is its limit") as refusal:
+                await connect(place.address("a"), name="two").__aenter__()
+            assert refusal.value.code == "too-many"
+            async with connect([place.address("a"), place.address("b")], name="two") as two:
+                assert two.home == "b", "the next address has room"
+            async with connect(place.address("a"), **mine) as again:
+                assert again.home == "a", "it knows this client"
 
     run(work())

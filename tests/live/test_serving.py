@@ -5,6 +5,8 @@ import io
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +48,49 @@ def test_ctrl_c_while_a_network_starts_is_quiet(place: Place, moment: str) -> No
     assert place.logs()[-1]["event"] == "all brokers stopped"
 
 
+SLOW_START = """
+import sys
+from pathlib import Path
+from tidings.live import read_network
+from tidings.live.broker import _supervisor
+from tidings.live.operations._logs import Log
+
+if __name__ == "__main__":
+    _supervisor.SLOW_START_S = 0.0
+    supervisor = _supervisor.Supervisor(read_network(Path(sys.argv[1])), Log("up"))
+    supervisor._context.set_forkserver_preload(["slow_preload"])  # in the place of kernels that are not compiled yet
+    supervisor.run()
+"""
+SLOW_PRELOAD = """
+import time
+from pathlib import Path
+
+while not Path(__file__).with_name("go").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_while_kernels_are_compiled_it_says_so_and_obeys_ctrl_c(place: Place) -> None:
+    network = place.write("a", "b")
+    (place.directory / "slow_preload.py").write_text(SLOW_PRELOAD)
+    program = place.directory / "start.py"
+    program.write_text(SLOW_START)
+    log = place.directory / "process-0.log"
+    with log.open("wb") as stream:
+        supervisor = subprocess.Popen(
+            [sys.executable, str(program), str(network.path)],
+            stderr=stream,
+            env={**os.environ, "PYTHONPATH": str(place.directory)},
+            start_new_session=True,
+        )
+    place.processes.append(supervisor)
+    run(until(lambda: any(line["event"] == "still starting" for line in place.logs())))
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(60) == 0
+    assert [line["event"] for line in place.logs()] == ["starting", "still starting", "all brokers stopped"]
+    (place.directory / "go").touch()
+
+
 def test_a_taken_port_ends_it_with_the_reason(place: Place) -> None:
     network = place.write("a", "b")
     with socket.socket() as taken:
@@ -65,6 +110,8 @@ def test_a_neighbour_that_falls_silent_is_in_the_log(place: Place) -> None:
         place.start("broker", str(network.path), "--name", "a")
         paused = place.start("broker", str(network.path), "--name", "b")
         await all_up(network)
+        shown = Path(f"/proc/{paused.pid}/comm")  # by `ps`
+        assert not shown.exists() or shown.read_text() == "tidings b\n"
         os.kill(paused.pid, signal.SIGSTOP)
 
         def said(event: str) -> list[str]:

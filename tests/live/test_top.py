@@ -33,7 +33,7 @@ def test_one_frame_has_verdict_rates_brokers_links_subscribers_and_publishers(pl
             await until(lambda: bool(nodes["a"].history.facts()["publishers"]))
             shown = await frame(place, "--once")
             assert shown.startswith(
-                "late: deadlines at b are shorter than events take, 1 of 2 subscriptions affected\n"
+                "late: deadlines at b are shorter than the delay of events, 1 of 2 subscriptions affected\n"
             )
             assert re.search(r"^on time, last minute +50.0 %", shown, re.MULTILINE)
             assert "\n  do: allow more time (max_delay)" in shown

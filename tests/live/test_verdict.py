@@ -102,6 +102,12 @@ def test_all_is_well() -> None:
     assert verdict.line == "OK: 2 brokers, 1 link, 1 subscription, 100.0 % on time in the last minute"
 
 
+def test_a_network_of_which_no_broker_answers_is_one_trouble() -> None:
+    trouble = only(judged([down("a", "b"), down("b", "a", left_off=2)], s=subscriber("b", affected=True)))
+    assert (trouble.what, trouble.why, trouble.brokers) == ("no broker answers", "refused", ("a", "b"))
+    assert (trouble.command, trouble.affected) == ("tidings up 'my net.toml'", 3)
+
+
 def test_a_broker_that_is_down_takes_everybody_with_it() -> None:
     brokers = [broker("a", "b", silent_s={"b": 12.5}, parked={"b": {"events": 7, "oldest_s": 3}}), down("b", "a")]
     brokers[0]["neighbours"]["b"]["up"] = False

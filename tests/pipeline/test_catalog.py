@@ -88,6 +88,29 @@ def test_tables_and_views(spark: Any, schema: str, trace: Path, tmp_path: Path) 
         )
 
 
+@pytest.mark.spark
+def test_a_catalog_without_views_gets_the_tables() -> None:
+    from unittest.mock import MagicMock
+
+    from pyspark.errors import PySparkException
+
+    from tidings.pipeline._catalog import publish_tables
+
+    session, said, problem = MagicMock(), list[str](), "[MISSING_CATALOG_ABILITY.VIEWS] no views"
+
+    def sql(text: str) -> None:
+        if "VIEW" in text:
+            raise PySparkException(problem)
+
+    session.sql = sql
+    published = publish_tables(session, "lake.o", {"links": "/x"}, table_format="iceberg", report=said.append)
+    assert published == ["lake.o.links"]
+    assert said == [f"lake.o has no views, which its catalog does not keep ({problem})"]
+    problem = "[PARSE_SYNTAX_ERROR] what is this"
+    with pytest.raises(ConfigurationError, match="cannot be written as iceberg"):
+        publish_tables(session, "lake.o", {"links": "/x"}, table_format="iceberg", report=said.append)
+
+
 def test_what_cannot_be_a_schema_is_refused(trace: Path, tmp_path: Path) -> None:
     given = ["pipeline", "run", str(trace), "--out", str(tmp_path / "out"), "--catalog", "lake"]
     done = CliRunner().invoke(app, given)

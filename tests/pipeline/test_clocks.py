@@ -1,4 +1,8 @@
-"""R from logs of hosts whose clocks differ: against the truth that the logs were made from."""
+"""R from logs of hosts whose clocks differ: against the truth that the logs were made from.
+
+By the engine that is quick to start, and by Spark with the tests that take minutes; that both correct clocks alike,
+table by table, is the subject of test_engines.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +12,8 @@ import pytest
 from tests.pipeline.logs import BASE_NS, CONSUMERS, WRITERS, Traffic, traffic
 
 from tidings.errors import InputError
+from tidings.pipeline import PipelineOptions, TooManyBadRows, run_in_process, run_pipeline
 from tidings.pipeline.ingest import find_files, load_mapping, read_table, with_clocks
-
-pytestmark = pytest.mark.spark
-pipeline = pytest.importorskip("tidings.pipeline")
-pytest.importorskip("pyspark.sql")
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "foreign"
 MS = 1_000_000
@@ -20,8 +21,11 @@ AHEAD = {"edge": 0, "core": 250_000_000, "cloud": -120_000_000}
 
 
 def run(spark: Any, folder: Path, mapping: Path, **options: Any) -> Any:
-    asked = pipeline.PipelineOptions(mapping=mapping, **options)
-    return pipeline.run_pipeline(spark, [folder / "logs"], folder / "out", asked)
+    """By Spark if there is a session, else in this process."""
+    asked = PipelineOptions(mapping=mapping, **options)
+    if spark is None:
+        return run_in_process([folder / "logs"], folder / "out", asked)
+    return run_pipeline(spark, [folder / "logs"], folder / "out", asked)
 
 
 def check_against(truth: Traffic, result: Any) -> None:
@@ -42,17 +46,25 @@ def check_against(truth: Traffic, result: Any) -> None:
         assert score.reliability_low <= share <= score.reliability_high
 
 
-@pytest.mark.parametrize(
-    "system", ["kafka", *(pytest.param(name, marks=pytest.mark.full) for name in ("otel", "mqtt", "nats"))]
-)
-def test_two_topics_and_three_hosts(system: str, spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", WRITERS)
+def test_two_topics_and_three_hosts(system: str, tmp_path: Path) -> None:
+    check_three_hosts(system, None, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.parametrize("system", WRITERS)
+def test_two_topics_and_three_hosts_on_spark(system: str, spark: Any, tmp_path: Path) -> None:
+    check_three_hosts(system, spark, tmp_path)
+
+
+def check_three_hosts(system: str, spark: Any, tmp_path: Path) -> None:
     truth = traffic(events=240, **AHEAD)
     WRITERS[system](truth, tmp_path / "logs")
     check_against(truth, run(spark, tmp_path, EXAMPLES / f"{system}.toml"))
 
 
-@pytest.mark.full
-def test_the_recipe_for_kafka_without_the_topic(spark: Any, tmp_path: Path) -> None:
+def test_the_recipe_for_kafka_without_the_topic(tmp_path: Path) -> None:
     """What the guide used to say: the partition alone is the publisher. Half of the rows are those of other topics."""
     truth = traffic(events=240)
     WRITERS["kafka"](truth, tmp_path / "logs")
@@ -60,14 +72,24 @@ def test_the_recipe_for_kafka_without_the_topic(spark: Any, tmp_path: Path) -> N
         (EXAMPLES / "kafka.toml").read_text().replace('["topic", "partition"]', '"partition"').replace("[clocks]", "")
     )
     (tmp_path / "mapping.toml").write_text(text)
-    with pytest.raises(pipeline.TooManyBadRows, match=r"duplicate") as caught:
-        run(spark, tmp_path, tmp_path / "mapping.toml")
+    with pytest.raises(TooManyBadRows, match=r"duplicate") as caught:
+        run(None, tmp_path, tmp_path / "mapping.toml")
     rows = len(truth.sent) + len(truth.received)
     assert caught.value.result.quarantined["duplicate"] >= 0.4 * rows
     assert caught.value.result.matched == len(truth.sent) // 2 * len(CONSUMERS)
 
 
-def test_a_tolerance_accepts_what_clocks_correct(spark: Any, tmp_path: Path) -> None:
+def test_a_tolerance_accepts_what_clocks_correct(tmp_path: Path) -> None:
+    check_tolerance(None, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_tolerance_accepts_what_clocks_correct_on_spark(spark: Any, tmp_path: Path) -> None:
+    check_tolerance(spark, tmp_path)
+
+
+def check_tolerance(spark: Any, tmp_path: Path) -> None:
     """A consumer's clock that is behind makes everything seem on time; declared or estimated, R is what it was."""
     truth = traffic(events=160, core=-100_000_000)
     WRITERS["kafka"](truth, tmp_path / "logs")
@@ -90,6 +112,7 @@ def test_a_tolerance_accepts_what_clocks_correct(spark: Any, tmp_path: Path) -> 
     assert score.reliability_low <= share <= score.reliability_high
 
 
+@pytest.mark.spark
 def test_a_host_that_only_listens_has_to_be_declared(spark: Any, tmp_path: Path) -> None:
     truth = traffic(events=40)
     quiet = Traffic(
@@ -104,6 +127,7 @@ def test_a_host_that_only_listens_has_to_be_declared(spark: Any, tmp_path: Path)
         run(spark, tmp_path, EXAMPLES / "kafka.toml")
 
 
+@pytest.mark.spark
 def test_drift_is_found_and_corrected(spark: Any, tmp_path: Path) -> None:
     """20 minutes at 80 and -45 parts in a million: 150 ms that no constant explains. The speeds are told by the
     quickest messages of the two ends, which differ by some milliseconds: three parts in a million over this time."""
@@ -127,6 +151,7 @@ def test_drift_is_found_and_corrected(spark: Any, tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(times, true, strict=True)) <= slack_ns
 
 
+@pytest.mark.spark
 def test_each_end_of_a_hop_has_its_own_clock(spark: Any, tmp_path: Path) -> None:
     """Broker b is ahead of a by 9 ms, by what the two send each other; the publisher by 4 ms, as is declared."""
     (tmp_path / "sends.csv").write_text("p,n,at\np,0,5\n")

@@ -360,7 +360,7 @@ def test_a_dirty_trace_is_counted_and_set_aside(
     assert (result.unread_files, result.new_files) == (1, 0)
     shown = command(place, tmp_path / "out", "--max-bad", "60%").stdout
     assert f"{result.bad:,} (" in shown
-    assert "unread files  1, of which nobody knows" in shown
+    assert "unread files  1, with an unknown number" in shown
     assert result.quarantined == {
         "duplicate": 2,
         "missing-id": 1,

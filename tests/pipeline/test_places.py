@@ -28,6 +28,15 @@ def test_an_address_is_no_path(place: str) -> None:
             local_path(given)
 
 
+@pytest.mark.parametrize("command", ["predict", "plan", "what-if", "report"])
+def test_what_is_read_without_spark_is_a_path(command: str) -> None:
+    needed = {"plan": ["--slo", "90%"]}.get(command, [])
+    done = CliRunner().invoke(app, [command, "s3a://store/scores", *needed])
+    assert done.exit_code == 2
+    shown = " ".join(done.stderr.split())
+    assert "s3a://store/scores: only a path on this machine can be read; give one, and mount the store" in shown
+
+
 def test_places_as_spark_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert (

@@ -134,7 +134,7 @@ def test_records_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "commits" / "000000001.json").write_text("{")
     with pytest.raises(InputError, match="is this the place of a pipeline run"):
         store.last()
-    with pytest.raises(InputError, match="is no record of a pipeline run"):
+    with pytest.raises(InputError, match="not the record of a pipeline run"):
         table_place(tmp_path, "links")
 
 

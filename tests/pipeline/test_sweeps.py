@@ -107,7 +107,7 @@ def test_values_are_read_as_people_write_them(text: str, values: tuple[Any, ...]
         ("publishers.exchnge.rate=4 /s", "there is no 'exchnge'; the groups are exchange"),
         ("publishers[3].rate=4 /s", "[3] is not possible; there are 1"),
         ("policies.scheduling.r=0.5", "`policies.scheduling` is written as eb, which is not a table"),
-        ("links.propagation_kb=4", "'kB' is a unit of size, but a time is due here"),
+        ("links.propagation_kb=4", "'kB' is a unit of size, but a time is expected here"),
         ("seed=4", "--seeds 10"),
         ("policies.scheduling", "is not key=values"),
         ("links.loss=0:1:0", "does not get from 0 to 1"),

@@ -22,12 +22,12 @@ def subscriber(**settings: Any) -> Client:
     return client
 
 
-def transfer(number: int, count: int = 1, *, session: int = EPOCH, floor: int = 0) -> bytes:
+def transfer(number: int, count: int = 1, *, session: int = EPOCH, floor: int = 0, ease_ms: int = 0) -> bytes:
     content = wire.encode_content(wire.Content({"x": 7}, b"", b""))
     events = tuple(
         wire.Event("p", 1, place, "b", 0, 0, None, 10, 0, content) for place in range(number, number + count)
     )
-    return wire.encode(wire.Transfer(session, number, floor, ({"some": ()},) * count, events))
+    return wire.encode(wire.Transfer(session, number, floor, ({"some": ()},) * count, events, ease_ns=ease_ms * MS))
 
 
 def acks(effects: list[Effect]) -> list[wire.Ack]:
@@ -58,6 +58,18 @@ def test_a_quarter_of_the_window_does_not_wait() -> None:
     assert acks(client.receive("b", transfer(0), START))
     assert not acks(client.receive("b", transfer(1, 3), START + 1 * MS))
     assert acks(client.receive("b", transfer(4), START + 2 * MS)) == [wire.Ack(EPOCH, ((1, 4),), 0, 16)]
+
+
+def test_acknowledgements_are_as_far_apart_as_every_frame_since_the_last_allows() -> None:
+    client = subscriber()
+    assert acks(client.receive("b", transfer(0, ease_ms=100), START))  # rare events are acknowledged at once still
+    assert not acks(client.receive("b", transfer(1, ease_ms=100), START + 30 * MS))
+    assert not acks(client.wake(START + 99 * MS))
+    assert acks(client.wake(START + 100 * MS)) == [wire.Ack(EPOCH, ((1, 1),), 70 * MS, 64)]
+    assert not acks(client.receive("b", transfer(2, ease_ms=100), START + 110 * MS))
+    assert acks(client.receive("b", transfer(3), START + 130 * MS)) == [wire.Ack(EPOCH, ((2, 3),), 0, 64)]
+    assert not acks(client.receive("b", transfer(4, ease_ms=10**6), START + 140 * MS))
+    assert acks(client.wake(START + 1_130 * MS))  # however much is allowed
 
 
 def test_what_comes_again_is_acknowledged_at_once() -> None:

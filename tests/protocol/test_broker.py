@@ -94,6 +94,15 @@ def test_the_epoch_is_durable_before_the_first_frame() -> None:
     assert any(isinstance(effect, Send) for effect in machine.synced(1, SECOND))
 
 
+def test_a_broker_is_ready_when_its_epoch_is_durable_and_not_before() -> None:
+    """What a client says before is not answered, so nobody should be sent here yet."""
+    broker = Broker(BrokerSettings(name="a"))
+    (token,) = [effect.token for effect in broker.start(SECOND) if isinstance(effect, Sync)]
+    assert not broker.is_ready
+    broker.synced(token, SECOND)
+    assert broker.is_ready
+
+
 def test_a_failed_broker_is_bypassed(wire: Any) -> None:
     for name, beside in {"a": "bd", "b": "ac", "c": "bd", "d": "ac"}.items():
         wire.add(wire.broker(name, *beside), links=tuple(beside))
@@ -247,7 +256,7 @@ def test_an_event_taken_back_while_it_is_under_way_is_not_lost() -> None:
     assert held.take_on({"t": terms}) == ["t"]
     parcel = held.parcels["t"] = Parcel(held, peer, {"t": terms}, {})
     assert held.take_on({"t": terms}) == []  # it waits: nothing else is to be done
-    peer.outbox.send(parcel, encode_plain({}), b"", 0)
+    peer.outbox.send(parcel, encode_plain({}), 0)
     assert held.take_on({"t": terms}) == ["t"]
     assert machine.carrier.dispatch.unlink(parcel) == []
     assert held.targets == {"t": terms}
@@ -362,3 +371,60 @@ def test_how_long_frames_travel_and_events_wait_is_counted(row: Any) -> None:
     assert home.waits == {"broker": {}, "client": {bucket_of(3 * SECOND): 2}}
     assert home.neighbours["b"].meter.transits == {0: 3}
     assert between.waits == {"broker": {}, "client": {}}
+
+
+@pytest.mark.parametrize("names", ["ab", "abcd", "abcdef"])
+def test_full_stores_do_not_wait_for_each_other(wire: Any, names: str) -> None:
+    """Each broker of a ring is full of events for the opposite one when they are connected (found by a storm: each of
+    two neighbours had no room, because of events for the other)."""
+    bounds = {"max_stored": 64, "max_stored_bytes": 64_000, "window": 4, "max_under_way_bytes": 1_000}
+    ring = [(name, names[place - 1]) for place, name in enumerate(names)]
+    for place, name in enumerate(names):
+        wire.add(wire.broker(name, names[place - 1], names[(place + 1) % len(names)], **bounds))
+    for one, other in ring:
+        wire.connect(one, other)
+    for place, name in enumerate(names):
+        wire.client(f"p{name}", name)
+        wire.call(f"p{name}", "advertise", "all", "x = 0")
+        wire.client(f"s{name}", names[place - len(names) // 2])
+        wire.call(f"s{name}", "subscribe", "some", f"of = '{name}'")
+    wire.pass_time(4 * SECOND)
+    for one, other in ring:
+        wire.disconnect(one, other)
+    for name in names:
+        for _ in range(100):
+            event = {"x": 0, "of": name}
+            wire.call(f"p{name}", "publish", event, payload=b"." * 900, lifetime_ns=60 * SECOND)
+    wire.pass_time(3 * SECOND)
+    for one, other in ring:
+        wire.connect(one, other)
+    wire.pass_time(56 * SECOND)
+    assert [len(wire.delivered(f"s{name}")) for name in names] == [100] * len(names)
+
+
+def test_what_has_come_further_does_not_wait_behind_what_is_refused(wire: Any) -> None:
+    """b holds what a client of it will take when it is back: half of its store are events of clients there, and the
+    next sixteenth is the most for those from a. What d sends comes over two links, and is for another client."""
+    wire.chain("d", "a", "b", max_stored=32, window=4)
+    for name, home in (("pd", "d"), ("pa", "a"), ("pb", "b")):
+        wire.client(name, home)
+        wire.call(name, "advertise", "all", "x >= 0")
+    wire.client("away", "b")
+    wire.call("away", "subscribe", "some", "x < 5")
+    wire.client("s", "b")
+    wire.call("s", "subscribe", "some", "x >= 5")
+    wire.pass_time(2 * SECOND)
+    wire.disconnect("away", "b")
+    for name in ("pb", "pa"):
+        for _ in range(30):
+            wire.call(name, "publish", {"x": 1})
+        wire.pass_time(2 * SECOND)
+    assert wire.machines["b"].bounds()["stored"][0] == 18
+    assert wire.machines["a"].neighbours["b"].outbox.window.room == 0
+    wire.call("pd", "publish", {"x": 7})
+    wire.pass_time(5 * SECOND)
+    assert len(wire.delivered("s")) == 1
+    assert wire.machines["a"].is_within_bounds()
+    wire.connect("away", "b")
+    wire.pass_time(30 * SECOND)
+    assert len(wire.delivered("away")) == 60

@@ -210,7 +210,7 @@ def test_what_no_message_can_hold_is_refused_before_it_is_sent(row: Any) -> None
     row.call("s", "subscribe", "long", f"x = '{longest}'")
     row.call("p", "advertise", "long", f"x = '{longest}'")
     for client, what in (("s", "subscribe"), ("p", "advertise")):
-        with pytest.raises(RequestError, match="16385 characters, and 16384 is the limit: shorten it"):
+        with pytest.raises(RequestError, match="16385 characters; the limit is 16384: shorten it"):
             row.call(client, what, "longer", f"x = '{longest}y'")
         with pytest.raises(RequestError, match="a name of 256 characters: from 1 to 255 are allowed"):
             row.call(client, what, "n" * 256, "x = 1")

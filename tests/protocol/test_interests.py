@@ -59,7 +59,7 @@ def test_bounds_refuse_whole_messages_and_change_nothing() -> None:
         known.learn(Interest(origin, 1, 1, 1, 0, 0, (entry("s"),)), 0)
     with pytest.raises(PeerError, match="exceeds the limit of 3 brokers"):
         known.learn(Interest("e", 1, 1, 1, 0, 0, ()), 0)
-    with pytest.raises(PeerError, match="make more than 5"):
+    with pytest.raises(PeerError, match="subscriptions exceed 5 here"):
         known.learn(Interest("b", 1, 2, 2, 0, 0, tuple(entry(f"s{n}") for n in range(4))), 0)
     with pytest.raises(PeerError):
         known.learn(Interest("b", 1, 2, 2, 1, 0, (entry("t"), entry("u", "x >"))), 0)

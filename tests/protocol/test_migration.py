@@ -241,6 +241,110 @@ def test_a_departure_outlives_its_broker(row: Any) -> None:
     assert came(row) == [0]
 
 
+def lose_what_home_sent_on(row: Any) -> None:
+    """The home of `p` sends an event on, which `s` at c gets, and crashes before the event is durable."""
+    row.holds_syncs = True
+    row.call("p", "publish", {"x": 6})
+    assert came(row) == [0]
+    row.crash("a", loses_tail=True)
+    row.holds_syncs = False
+    for other in [other for one, other in row.links if one == "a"]:
+        row.do(other, row.machines[other].disconnected("a", row.now_ns))
+    row.cut("a", "p")
+    row.pass_time(10 * MS)
+
+
+def test_an_event_accepted_twice_reaches_who_has_moved_to_where_it_was_before(row: Any) -> None:
+    """Its client moves, and the publisher repeats it (found by a storm)."""
+    row.client("t", "a")
+    row.call("t", "subscribe", "all", "x > 0")
+    row.pass_time(2 * SECOND)
+    row.cut("a", "t")
+    lose_what_home_sent_on(row)
+    row.mend("a", "t")
+    row.add(row.broker("a", "b", kept=dict(row.disks["a"])))
+    row.pass_time(5 * SECOND)
+    row.call("t", "move", "c")
+    row.pass_time(1 * SECOND)
+    assert homes(row, "t") == ["c"]
+    row.connect("p", "a")
+    row.pass_time(20 * SECOND)
+    assert came(row, "t") == [0]
+    assert came(row) == [0]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_event_accepted_twice_reaches_who_has_come_from_a_third_broker(wire: Any, restarts: bool) -> None:
+    """The event never came to d, and d no longer tells anybody of its client when the publisher repeats the event."""
+    wire.chain("d", "a", "b", "c")
+    for name, home in (("p", "a"), ("s", "c"), ("t", "d")):
+        wire.client(name, home)
+    wire.call("p", "advertise", "all", "x >= 0")
+    wire.call("s", "subscribe", "some", "x > 5")
+    wire.call("t", "subscribe", "some", "x > 5")
+    wire.pass_time(1 * SECOND)
+    wire.cut("a", "d")
+    lose_what_home_sent_on(wire)
+    wire.mend("a", "d")
+    wire.call("t", "move", "c")
+    wire.add(wire.broker("a", "b", "d", kept=dict(wire.disks["a"])))
+    wire.pass_time(60 * SECOND)
+    assert announced_at(wire, "a") == {"c": ["s/some", "t/some"]}
+    if restarts:
+        wire.crash("c")
+        for other in ("b", "s", "t"):
+            wire.do(other, wire.machines[other].disconnected("c", wire.now_ns))
+        wire.add(wire.broker("c", "b", kept=dict(wire.disks["c"])))
+        wire.pass_time(2 * SECOND)
+    wire.connect("p", "a")
+    wire.pass_time(20 * SECOND)
+    assert came(wire, "t") == [0]
+    assert came(wire) == [0]
+    assert wire.machines["t"].counts["duplicates"] == wire.machines["s"].counts["duplicates"] == 0
+
+
+def test_an_event_accepted_twice_reaches_who_has_come_to_its_publisher(row: Any) -> None:
+    """Publisher and subscriber both move to where the event was before."""
+    row.client("t", "a")
+    row.call("t", "subscribe", "all", "x > 0")
+    row.pass_time(2 * SECOND)
+    row.cut("a", "t")
+    lose_what_home_sent_on(row)
+    row.call("t", "move", "c")
+    row.call("p", "move", "c")
+    row.pass_time(20 * SECOND)
+    assert homes(row, "t") == homes(row, "p") == ["c"]
+    assert came(row, "t") == [0]
+    assert came(row) == [0]
+
+
+def test_an_event_accepted_twice_reaches_who_has_come_and_gone_on(wire: Any) -> None:
+    """The client is at c when the event is accepted again, and at d when it comes to c, which had it before."""
+    wire.chain("a", "b", "c", "d")
+    for name, home in (("p", "a"), ("s", "c"), ("t", "a")):
+        wire.client(name, home)
+    wire.call("p", "advertise", "all", "x >= 0")
+    wire.call("s", "subscribe", "some", "x > 5")
+    wire.call("t", "subscribe", "some", "x > 5")
+    wire.pass_time(2 * SECOND)
+    wire.cut("a", "t")
+    lose_what_home_sent_on(wire)
+    wire.mend("a", "t")
+    wire.add(wire.broker("a", "b", kept=dict(wire.disks["a"])))
+    wire.pass_time(5 * SECOND)
+    wire.call("t", "move", "c")
+    wire.pass_time(1 * SECOND)
+    wire.cut("b", "c")
+    wire.connect("p", "a")
+    wire.pass_time(1 * SECOND)
+    wire.call("t", "move", "d")
+    assert wire.machines["t"].home.name == "d"
+    wire.mend("b", "c")
+    wire.pass_time(20 * SECOND)
+    assert came(wire, "t") == [0]
+    assert came(wire) == [0]
+
+
 def test_what_was_taken_back_meanwhile_does_not_come_back(row: Any) -> None:
     """Home is down while the client moves away, unsubscribes, and comes home again (found by a storm)."""
     row.call("s", "subscribe", "more", "x > 7")

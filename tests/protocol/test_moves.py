@@ -104,7 +104,7 @@ def test_a_report_lost_with_a_connection_is_repeated(row: Wire) -> None:
 def test_of_whom_nothing_is_heard_has_called_it_off(row: Wire) -> None:
     row.machines["a"].ask_to_move("p", "c", row.now_ns)
     row.pass_time(PATIENCE_NS + 6 * SECOND)  # brokers look at the clock when they ping
-    assert ended(row.machines["a"].moves()) == [("p", "c", "order", "called off", "nothing was heard of it")]
+    assert ended(row.machines["a"].moves()) == [("p", "c", "order", "called off", "nothing was heard from it")]
 
 
 def test_a_client_that_is_asked_to_go_elsewhere_goes_on(row: Wire) -> None:

@@ -36,13 +36,15 @@ class Line:
             if self.now_ns in stalls:
                 self.now_ns = stalls.stop
             self.carried += 1
+            if not waiting:
+                self.pace.idle(0)
+                continue
             self.pace.acknowledged(
                 1,
                 number,
                 held_ns=0,
                 idle_ns=self.idle_ns,
                 spread_ns=0.0,
-                waiting=waiting,
                 next_number=self._next,
                 now_ns=self.now_ns,
             )

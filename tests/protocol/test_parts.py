@@ -1,11 +1,22 @@
 """The small parts: the agenda, the meter, the outbox, the inbox, the terms of delivery, the tables of states."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings.protocol import PEER_STEPS, TRANSFER_STEPS, Broker, BrokerSettings, PeerError, PeerState, diagram
+from tidings.protocol import (
+    PEER_STEPS,
+    TRANSFER_STEPS,
+    Broker,
+    BrokerSettings,
+    Bundles,
+    PeerError,
+    PeerState,
+    diagram,
+)
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._seen import BLOCK, Seen
 from tidings.protocol.broker._courses import read_course, terms_of
@@ -14,7 +25,7 @@ from tidings.protocol.broker._memory import Memory
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._peers import MAX_RANGE, Inbox, Peer
 from tidings.protocol.links._window import Parcel
-from tidings.protocol.wire import MAX_TERMS, Entry, Event, encode_plain
+from tidings.protocol.wire import MAX_TERMS, Entry, Event, Parts, decode, encode_plain
 
 SECOND = 10**9
 MS = 10**6
@@ -258,7 +269,7 @@ def test_an_outbox_sends_again_later_each_time_and_never_samples_what_it_sent_tw
     broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
     peer = Peer("b", "broker", broker._outbox(3))
     parcel = Parcel(event(0), peer, {"t": ((9 * SECOND, 1.0),)}, {})
-    peer.outbox.send(parcel, encode_plain({}), b"", 0)
+    peer.outbox.send(parcel, encode_plain({}), 0)
     assert len(list(peer.outbox.frames(1, 0))) == 1
     waits, now_ns = [], 0
     for _ in range(6):
@@ -277,3 +288,43 @@ def test_every_state_can_be_left_and_the_picture_shows_every_step() -> None:
     for table in (PEER_STEPS, TRANSFER_STEPS):
         picture = diagram(table)
         assert picture.count("-->") == len(table)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.integers(0, 12), st.booleans())))
+def test_an_inbox_that_takes_runs_at_once_knows_the_same_numbers(steps: list[tuple[int, int, int, bool]]) -> None:
+    inbox, plain = Inbox(), Inbox()
+    for number, count, floor, is_at_once in steps:
+        found, expected = inbox.look(number, count, floor), plain.look(number, count, floor)
+        assert tuple(map(list, found)) == tuple(map(list, expected))
+        if new := expected[0]:
+            plain.take(new)
+            plain.acknowledge(new)
+            if is_at_once and isinstance(found[0], range):
+                inbox.take_at_once(found[0])
+            else:
+                inbox.take(new)
+                inbox.acknowledge(new)
+        assert len(inbox) == len(plain)
+    assert inbox.acknowledged() == plain.acknowledged()
+
+
+def test_a_local_peer_is_sent_what_is_held_and_the_same_as_bytes_once_it_is_elsewhere() -> None:
+    broker = Broker(BrokerSettings(name="a", neighbours=frozenset("b")))
+    targets = encode_plain({"s": ()})
+
+    def frames(*, goes: bool) -> list[Any]:
+        peer = Peer("b", "client", broker._outbox(3))
+        peer.outbox.move(is_local=True, now_ns=5)
+        shared = [event(0), event(1)]
+        peer.outbox.leave(targets, shared, 2, 2, 10**9)
+        peer.outbox.leave(targets, [event(2)], 1, 1, 10**9)
+        assert len(shared) == 2  # the list of others
+        if goes:
+            peer.outbox.move(is_local=False, now_ns=5)
+        return list(peer.outbox.frames(1, 5))
+
+    ((parts,), (frame,)) = frames(goes=False), frames(goes=True)
+    assert isinstance(parts, Parts)
+    assert parts.message() == decode(frame)
+    bundle = Bundles(SECOND).of(parts)
+    assert bundle is None  # their contents are empty, so they are refused one by one

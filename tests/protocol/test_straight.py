@@ -69,6 +69,26 @@ def test_events_that_came_together_leave_together() -> None:
     assert not broker.carrier.holdings.held
 
 
+@pytest.mark.parametrize("scheme", ["bypass", "bypass+buffer"])
+def test_acknowledgements_need_not_hurry_while_there_is_room(scheme: str) -> None:
+    broker = living(scheme)
+    eases = []
+    for number in range(18):
+        frame = wire.encode(wire.Publish(1, number, 0, (publication(number),)))
+        effects = broker.receive_many([("p", [frame])], NOW)
+        confirm(broker, effects)
+        eases += [each.ease_ns for each in messages_to(effects, "s") if isinstance(each, wire.Transfer)]
+    assert eases == [100_000_000] * 8 + [0] * 8  # half of what may be under way is, and then all
+    assert sent(give(broker, wire.Ack(broker.epoch, ((0, 15),), 0, 16))) == [16, 17]
+
+
+@pytest.mark.parametrize(("left_ms", "ease_ms"), [(1_000, 100), (120, 60), (40, 0)])
+def test_no_event_expires_before_an_acknowledgement_that_need_not_hurry(left_ms: int, ease_ms: int) -> None:
+    (transfer,) = publish(living("bypass+buffer"), 0, 1, lifetime_ns=left_ms * 10**6)
+    assert isinstance(transfer, wire.Transfer)
+    assert transfer.ease_ns == ease_ms * 10**6
+
+
 def test_the_publisher_is_answered_once_for_all() -> None:
     broker = living(credit=1_000, window=1_000)
     frames = [wire.encode(wire.Publish(1, first, 0, (publication(first), publication(first + 1)))) for first in (0, 2)]

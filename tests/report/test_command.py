@@ -50,4 +50,4 @@ def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path, mon
 def test_a_replay_that_is_none_is_refused(quick: Path, tmp_path: Path) -> None:
     result = run(quick, "--out", tmp_path / "page.html", "--orders", tmp_path)
     assert result.exit_code == 2
-    assert "is no replay of orders" in result.stderr
+    assert "is not a replay of orders" in result.stderr

@@ -9,14 +9,14 @@ from tidings.cli._output import print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from tidings.live.operations import Outcome
-    from tidings.placement import Move, Plan
+    from tidings.placement import Move, PlacementPlan
 
 __all__ = ["apply_plan"]
 
 _FINE = ("moved", "there already")
 
 
-def apply_plan(plan: "Plan", network: Path, *, json: bool) -> None:
+def apply_plan(plan: "PlacementPlan", network: Path, *, json: bool) -> None:
     """Ask clients to move, and say what became of it; exit code 1 if one did not."""
     import asyncio
 

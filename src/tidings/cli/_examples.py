@@ -19,7 +19,7 @@ def examples(
 ) -> None:
     """Copy the example scenarios, networks and programs to a directory.
 
-    A directory that exists is left alone.
+    An existing directory is left unchanged.
     """
     with reporting(json=json):
         from tidings.errors import InputError

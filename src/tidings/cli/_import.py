@@ -119,7 +119,7 @@ def _print_events(found: "Inspection", console: "Console") -> None:
 def _print_clocks(found: "Inspection", console: "Console") -> None:
     if found.clocks is None:
         if not found.clocks_asked:
-            console.print("clocks: not compared, all times are taken as of one clock", style="dim")
+            console.print("clocks: not compared, all times are assumed to be of one clock", style="dim")
         return
     verb = "are corrected" if found.clocks_asked else "are not corrected, write [clocks] to do so"
     if len(found.clocks) > 1:

@@ -36,10 +36,9 @@ def status(
 ) -> None:
     """Show the state of a running network.
 
-    Begins with a verdict: whether anybody is late, who, since when, why, and
-    what to do. Then lists every broker and its links, and the subscriptions
-    that are not reached or not on time. The exit code is 1 if a broker does
-    not answer.
+    Begins with a verdict: who is late, since when, why, and what to do. Then
+    lists every broker and its links, and the subscriptions that cannot be
+    reached or are not on time. The exit code is 1 if a broker does not answer.
     """
     with reporting(json=json):
         import asyncio

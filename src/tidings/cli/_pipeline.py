@@ -219,7 +219,7 @@ def _print(result: "PipelineResult") -> None:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.quarantined.items()) or "none"
     facts.add_row("bad rows", f"{result.bad:,} ({reasons})" if result.bad else "none")
     if result.unread_files:
-        facts.add_row("unread files", f"{result.unread_files:,}, of which nobody knows how many rows they have")
+        facts.add_row("unread files", f"{result.unread_files:,}, with an unknown number of rows")
     if result.clocks:
         ahead, error = (max(abs(clock[name]) for clock in result.clocks.values()) for name in ("ahead_s", "error_s"))
         facts.add_row(

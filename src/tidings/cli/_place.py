@@ -25,7 +25,7 @@ from tidings.model.units import percent
 
 if TYPE_CHECKING:
     from tidings.pipeline.placement import Placement
-    from tidings.placement import Change, Move, Objective, Plan
+    from tidings.placement import Change, Move, Objective, PlacementPlan
 
 __all__ = ["EPILOG", "place", "print_plan"]
 
@@ -183,7 +183,7 @@ def _write(placement: "Placement", out: Path | None, picture: Path | None) -> No
         typer.echo(f"wrote the picture to {picture}", err=True)
 
 
-def _finish(plan: "Plan", network: Path | None, *, json: bool) -> None:
+def _finish(plan: "PlacementPlan", network: Path | None, *, json: bool) -> None:
     """Show a plan, and have a live network follow it if one is given."""
     if not json:
         print_plan(plan)
@@ -208,7 +208,7 @@ def _checked(option: str, place: Path | None) -> Path | None:
     return local
 
 
-def print_plan(plan: "Plan") -> None:
+def print_plan(plan: "PlacementPlan") -> None:
     """The plan as a table: what all moves come to, and the first ROWS_MAX of them."""
     from rich.console import Console
     from rich.table import Table
@@ -234,7 +234,7 @@ def print_plan(plan: "Plan") -> None:
     console.print(facts)
     if not plan.moves:
         return
-    table = Table(title="moves, the best first; each by itself", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="moves, the best first; each alone", title_justify="left", box=None, pad_edge=False)
     for heading in ("client", "from", "to"):
         table.add_column(heading)
     for heading in (_BENEFIT[plan.aim.objective], "messages/s", "delay, ms", "busiest", "on time"):

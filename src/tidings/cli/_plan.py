@@ -38,16 +38,14 @@ _Slo = Annotated[
 ]
 _Share = Annotated[
     float,
-    typer.Option(
-        "--share", metavar="SHARE", parser=share_option, help="The share of subscribers that this has to hold for."
-    ),
+    typer.Option("--share", metavar="SHARE", parser=share_option, help="The share of subscribers that must get it."),
 ]
 _Allow = Annotated[
     list[str] | None,
     typer.Option(
         "--allow",
         metavar="KIND",
-        help="Allow this too: lifetime asks users for longer deadlines.",
+        help="Also allow this kind: lifetime asks users for longer deadlines.",
         show_default=False,
     ),
 ]
@@ -59,7 +57,7 @@ _Without = Annotated[
 ]
 _Cost = Annotated[
     list[str] | None,
-    typer.Option("--cost", metavar="KIND=NUMBER", help="What a kind of change costs.", show_default=False),
+    typer.Option("--cost", metavar="KIND=NUMBER", help="The cost of a kind of change.", show_default=False),
 ]
 _Costs = Annotated[
     Path | None,
@@ -129,8 +127,10 @@ def network_of_place(place: Path, seed: int | None, strategy: StrategyName | Non
     """The network of a scenario, or of profiles with the policies that were in force."""
     from tidings.errors import InputError
     from tidings.model.scenario import Scenario
+    from tidings.pipeline import local_path
     from tidings.prediction import network_of_profiles
 
+    place = local_path(place, purpose="read")
     if place.is_dir():
         named = policy("strategy", strategy or DEFAULT_STRATEGY)
         if not named.has("planner"):
@@ -286,7 +286,7 @@ def _facts(found: "Plan") -> list[tuple[str, str]]:
     if not found.is_possible and found.obstacles:
         return [
             *facts,
-            ("plan", "impossible with the allowed changes; what remains after all that help:"),
+            ("plan", "impossible with the allowed changes; what remains after all helpful changes:"),
         ]
     if not found.is_possible:
         why = f"none: simulations contradicted all {len(found.rejected)} sets that looked good"

@@ -46,7 +46,7 @@ _Scheme = Annotated[
     typer.Option("--scheme", help="Include failures, under this scheme.", show_default=False),
 ]
 _CompareSchemes = Annotated[
-    bool, typer.Option("--compare-schemes", help="Rank all schemes for each subscriber, with what they cost.")
+    bool, typer.Option("--compare-schemes", help="Rank all schemes for each subscriber, with their costs.")
 ]
 _CheckedEvery = Annotated[
     str | None,
@@ -62,7 +62,7 @@ _Explain = Annotated[
     typer.Option(
         "--explain",
         metavar="SUBSCRIBER",
-        help="Where its time goes, and what to change first.",
+        help="Show where its time goes, and what to change first.",
         show_default=False,
     ),
 ]
@@ -125,7 +125,9 @@ def predict(
         from tidings import report
         from tidings.errors import InputError
         from tidings.model.scenario import Scenario
+        from tidings.pipeline import local_path
 
+        scenario = local_path(scenario, purpose="read")
         where = _predict_spark.Where(spark, master, remote, environment, verbose, out)
         if where.is_wanted:
             others = {"scheme": scheme, "compare-schemes": compare_schemes or None, "explain": explain, "admit": admit}

@@ -52,8 +52,10 @@ def report(
     are printed as well.
     """
     with reporting(json=json):
-        out = _checked(out)
+        from tidings.pipeline import local_path
         from tidings.report import read_report, write_report
+
+        directory, out = local_path(directory, purpose="read"), _checked(out)
 
         made = read_report(directory, scenario=scenario, plan=plan or None, orders=orders)
         write_report(made, out)

@@ -92,7 +92,7 @@ def _print(result: "Result", out: Path | None) -> None:
     if result.ordering is not None:
         order = result.ordering
         repaired = "" if order.repaired is None else f", {percent(order.repaired)} put right"
-        held = f"held {order.hold_ms_mean:.3g} ms in the mean, {order.hold_ms_p99:.3g} ms at most by 99 %"
+        held = f"held {order.hold_ms_mean:.3g} ms on average, 99 % at most {order.hold_ms_p99:.3g} ms"
         facts.add_row("order", f"{order.out_of_order:,} out of order{repaired} by {order.policy}; {held}")
     if result.relocation is not None:
         moved = result.relocation

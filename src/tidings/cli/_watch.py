@@ -98,7 +98,7 @@ def watch(
     """Keep the scores of a trace up to date while it is written.
 
     Ctrl-C stops it after the current batch; a restart continues where it
-    stopped. If it ends by itself and too many rows are bad, the exit code
+    stopped. If it ends on its own and too many rows are bad, the exit code
     is 1; the tables are complete even so.
     """
     with reporting(json=False), errors_as_lines(json=json):
@@ -257,8 +257,8 @@ def _plain_line(report: "Report") -> None:
 
 def _ended(reason: str) -> str:
     return {
-        "stopped": "stopped; a restart goes on from here",
-        "idle": "ended: nothing new has come",
+        "stopped": "stopped; a restart continues from here",
+        "idle": "ended: nothing new has arrived",
         "once": "ended: all existing files are counted",
     }[reason]
 

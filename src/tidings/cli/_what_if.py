@@ -46,9 +46,9 @@ def what_if(
 ) -> None:
     """Show what a change would do for the on-time share of every subscriber.
 
-    Each change is made by itself; with several, the last column shows all of
-    them together. Shares are predicted, or simulated if the network has what
-    no prediction models, before and after by the same means.
+    Each change is applied alone; with several, the last column shows all of
+    them together. Shares before and after are both predicted, or both
+    simulated if the network has effects that no prediction models.
     """
     with reporting(json=json):
         from tidings import planning as room

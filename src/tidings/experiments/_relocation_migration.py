@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, Confirmed, Deliver, Moved
-from tidings.storm import Dice, Network, Process
+from tidings.storm import Dice, Process, StormNetwork
 
 __all__ = ["MOVES", "TOGETHER", "Migration", "migrate"]
 
@@ -46,7 +46,7 @@ class _Trial:
 
     def __init__(self, generator: np.random.Generator, together: int, moves: int) -> None:
         dice = Dice(generator)
-        self._network = Network(dice, self._on_effect)
+        self._network = StormNetwork(dice, self._on_effect)
         self._brokers = [f"b{number:02}" for number in range(BROKERS)]
         self._publishers = [f"p{number}" for number in range(together)]
         self._readers = {f"r{number}": broker for number, broker in enumerate(self._brokers[::3])}

@@ -157,7 +157,7 @@ def _numbers(name: str, values: pa.Array, first_row: int) -> Array:
         if wrong.any():
             at = int(np.argmax(wrong))
             raise EventError(
-                f"column {name!r}, row {first_row + at}: {numbers[at]} is no number that can be compared; "
+                f"column {name!r}, row {first_row + at}: {numbers[at]} is not a number that can be compared; "
                 f"leave the value out (NULL) or send a finite one"
             )
     return numbers

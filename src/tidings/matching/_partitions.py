@@ -132,7 +132,7 @@ class Group(NamedTuple):
     tiled_ns: float  # rough cost for one event of a full tile
 
 
-class Plan(NamedTuple):
+class PartitionPlan(NamedTuple):
     """Which partitions an event has to be matched against beside what its values find in the equality table."""
 
     every: Array  # all partitions without an equality key: for events that come alone
@@ -170,7 +170,7 @@ class Partitions:
         self._tabled: set[int] = set()  # the same columns
         self._ranges: dict[int, None] = {}  # partitions without an equality key, in order of creation
         self._read: dict[int, set[int]] = defaultdict(set)  # columns that the clauses under a first key column read
-        self._plan: Plan | None = None
+        self._plan: PartitionPlan | None = None
         self.slot_of = np.full(16, -1, np.int64)  # by clause
 
     def __getstate__(self) -> dict[str, object]:
@@ -191,7 +191,7 @@ class Partitions:
             table_column=self._table_column, table_value=self._table_value, table_part=self._table_part,
         )  # fmt: skip
 
-    def plan(self) -> "Plan":
+    def plan(self) -> "PartitionPlan":
         """Who has to be asked, refreshed after a change."""
         if self._plan is None:
             plain = [index for index in self._ranges if not self._about[index, KEY_COUNT]]
@@ -208,7 +208,9 @@ class Partitions:
                     read |= self._read[column]
             if scattered:
                 tiled.append(self._group(-1, scattered, read))
-            self._plan = Plan(np.fromiter(self._ranges, np.int64, len(self._ranges)), np.array(plain, np.int64), tiled)
+            self._plan = PartitionPlan(
+                np.fromiter(self._ranges, np.int64, len(self._ranges)), np.array(plain, np.int64), tiled
+            )
         return self._plan
 
     def _group(self, column: int, parts: list[int], columns: set[int]) -> Group:

@@ -14,12 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidings.errors import ConfigurationError
+from tidings.pipeline._options import Progress, silence
 from tidings.pipeline._session import cause_in_jvm
 from tidings.pipeline._storage import read_path
 
 __all__ = ["VIEWS", "check_schema_name", "publish_tables"]
 
 _PART: Final = re.compile(r"[A-Za-z0-9_]+")
+_NO_VIEWS: Final = re.compile("MISSING_CATALOG_ABILITY|view is not supported", re.IGNORECASE)
+"""What Spark says where a catalog knows no views, and what Iceberg's says."""
 
 VIEWS: Final = {
     "on_time_by_subscription": """
@@ -46,11 +49,17 @@ def check_schema_name(schema: str) -> None:
         raise ConfigurationError(f"--catalog {schema}: write SCHEMA or CATALOG.SCHEMA, of letters, digits and _")
 
 
-def publish_tables(spark: SparkSession, schema: str, tables: Mapping[str, str], *, table_format: str) -> list[str]:
-    """Replace the tables of a schema by those of a run (places by name), and its views; the names are returned."""
+def publish_tables(
+    spark: SparkSession, schema: str, tables: Mapping[str, str], *, table_format: str, report: Progress = silence
+) -> list[str]:
+    """Replace the tables of a schema by those of a run (places by name), and its views; the names are returned.
+
+    A catalog that keeps no views gets the tables alone, and `report` says so.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     check_schema_name(schema)
+    published = []
     try:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         for name, place in tables.items():
@@ -58,12 +67,18 @@ def publish_tables(spark: SparkSession, schema: str, tables: Mapping[str, str], 
             rows.write.format(table_format).mode("overwrite").option("overwriteSchema", "true").saveAsTable(
                 f"{schema}.{name}"
             )
+            published.append(f"{schema}.{name}")
         for name, query in VIEWS.items():
             spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query.format(schema=schema)}")
+            published.append(f"{schema}.{name}")
     except (PySparkException, Py4JError) as error:
+        cause = cause_in_jvm(error)
+        if len(published) == len(tables) and _NO_VIEWS.search(str(error)):
+            report(f"{schema} has no views, which its catalog does not keep ({cause})")
+            return published
         raise ConfigurationError(
-            f"--catalog {schema}: the tables cannot be written as {table_format}: {cause_in_jvm(error)}; the run "
-            "itself is complete. Set the catalog up with --conf (docs/guide/spark-cluster.md), or choose another "
-            "--table-format"
+            f"--catalog {schema}: the tables cannot be written as {table_format}: {cause}; the run itself is complete. "
+            "Set the catalog up with --conf (docs/guide/spark-cluster.md), choose another --table-format, or the "
+            "release of it that was made for this Spark"
         ) from error
-    return [f"{schema}.{name}" for name in (*tables, *VIEWS)]
+    return published

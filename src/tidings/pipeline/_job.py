@@ -90,7 +90,7 @@ def run_pipeline(
     result = _run(start, traces, store, chosen, report)
     if chosen.catalog is not None:
         report("writing to the catalog")
-        publish_tables(start(), chosen.catalog, store.tables(), table_format=chosen.table_format)
+        publish_tables(start(), chosen.catalog, store.tables(), table_format=chosen.table_format, report=report)
     check_bad(result, chosen.max_bad)
     return result
 

@@ -21,14 +21,14 @@ __all__ = ["local_path", "require_writable", "spark_place"]
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)")  # a Path has one slash of the two
 
 
-def local_path(place: str | PathLike[str]) -> Path:
+def local_path(place: str | PathLike[str], *, purpose: str = "written to") -> Path:
     """The path of a place on this machine (`file:///a/b` is one); an InputError if it is elsewhere."""
     found = _ADDRESS.fullmatch(fspath(place))
     if found is None:
         return Path(place)
     if found["scheme"].lower() != "file":
         raise InputError(
-            f"{found['scheme']}://{found['rest']}: only a path on this machine can be written to; give one, and mount "
+            f"{found['scheme']}://{found['rest']}: only a path on this machine can be {purpose}; give one, and mount "
             "the store there or copy the results to it"
         )
     return Path("/", found["rest"])

@@ -47,6 +47,8 @@ LOG_KEEPS: Final = 2
 """Records of a log that stay: the last, and the one before for whoever is reading it."""
 
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/+)(?P<rest>.*)")
+_CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
+"""What Hadoop calls writing an object only if there is none; S3A has it since Hadoop 3.4.2."""
 _LISTED: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _READING: Final = re.compile(r"FAILED_READ_FILE[^\n]*?reading file (?:file:/*(?=/))?(\S+?)\.?\s+SQLSTATE")
 
@@ -295,7 +297,12 @@ class _Hadoop(_BySpark):
 
         filesystem, place = self._at(path)
         try:
-            stream = filesystem.create(place, False)
+            if filesystem.hasPathCapability(place, _CONDITIONAL):
+                # Of two that write at the same moment the store itself refuses the one who ends second.
+                builder = filesystem.createFile(place).create().overwrite(False).opt(_CONDITIONAL, "true")
+                stream = builder.build()
+            else:
+                stream = filesystem.create(place, False)
             stream.write(bytearray(data))
             stream.close()  # a store makes the object here
         except Py4JJavaError as error:

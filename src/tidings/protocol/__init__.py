@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Confirmed,
         Connect,
         Deliver,
+        DeliverTogether,
         Disconnect,
         Effect,
         Erase,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tidings.protocol.broker._broker import Broker
     from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
     from tidings.protocol.broker._view import View
+    from tidings.protocol.client._bundle import Bundle, Bundles
     from tidings.protocol.client._client import Client
     from tidings.protocol.links._peers import Peer
     from tidings.protocol.relocation._moves import MoveSeen, MovesView
@@ -76,12 +78,15 @@ __all__ = [
     "Broker",
     "BrokerSettings",
     "Budget",
+    "Bundle",
+    "Bundles",
     "Client",
     "ClientSettings",
     "Close",
     "Confirmed",
     "Connect",
     "Deliver",
+    "DeliverTogether",
     "Disconnect",
     "Effect",
     "Erase",

@@ -1,13 +1,13 @@
 """The resources of a broker that one client may use: queued bytes, traffic, and processor time for its filters.
 
-| budget | what happens at it |
+| budget | at the bound |
 | --- | --- |
 | `queued_bytes` | of the events queued for the client, the one with the least expected benefit is dropped |
 | `matching_us` | a subscription or advertisement is refused: all filters of the client would cost more for each event |
 | `rate_per_s`, `bytes_per_s` | the client is not read from until it is within them again |
 | `reading_share` | the same: this share of a processor may be used for reading its long filters, by estimate |
 
-Estimates depend on nothing but the filter, so that a machine that is given the same frames does the same. Rates allow
+Estimates depend on the filter alone, so that equal frames have equal effects. Rates allow
 bursts of one second's worth.
 """
 
@@ -64,7 +64,7 @@ class _Bucket:
 
 
 class Purse:
-    """What is left of a client's rates, over one connection."""
+    """The unused part of a client's rates, over one connection."""
 
     __slots__ = ("_buckets", "budget", "held_back_ns", "was_held_back", "why")
 

@@ -1,8 +1,8 @@
-"""What a machine wants done: its effects, the only output of the protocol.
+"""The effects of a machine: what its driver has to do, and the only output of the protocol.
 
 A driver carries out the effects of a step in their order. `Store` and `Erase` may stay in memory until the `Sync` that
 follows them; once everything before it is on disk, the driver calls `synced(token)`. Nothing that depends on durability
-is sent before that, and one sync serves many events (group commit). `SetTimer` replaces the timer before.
+is sent before that, and one sync serves many events (group commit). `SetTimer` replaces the previous timer.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ __all__ = [
     "Confirmed",
     "Connect",
     "Deliver",
+    "DeliverTogether",
     "Disconnect",
     "Effect",
     "Erase",
@@ -44,7 +45,8 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     """Send a frame over a connection; if it has ended, the frame is lost. Events wait while a socket is congested."""
 
     connection: str
-    frame: bytes
+    frame: Any
+    """Bytes; to a peer in the same process, events are in parts (`wire.Parts`)."""
     is_event: bool = False
 
 
@@ -107,7 +109,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """An entry for the operator's log: what was refused, dropped or given up, why, and the remedy."""
+    """An entry for the operator's log: what was refused, dropped or given up, the reason, and the remedy."""
 
     event: str
     facts: Mapping[str, Any]
@@ -130,6 +132,13 @@ class Deliver(msgspec.Struct, frozen=True):
     held_ns: int = 0
     error_ns: int | None = None
     out_of_order: bool = False
+
+
+class DeliverTogether(msgspec.Struct, frozen=True, gc=False):
+    """Events for the application, all of them on time, of a broker in the same process (`client._bundle`)."""
+
+    subscription: str
+    bundle: Any
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -202,6 +211,7 @@ Effect = (
     | SetTimer
     | Heard
     | Deliver
+    | DeliverTogether
     | Confirmed
     | Failed
     | Moved

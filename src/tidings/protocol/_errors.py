@@ -1,7 +1,7 @@
-"""Errors of the protocol, split by who is at fault: the peer that sent something, or the application that asked for too
+"""Errors of the protocol, split by who is at fault: the peer that sent something, or the application that requested too
 much.
 
-The rules that can be broken are a fixed set. A peer may name any other: it counts as OTHER, so that no peer can make
+The rules that can be broken are a fixed set. Any other rule that a peer names counts as OTHER, so that no peer can make
 counters, metrics or logs grow by inventing names.
 """
 

@@ -1,7 +1,7 @@
 """Filters as they arrive over the wire: parsed once per text, refused with the reason if they are invalid.
 
-Parsed filters are cached, the last used the longest, up to PARSED_BYTES in total. The size of a filter is estimated
-from its text: slightly more than the largest filters need.
+Parsed filters are cached up to PARSED_BYTES in total; the least recently used one is dropped first. The size of a
+filter is estimated from its text: slightly more than the largest filters need.
 """
 
 from collections import OrderedDict

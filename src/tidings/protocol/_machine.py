@@ -1,12 +1,12 @@
-"""What every machine is: time and frames in, effects out, nothing else.
+"""The base of every machine: time and frames in, effects out, nothing else.
 
 - All calls take the time of the machine's own clock, which never runs backwards and continues over a restart.
-- A call returns the effects of that step. It never blocks, never raises an error for what a peer did, never reads a
+- A call returns the effects of that step. It never blocks, never raises an error for a peer's fault, never reads a
   clock.
 - The same calls with the same arguments give the same effects, byte for byte.
 - An *incarnation* is one run of a machine, from its start to its stop. It is numbered by its *epoch*, which never
   falls.
-- Whether an event is traced depends on its identity alone, so every broker decides alike (`sampler`). A publisher's
+- Whether an event is traced depends on its identity alone, so every broker decides the same (`sampler`). A publisher's
   name and epoch are hashed once; the sequence number is mixed in by two multiplications and a shift (the first half of
   the finalizer of MurmurHash3), which is as good as random here and costs a fraction of a microsecond.
 """
@@ -44,6 +44,35 @@ Bound = tuple[int, int]
 class Machine(ABC):
     """A broker or a client."""
 
+    __slots__ = (  # there may be many in one process
+        "__dict__",  # of subclasses, and of tests
+        "_agenda",
+        "_budgets",
+        "_by_connection",
+        "_congested",
+        "_effects",
+        "_identities",
+        "_is_draining",
+        "_is_noted",
+        "_keys",
+        "_local",
+        "_max_refused",
+        "_noted",
+        "_now_ns",
+        "_refused_by",
+        "_remarks",
+        "_rights",
+        "_timer_ns",
+        "_versions",
+        "brokers",
+        "counts",
+        "events_in",
+        "name",
+        "read_us",
+        "refused",
+        "sent",
+    )
+
     def __init__(self, name: str, *, sample: float, max_refused: int) -> None:
         self.name = name
         self.sent: Counter[str] = Counter()
@@ -71,6 +100,7 @@ class Machine(ABC):
         self._keys: dict[str, bytes] = {}  # by connection of a client that proves its name by its key
         self._versions: dict[str, int] = {}  # by connection: the version of the protocol that both ends speak
         self._congested: set[str] = set()  # connections that accept no more for now
+        self._local: set[str] = set()  # connections within the process
         self._remarks: dict[tuple[str, str], tuple[int, int]] = {}  # when to log again, and the number of times since
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:  # noqa: ARG002
@@ -91,12 +121,13 @@ class Machine(ABC):
         budget: Budget | None = None,
         version: int = VERSION,
         key: bytes | None = None,
+        is_local: bool = False,
     ) -> list[Effect]:
         """A connection is open, under a name that the driver chose; the two ends have not greeted each other yet.
 
         The peer is held to `identity`, the kind and name that it was admitted as, to `rights`, and to `budget`. Both
         speak this version of the protocol. `key` is the one that a client has proved to have (empty: none); None if it
-        has proved its name otherwise.
+        has proved its name otherwise. `is_local`: it is in the same process.
         """
         self._now_ns = now_ns
         self._by_connection[connection] = None
@@ -109,6 +140,8 @@ class Machine(ABC):
         if key is not None:
             self._keys[connection] = key
         self._versions[connection] = version
+        if is_local:
+            self._local.add(connection)
         self._refused_by.pop(connection, None)
         self._on_connected(connection)
         return self._finish()
@@ -123,6 +156,7 @@ class Machine(ABC):
         self._keys.pop(connection, None)
         self._versions.pop(connection, None)
         self._congested.discard(connection)
+        self._local.discard(connection)
         if peer is not None and peer.connection == connection:
             self._on_disconnected(peer)
         return self._finish()
@@ -199,6 +233,10 @@ class Machine(ABC):
         """The keys that a client's name is bound to, anywhere; None if that is not known yet."""
         return ()
 
+    def why_full(self, client: str) -> str:  # noqa: ARG002
+        """Why there is no room for a client; empty if there is."""
+        return ""
+
     def restrict(self, rights_of: Callable[[str], Rights | None], now_ns: int) -> list[Effect]:  # noqa: ARG002
         """Apply new rights: requests of clients that are no longer allowed end."""
         self._now_ns = now_ns
@@ -266,7 +304,7 @@ class Machine(ABC):
                 self.sent[kind] += 1
                 self._effects.append(Send(peer.connection, frame))
 
-    def _send_events(self, peer: Peer, kind: str, frame: bytes) -> None:
+    def _send_events(self, peer: Peer, kind: str, frame: Any) -> None:
         if peer.connection is not None:
             self.sent[kind] += 1
             self._effects.append(Send(peer.connection, frame, is_event=True))
@@ -280,7 +318,7 @@ class Machine(ABC):
         version = self._versions[connection]
         if greeting.version != version:
             raise PeerError(
-                "version", f"{greeting.name!r} greets in version {greeting.version}, and {version} was agreed on"
+                "version", f"{greeting.name!r} greets in version {greeting.version}, but {version} was agreed on"
             )
 
     def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:

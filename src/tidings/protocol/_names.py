@@ -1,8 +1,8 @@
-"""The names that brokers use among each other: addresses of clients, and qualified names of subscriptions.
+"""The names that brokers use among themselves: addresses of clients, and qualified names of subscriptions.
 
 - An *address* is a broker and a client in one string: a target of an event like a broker. Events usually travel to
-  brokers, which match them again for all their clients. An event for one client that has moved cannot travel like
-  that: the new home may have given the same event to its other clients already, and would take it for a duplicate. So
+  brokers, which match them again for all their clients. An event for one client that has moved cannot travel in this
+  form: the new home may have given the same event to its other clients already, and would take it for a duplicate. So
   the event is addressed to the client. No name of a broker or a client contains the separator.
 - A *qualified name* is a client and its own name for a subscription: other brokers know the subscription by it.
 - The key that a client's name is bound to is announced as a subscription that matches nothing and whose name contains

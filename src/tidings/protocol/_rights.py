@@ -17,7 +17,7 @@ __all__ = ["Rights", "Rule"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What an identity may do: False is nothing, True everything, a filter what it accepts.
+    """The rights of an identity: False is nothing, True everything, a filter what it accepts.
 
     A subscription may offer at most `max_price` for an event, an event may live for `max_lifetime_ns`, and a client may
     send `rate_per_s` events and requests; None: no limit of its own.
@@ -33,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rights:
-    """What a client may do by the rules that name it."""
+    """The rights of a client, by the rules that name it."""
 
     def __init__(self, rules: Collection[Rule]) -> None:
         self._rules = tuple(rules)
@@ -56,7 +56,7 @@ class Rights:
         if asked_ns is not None and min(asked_ns, most_ns) > may_ns:
             raise PeerError(
                 "lifetime",
-                f"events of {client!r} may live for {may_ns * 1e-9:g} s, and this one asks for {asked_ns * 1e-9:g}: "
+                f"events of {client!r} may live for {may_ns * 1e-9:g} s, but this one asks for {asked_ns * 1e-9:g}: "
                 "give it a shorter lifetime",
             )
         return min(asked_ns or may_ns, may_ns)
@@ -71,7 +71,7 @@ class Rights:
             )
         most = max((math.inf if price is None else price) for price in allowed)
         if wanted.price > most:
-            raise PeerError("price", f"{client!r} offers {wanted.price:g} for an event, and may offer {most:g}")
+            raise PeerError("price", f"{client!r} offers {wanted.price:g} for an event, but may offer {most:g} at most")
 
     def may_advertise(self, promised: "Filter") -> bool:
         """Whether a rule allows an advertisement."""

@@ -2,8 +2,8 @@
 
 Sequence numbers of one publisher are close together, so they are remembered in blocks of BLOCK: one bit for each, and
 for the whole block the time when no duplicate of the last of its events can exist. A block is the unit of forgetting,
-and of a broker's store; at `max_seen` events the block that expires first is forgotten, and of the last block the
-lowest number.
+and of a broker's store; at `max_seen` events the block that expires first is forgotten; in the last block, the lowest
+number.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -93,7 +93,7 @@ class Seen(Generic[Group]):
         return self._heap[0][0] if self._heap else None
 
     def forget_old(self, now_ns: int) -> Iterator[Block]:
-        """Forget blocks that no duplicate can exist of any more."""
+        """Forget blocks of which no duplicate can exist any more."""
         while self._heap and self._heap[0][0] <= now_ns:
             yield from self._forget_if(now_ns)
 

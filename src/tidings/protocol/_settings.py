@@ -1,10 +1,10 @@
 """The settings of a broker or a client: every bound of the protocol, with its name and its default.
 
-| bound | what happens at it |
+| bound | at the bound |
 | --- | --- |
 | `max_frame_bytes` | a longer frame is refused |
 | `max_lifetime_ns` | an event without a lifetime, or with a longer one, lives this long |
-| `max_stored`, `max_stored_bytes` | no event is taken on: not acknowledged, credit 0, the sender tries again |
+| `max_stored`, `max_stored_bytes` | no event is taken on: not acknowledged, credit 0, sent again (more: `_carrier`) |
 | `max_parked_bytes` | an event that would wait for an unreachable broker is refused with the reason |
 | `max_queued`, `max_queued_bytes` | the waiting event with the least expected benefit is dropped, counted and traced |
 | `max_queued_client`, `budget` | the same for a client; `_budgets` says more |
@@ -14,8 +14,8 @@
 | `max_entries` | one more subscription in the whole network is refused with the reason (`max_entries_elsewhere`) |
 | `interest_bytes` | a longer table or change of subscriptions is split into several messages |
 | `window`, `max_under_way_bytes`, the peer's credit | more events wait in the queue, where the strategy decides |
-| `max_traces` | of the traced publishers the one that was silent for longest is forgotten |
-| `max_departures` | of the clients that have moved away the first is forgotten, counted |
+| `max_traces` | the traced publisher that was silent for longest is forgotten |
+| `max_departures` | the client that moved away first is forgotten, counted |
 | `max_unacknowledged` (client) | publishing is refused: the application has to wait |
 | `max_leaving` (client) | a move is refused until a former home has confirmed that it forgot the client |
 | `max_refused` | the connection is closed |
@@ -26,7 +26,15 @@ from collections.abc import Mapping
 import msgspec
 
 from tidings.errors import ConfigurationError
-from tidings.model.policies import DEFAULT_RELOCATION, DEFAULT_SCHEME, DEFAULT_STRATEGY, Relocation, Scheme
+from tidings.model.policies import (
+    BUFFERING,
+    BYPASSING,
+    DEFAULT_RELOCATION,
+    DEFAULT_SCHEME,
+    DEFAULT_STRATEGY,
+    Relocation,
+    Scheme,
+)
 from tidings.placement import (
     DEFAULT_HYSTERESIS,
     DEFAULT_STAY_NS,
@@ -186,12 +194,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def buffers(self) -> bool:
         """Whether events are stored, acknowledged and sent again."""
-        return self.scheme in ("buffer", "bypass+buffer")
+        return self.scheme in BUFFERING
 
     @property
     def bypasses(self) -> bool:
         """Whether routes follow the link state instead of the plan."""
-        return self.scheme in ("bypass", "bypass+buffer")
+        return self.scheme in BYPASSING
 
     @property
     def refreshes(self) -> bool:

@@ -1,7 +1,6 @@
 """The states of a connection, a transfer and a move, as tables; the diagrams in the documentation are drawn from them.
 
-A step that a table lacks is a bug of ours, not of the peer: what peers may send in which state is checked before
-(`ALLOWED`), and refused.
+A step that a table lacks is our bug, not the peer's: what peers may send in each state is checked before (`ALLOWED`).
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ class _Named(Enum):
 
 
 class PeerState(_Named):
-    """What a machine knows of the other end of a connection."""
+    """A machine's knowledge of the other end of a connection."""
 
     AWAY = "away"
     GREETING = "greeting"

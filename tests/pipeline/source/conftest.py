@@ -2,21 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from tests.live.conftest import Place, all_up, place, state
+from tests.live.conftest import Place, all_up, state
 
-__all__ = ["place", "state"]
+__all__ = ["state"]
 
 
-@pytest.fixture
-def broker(place: Place) -> str:
-    """The address of one that runs."""
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one that runs; clients of a test are told from those of others by their names."""
+    place = Place(tmp_path_factory.mktemp("broker"))
     network = place.write("a")
     place.start("up", str(network.path))
     asyncio.run(all_up(network))
-    return place.address("a")
+    yield place.address("a")
+    place.end()
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ pytest.importorskip("pyspark.sql", reason="PySpark is not installed: pip install
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from tidings.errors import ConfigurationError, InputError
+from tidings.live.client.columns import EventRow
 from tidings.pipeline.source._columns import (
     METADATA,
-    Record,
     attribute_columns,
     batches,
     checked_schema,
@@ -31,8 +31,8 @@ def schema(text: str) -> StructType:
     return found
 
 
-def record(**attributes: int | float | str | bool) -> Record:
-    return Record("p", 1, 5, 1_000_000, 2_000, False, attributes, b"body")
+def record(**attributes: int | float | str | bool) -> EventRow:
+    return EventRow("p", 1, 5, 1_000_000, 2_000, False, attributes, b"body")
 
 
 @pytest.mark.parametrize(

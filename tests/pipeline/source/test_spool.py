@@ -7,8 +7,8 @@ import pytest
 
 from tidings.errors import ConfigurationError
 from tidings.live import Delivery, StoreError
+from tidings.live.client.columns import EventRow
 from tidings.pipeline.source import _spool
-from tidings.pipeline.source._columns import Record
 from tidings.pipeline.source._spool import Spool
 
 HOUR_S = 3600.0
@@ -29,7 +29,7 @@ def event(n: int, publisher: str = "p") -> Delivery:
 
 def numbers(spool: Spool) -> list[int]:
     found = spool.records(spool.first, spool.end)
-    return [msgspec.msgpack.decode(each, type=Record).sequence for each in found]
+    return [msgspec.msgpack.decode(each, type=EventRow).sequence for each in found]
 
 
 def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
     again = Spool.open(tmp_path, "job", HOUR_S)
     assert (again.id, again.first, again.end) == (spool.id, 2, 5)
     assert again.records(2, 5) == before[2:]
-    record = msgspec.msgpack.decode(before[3], type=Record)
+    record = msgspec.msgpack.decode(before[3], type=EventRow)
     assert (record.publisher, record.epoch, record.sequence, record.age_ns) == ("p", 7, 3, 250_000_000)
     assert (record.attributes, record.payload, record.late) == ({"n": 3}, b"xxx", True)
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FILTER = "symbol = 'YHOO' AND price > 10"
-RUNS_MOST = 20
+IDLE = "500 ms"
+RUNS_MOST = 100
 STARTS_MOST = 10
 Until = Callable[[Callable[[], bool]], None]
 
@@ -34,13 +35,15 @@ def session(spark: "SparkSession") -> "SparkSession":
 
 
 @pytest.fixture
-def publisher(broker: str) -> Iterator[BlockingTidings]:
-    with tidings.connect_blocking(broker, name="exchange") as client:
+def publisher(broker: str, tmp_path: Path) -> Iterator[BlockingTidings]:
+    with tidings.connect_blocking(broker, name=f"exchange-{tmp_path.name}") as client:
         yield client
 
 
 def stream(session: "SparkSession", broker: str, folder: Path, **more: str) -> "DataFrame":
-    options = {"address": broker, "name": "job", "secret": "of-the-job", "spool": str(folder / "spool"), "idle": "5 s"}
+    """Of a job of this test; what comes after its idle time, its next run takes."""
+    known = {"address": broker, "name": f"job-{folder.name}", "secret": "of-the-job"}
+    options = {**known, "spool": str(folder / "spool"), "idle": IDLE}
     return session.readStream.format("tidings").options(**{"filter": FILTER} | options | more).load()
 
 
@@ -121,7 +124,8 @@ def test_events_become_rows_with_types_from_the_filter(
         for n in range(20):
             publisher.publish({"symbol": "YHOO" if n % 2 else "IBM", "price": 10 + n, "n": n}, payload=b"quote")
         until(lambda: len(sink.rows()) >= 10)
-    assert [row[:4] for row in sink.rows()] == [["YHOO", 10.0 + n, "exchange", n] for n in range(1, 20, 2)]
+    exchange = f"exchange-{tmp_path.name}"
+    assert [row[:4] for row in sink.rows()] == [["YHOO", 10.0 + n, exchange, n] for n in range(1, 20, 2)]
     assert {(row[4], row[5]) for row in sink.rows()} == {("quote", False)}
 
 
@@ -188,7 +192,7 @@ def test_a_read_that_ends(session: "SparkSession", broker: str, tmp_path: Path) 
     )
     listening = (
         session.readStream.format("tidings")
-        .options(address=broker, filter="n >= 0", name="reader", secret="of-the-reader", idle="5 s")
+        .options(address=broker, filter="n >= 0", name="reader", secret="of-the-reader", idle=IDLE)
         .option("spool", str(tmp_path / "spool"))
         .schema("n bigint, symbol string, half double, third boolean, other string, _publisher string, _payload binary")
         .load()

@@ -223,11 +223,13 @@ def test_a_peer_that_never_reads_is_closed() -> None:
     a.received("c", b"".join(prefixed([msgspec.msgpack.encode(Preamble("client", "x"))])))
     a.turn(wire.now_ns)
     found: list[Any] = []
+    unsent_bytes = 0
     for _ in range(2_000):
         a.received("c", b"".join(prefixed([b"\xc1"])))  # each is refused, and answered
         for effect in a.turn(wire.now_ns):
             if isinstance(effect, Write):
-                found += [each for each in a.wrote("c", 1, wire.now_ns) if isinstance(each, Shut)]
+                unsent_bytes += sum(map(len, effect.parts))
+                found += [each for each in a.wrote("c", unsent_bytes, wire.now_ns) if isinstance(each, Shut)]
         if found:
             break
     assert "wait for it to read" in found[0].reason or "were refused" in found[0].reason

@@ -71,5 +71,5 @@ def test_a_replay_is_summed_by_policy(tmp_path: Path) -> None:
 
 
 def test_what_is_no_replay_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no replay of orders"):
+    with pytest.raises(InputError, match="is not a replay of orders"):
         read_replay(tmp_path / "nowhere")

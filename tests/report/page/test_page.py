@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.report.conftest import HOSTILE_BROKER, HOSTILE_SUBSCRIBER
 
-from tidings.placement import Change, Expected, MadeFrom, Move, Plan, PlanAim
+from tidings.placement import Change, Expected, MadeFrom, Move, PlacementPlan, PlanAim
 from tidings.report import read_report, render_report, write_report
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ EXPECTED = Expected(
 )
 
 
-def plan_of(*moves: tuple[str, str, str]) -> Plan:
-    return Plan(
+def plan_of(*moves: tuple[str, str, str]) -> PlacementPlan:
+    return PlacementPlan(
         made_from=MadeFrom(traces=["t"], from_ns=0, until_ns=1, events=1, deliveries=1),
         aim=PlanAim(objective="delay", weight=100.0, hysteresis=0.0),
         moves=[

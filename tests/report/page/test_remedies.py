@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidings.placement import Change, Expected, MadeFrom, Plan, PlanAim
+from tidings.placement import Change, Expected, MadeFrom, PlacementPlan, PlanAim
 from tidings.report import read_report, render_report
 
 
@@ -13,7 +13,7 @@ def test_differences_of_shares_are_points(quick: Path) -> None:
         busiest=Change(now=0.5, then=0.25),
         on_time=Change(now=0.6, then=0.9),
     )
-    plan = Plan(
+    plan = PlacementPlan(
         made_from=MadeFrom(traces=["t"], from_ns=0, until_ns=1, events=1, deliveries=1),
         aim=PlanAim(objective="delay", weight=100.0, hysteresis=0.0),
         moves=[],

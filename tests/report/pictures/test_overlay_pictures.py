@@ -7,7 +7,7 @@ import pytest
 
 from tidings.errors import InputError
 from tidings.pipeline.placement import Placement
-from tidings.placement import Change, Expected, MadeFrom, Plan, PlanAim
+from tidings.placement import Change, Expected, MadeFrom, PlacementPlan, PlanAim
 from tidings.report import draw_placement
 from tidings.routing import overlay_of_links
 
@@ -27,7 +27,7 @@ def placement() -> Placement:
     """A balanced tree; one publisher moves, one stays, and a dozen stay together."""
     joined = [((child - 1) // 2, child, 1.0) for child in range(1, BROKERS)]
     return Placement(
-        plan=Plan(
+        plan=PlacementPlan(
             made_from=MadeFrom(traces=["t"], from_ns=0, until_ns=1, events=1, deliveries=1),
             aim=PlanAim(objective="load", weight=100.0, hysteresis=0.0),
             moves=[],

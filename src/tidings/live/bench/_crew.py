@@ -100,7 +100,7 @@ class _FarTeam:
             self._pipe.send((what, given))
             answer = self._pipe.recv()
         except (OSError, EOFError):
-            raise TidingsError("a process of the bench has ended before its time") from None
+            raise TidingsError("a process of the bench has ended early") from None
         if isinstance(answer, Exception):
             raise TidingsError(str(answer))
         return answer

@@ -1,8 +1,9 @@
 """The results of a bench: counted in each process, added up, and turned into figures.
 
-- Rates cover the time after the warm-up. Latency is measured from when an event was due (not from when there was room
-  to send it), so a broker that falls behind cannot hide it; it covers the events that were due after the warm-up.
-- Counts cover the whole run: for the accepted events, how many deliveries their filters ask for, and how many arrived,
+- Rates cover the time after the warm-up. Latency is measured from the time when an event was due (not from when there
+  was room to send it), so a broker that falls behind cannot hide it; it covers the events that were due after the
+  warm-up.
+- Counts cover the whole run: for the accepted events, how many deliveries the filters demand, and how many arrived,
   arrived on time, arrived twice, never arrived. A missing delivery of an event without a deadline is lost; an event
   with one may have been dropped because it was too late, which is what deadlines are for, and counts against the
   on-time share. So do the deliveries of events whose lifetime ended before they were accepted.

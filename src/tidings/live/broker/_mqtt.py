@@ -58,8 +58,13 @@ class PipeEnd(Connection):
         """Nobody can listen or change anything in between."""
         return True
 
+    @property
+    def is_local(self) -> bool:
+        """Frames are handed over."""
+        return True
+
     def write(self, parts: list[bytes]) -> int:
-        """Bytes for the gateway, all of which leave at once."""
+        """Frames for the gateway, all of which leave at once."""
         self._door.came(self.name, parts)
         return 0
 
@@ -101,7 +106,7 @@ class MqttDoor:
         self._keys: dict[str, str] = {}
         """By connection: the key of the network file that says where it came in."""
         self._pipes: dict[str, PipeEnd] = {}
-        self._came: dict[str, list[bytes]] = {}
+        self._came: dict[str, list[Any]] = {}
         self._accepted = 0
         self._commit = Commit({})
         self._is_full = False
@@ -139,7 +144,7 @@ class MqttDoor:
     def _accept(self, kind: type[Connection], key: str) -> Connection:
         name = self.local()
         self._keys[name] = key
-        return kind(self, name)
+        return kind(self, name, is_accepted=True)
 
     def refer(self, after: Network, near: Sequence[str]) -> None:
         """The broker leaves the network: give each client the address of a broker that stays, those `near` first, and
@@ -185,14 +190,17 @@ class MqttDoor:
         self._shut()
         self._do(self.gateway.end)
 
+    @property
+    def connections(self) -> list[Connection]:
+        """The connections of MQTT clients."""
+        return list(self._connections.values())
+
     async def end(self) -> None:
         """Make everything durable, and close the store."""
         while not self.gateway.is_idle and not self._is_full:
             await asyncio.sleep(_POLL_S)
         if self._timer is not None:
             self._timer.cancel()
-        for connection in list(self._connections.values()):
-            connection.abort("the broker stops")
         await self._committer.close()
         self._store.close()
 
@@ -220,15 +228,15 @@ class MqttDoor:
 
     # -- what the broker says --------------------------------------------------------------------------------------
 
-    def came(self, pipe: str, parts: list[bytes]) -> None:
-        """Bytes of the broker: all that it writes in one turn is looked at together."""
+    def came(self, pipe: str, frames: list[Any]) -> None:
+        """Frames of the broker: all that it writes in one turn is looked at together."""
         if not self._came:
             self._loop.call_soon(self._look)
-        self._came.setdefault(pipe, []).extend(parts)
+        self._came.setdefault(pipe, []).extend(frames)
 
     def _look(self) -> None:
         came, self._came = self._came, {}
-        self._do(self.gateway.piped, {pipe: b"".join(parts) for pipe, parts in came.items()})
+        self._do(self.gateway.piped, came)
 
     def cut(self, end: PipeEnd, reason: str) -> None:
         """The broker closes a pipe."""
@@ -253,7 +261,7 @@ class MqttDoor:
             case Write(name, parts):
                 end = self._pipes.get(name)
                 if end is not None:
-                    self.broker.driver.received(end, b"".join(parts))
+                    self.broker.driver.handed(end, parts)
                 elif name in self._connections:
                     self._connections[name].write(parts)
             case SetTimer(at_ns):
@@ -297,8 +305,8 @@ class MqttDoor:
 class WebSocketConnection(Connection):
     """A connection whose bytes come and go in the messages of a WebSocket."""
 
-    def __init__(self, host: Host, name: str) -> None:
-        super().__init__(host, name)
+    def __init__(self, host: Host, name: str, *, is_accepted: bool) -> None:
+        super().__init__(host, name, is_accepted=is_accepted)
         self._socket = WebSocket()
         self._is_known = False  # to the host: not before the handshake is through
 

@@ -5,7 +5,7 @@
   most of what a process has to load.
 - Of two neighbours, the one whose name sorts first dials the other.
 - On SIGTERM or SIGINT it drains: it takes no more events (they are not acknowledged, so their senders keep them), hands
-  over what it holds for up to `drain`, makes everything durable and exits. What is left is sent after the next start.
+  over those it holds for up to `drain`, makes everything durable and exits. The rest is sent after the next start.
 - On SIGHUP it reads its file again and applies what a running broker can apply (`_reload`).
 - A store that cannot be written ends the process with exit code 1. A full store does not: nothing is acknowledged until
   there is room.
@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerNode"]
 
+PARTING_S: Final = 1.0
+"""How long peers may take to close their ends when the broker stops."""
 _POLL_S: Final = 0.02
 _TICK_S: Final = 0.25
 AWAY_S: Final = 2.0
@@ -228,7 +230,7 @@ class BrokerNode:
         self.driver.start()
         if any(token.token is not None for token in self.network.document.token) and is_open(self.network.path):
             remedy = f"chmod o= {self.network.path}, or give token_file instead of token"
-            self.log.warning("tokens open to everybody", file=str(self.network.path), remedy=remedy)
+            self.log.warning("tokens readable by everybody", file=str(self.network.path), remedy=remedy)
         self.log.info(
             "started",
             kept=len(found.kept),
@@ -252,7 +254,7 @@ class BrokerNode:
         except OSError as error:
             why, remedy = error.strerror or str(error), "check `listen` in the network file"
             if error.errno == errno.EADDRINUSE:
-                why, remedy = "the port is taken", "stop the process that listens there, or choose another port"
+                why, remedy = "the port is in use", "stop the process that listens there, or choose another port"
             raise TidingsError(f"broker {self.name!r} cannot listen at {listen}: {why}; {remedy}") from None
 
     def _accept_tls(self, bare: socket.socket, address: str) -> None:
@@ -448,6 +450,7 @@ class BrokerNode:
             self.driver.flush()
         while self._failure is None and not (node.commits.is_idle or node.commits.is_full):
             await asyncio.sleep(_POLL_S)
+        await self._part()
         self.driver.stop()
         if self.door is not None:
             await self.door.end()
@@ -456,6 +459,16 @@ class BrokerNode:
             self.driver.tracer.close()
         self.store.close()
         self.log.info("stopped", held=len(self.machine.carrier.holdings), seconds=self.up_s)
+
+    async def _part(self) -> None:
+        """Give peers a moment to read why they are disconnected, and to close."""
+        connections = [*self.driver.connections.values(), *(() if self.door is None else self.door.connections)]
+        until_s = time.monotonic() + PARTING_S
+        while any(each.is_open for each in connections) and time.monotonic() < until_s:
+            await asyncio.sleep(_POLL_S)
+        for each in connections:
+            if each.is_open:
+                each.abort("the broker stops")
 
     def _is_handing_over(self) -> bool:
         """Whether anything is still under way to a connected peer."""

@@ -2,21 +2,24 @@
 
 The supervisor starts every broker of the file and restarts those that die: at once the first time, then with growing
 pauses. On SIGTERM or SIGINT it has all of them drain and waits for them. If a broker cannot start when the network
-does (its port is taken, its store cannot be read), the supervisor stops with the reason: a restart would not help.
-Children are forked from a server process that has everything loaded, so a restarted broker serves within moments. A
-child exits when its supervisor is gone, for whatever reason, so no process is left behind. A terminal sends SIGINT to
-all of them; children ignore it and wait for their supervisor.
+does (its port is in use, its store cannot be read), the supervisor stops with the reason: a restart would not help.
+Children are forked from a server process that has everything loaded, so a restarted broker serves within moments. That
+process compiles kernels at the first start after an installation, for half a minute or more; the supervisor reports it
+and obeys signals meanwhile. A child exits when its supervisor is gone, for whatever reason, so no process is left
+behind. A terminal sends SIGINT to all of them; children ignore it and wait for their supervisor.
 
 On SIGHUP the supervisor reads the file again: it starts new brokers, sends SIGHUP to those that stay, and lets those
 that are no longer in the file leave (`_reload`) without restarting them. A file that cannot be applied changes nothing.
 """
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing import forkserver, resource_tracker
@@ -77,6 +80,8 @@ def serve(
             loop.add_reader(ends_with, stop)
         await node.run()
 
+    with contextlib.suppress(OSError):  # what `ps` and `top` show, where there is such a file
+        Path("/proc/self/comm").write_text(f"tidings {name}", "utf-8")
     # Machines free what they hold without the collector's help, and a full collection would stop them for tens of
     # milliseconds: so it is rare.
     gc.set_threshold(*COLLECTION)
@@ -112,6 +117,10 @@ def _child(path: str, name: str, reports: Connection, is_text: bool) -> None:
         reports.send(str(error))
         sys.stderr.flush()
         os._exit(error.exit_code)
+
+
+def _probe() -> None:
+    """Started to see whether the fork server is ready."""
 
 
 class _Child:
@@ -167,6 +176,7 @@ class Supervisor:
         self._write_state()
         try:
             self._start_server()
+            self._await_server()
             while not self._stopping:
                 if self._reloading:
                     self._reload()
@@ -193,7 +203,7 @@ class Supervisor:
             self._log.info("ready", brokers=len(self._children), links=links)
         elif not self._is_slow and time.monotonic() > self._began_s + SLOW_START_S:
             self._is_slow = True
-            self._log.info("still starting")
+            self._log.info("still starting", why="the first start compiles kernels, which takes about half a minute")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._stopping = True
@@ -241,7 +251,7 @@ class Supervisor:
         process = child.process
         if process is not None and process.exitcode is None:
             if time.monotonic() > leaves_by_s:
-                self._log.error("broker killed", broker=child.name, pid=process.pid, why="it did not leave in time")
+                self._log.error("broker killed", broker=child.name, pid=process.pid, why="it did not stop in time")
                 process.kill()
             return
         del self._children[child.name]
@@ -256,6 +266,17 @@ class Supervisor:
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    def _await_server(self) -> None:
+        """Wait until that process has loaded everything. If a signal comes first, it ends by itself, after this one."""
+        probe = self._context.Process(target=_probe, name="tidings probe")
+        waiting = threading.Thread(target=probe.start, name="tidings fork server", daemon=True)  # blocks until then
+        waiting.start()
+        while waiting.is_alive() and not self._stopping:
+            self._report_start()
+            time.sleep(_POLL_S)
+        if not waiting.is_alive():
+            probe.join()
 
     def _look_after(self, child: _Child) -> None:
         now_s = time.monotonic()
@@ -299,7 +320,7 @@ class Supervisor:
         for process in processes:
             process.join(max(until_s - time.monotonic(), 0.0))
             if process.exitcode is None:
-                self._log.error("broker killed", pid=process.pid, why="it did not leave in time")
+                self._log.error("broker killed", pid=process.pid, why="it did not stop in time")
                 process.kill()
                 process.join()
         self._log.info("all brokers stopped")

@@ -5,7 +5,7 @@ under the configured strategy, sends both, and decides on a publisher's place if
 
 A process that was forked from a warm one (`_preload`) has everything. Any other takes longer to load the compiler than
 to read its store, so it serves while another thread loads. Events are received, stored and acknowledged without
-kernels; only the first queue decision waits for them, if it comes that early.
+kernels; only the first queue decision waits for them, if it is that early.
 """
 
 import asyncio

@@ -27,5 +27,5 @@ class Address(msgspec.Struct, frozen=True):
         elif ":" in host:
             raise ValueError(f"{text!r}: write an IPv6 address in brackets, like [::1]:7001")
         if not colon or not host or not port.isdigit() or int(port) not in PORTS:
-            raise ValueError(f"{text!r} is no address; write it like 127.0.0.1:7001")
+            raise ValueError(f"{text!r} is not an address; write it like 127.0.0.1:7001")
         return cls(host, int(port))

@@ -43,12 +43,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def change_of(before: Network, after: Network) -> Change:
-    """What a new file changes; ConfigurationError if brokers would have to be restarted for it."""
+    """The changes that a new file makes; ConfigurationError if brokers would have to be restarted for it."""
     refused = [*_settled(before, after), *_moved(before, after)]
     if refused:
         raise ConfigurationError(
-            f"{after.path}: cannot be followed while brokers run: {'; '.join(refused)}. Put it back, or stop the "
-            "brokers and start them again"
+            f"{after.path}: cannot be applied while brokers run: {'; '.join(refused)}. Undo the change, "
+            "or restart the brokers"
         )
     links, links_before = _links(after), _links(before)
     return Change(

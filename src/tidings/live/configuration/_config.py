@@ -119,7 +119,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
             except OSError as error:
-                found.append(f"the host of broker {name!r}, {address}, is not known: {error.strerror or error}")
+                found.append(f"the host of broker {name!r}, {address}, cannot be resolved: {error.strerror or error}")
         return found
 
     def settings_of(self, name: str) -> BrokerSettings:
@@ -261,7 +261,7 @@ def _check_addresses(document: written.Document, place: Place) -> None:
             taken[machine, str(address)] = f"{key} of {broker.name!r}"
             if not is_loopback(address.host) and not document.network.public:
                 here.fail(
-                    f"{address} can be reached from other machines; if that is meant, write public = true under "
+                    f"{address} can be reached from other machines; if that is intended, write public = true under "
                     "[network], and consider [tls]"
                 )
 
@@ -288,12 +288,12 @@ def _check_secrets(document: written.Document, place: Place) -> None:
     knows_clients = bool(document.token) or (document.tls is not None and document.tls.client_certificates)
     if document.network.public and not knows_brokers and len(document.broker) > 1:
         (place / "network" / "public").fail(
-            "other machines reach the brokers, and anybody there could come as one of them: give [tls], or a "
+            "other machines reach the brokers, and anybody there could pose as one of them: give [tls], or a "
             "broker_token_file that all brokers read (`tidings token new --file FILE`)"
         )
     if document.network.public and not knows_clients:
         (place / "network" / "public").fail(
-            "other machines reach the brokers, and anybody there could come as a client: give [[token]] entries "
+            "other machines reach the brokers, and anybody there could pose as a client: give [[token]] entries "
             "(`tidings token new`), or [tls] with client_certificates = true"
         )
     if document.rule and not knows_clients:
@@ -311,7 +311,7 @@ def _check_settings(network: Network, place: Place) -> None:
     if forget_s < lifetime_s:
         (place / "network" / "forget").fail(
             f"subscriptions at a broker that is away are kept for {forget_s:g} s, but events live for up to "
-            f"{lifetime_s:g} s ([limits] lifetime): make it that long at least"
+            f"{lifetime_s:g} s ([limits] lifetime): make it at least that long"
         )
     alone = [name for name, neighbours in network.links.items() if not neighbours]
     if network.document.network.copies > 1 and alone:
@@ -373,7 +373,7 @@ def _secret(path: Path, place: Place) -> str:
 def _long_enough(token: str, place: Place) -> str:
     if len(token) < LEAST_CHARACTERS:
         place.fail(
-            f"a token of {len(token)} characters can be guessed: make it {LEAST_CHARACTERS} at least, or take one of "
+            f"a token of {len(token)} characters can be guessed: use at least {LEAST_CHARACTERS}, or one of "
             "`tidings token new`"
         )
     return token

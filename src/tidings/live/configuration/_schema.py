@@ -131,7 +131,7 @@ class Limits(_Written, frozen=True, kw_only=True):
 
 
 class BudgetWritten(_Written, frozen=True, kw_only=True):
-    """The budget of each client of an identity; what is not given is as in [limits]."""
+    """The budget of each client of an identity; missing values are those of [limits]."""
 
     identity: Name
     rate_per_s: PerSecond | None = field(name="rate", default=None)

@@ -1,7 +1,7 @@
 """The last 15 minutes of a broker's figures, its publishers, and who has been silent for how long.
 
 A broker takes one row every EVERY_S, at multiples of that by the wall clock, so that the rows of several brokers can
-be added up (`network_history`). Counts of a row are of the `span_s` before it; queues are of its moment; the
+be added up (`network_history`). Counts of a row are those of the `span_s` before it; queues are those at its time; the
 utilisation is the mean over the span. At most ROWS_MAX rows are kept, of at most LINKS_MAX links, so the memory is
 bounded. A row costs one look at the accounts and one at each client.
 """

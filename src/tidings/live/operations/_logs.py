@@ -1,7 +1,7 @@
 """Logs on standard error: one JSON object per line, or one sentence per line for people at a terminal.
 
 A JSON line has the time, the level, the process and the event, and the event's details. No detail has the name of one
-of these fixed keys. The text form leaves out what only matters when something is wrong (`QUIET`); nothing above `info`
+of these fixed keys. The text form leaves out events that matter only in case of trouble (`QUIET`); nothing above `info`
 is ever left out.
 """
 
@@ -39,7 +39,7 @@ SENTENCES: Final = {
     "reloaded": "reloaded: {change}",
     "serving": "serving at {listen}",
     "starting": "starting {brokers} brokers of {file}",
-    "still starting": "still starting; the first start compiles kernels, which takes about half a minute",
+    "still starting": "still starting: {why}",
     "stopped": "stopped; {held} events are kept for the next start",
 }
 """The text form of events; any other is its name with the details."""

@@ -1,12 +1,12 @@
 """Prometheus metrics of one broker, in base units; nothing is labelled by event, client or subscription.
 
-Histograms have a bucket per power of two nanoseconds, so they follow exactly from those of the broker
+Histograms have a bucket per power of two nanoseconds, so they follow exactly from the broker's own
 (`protocol/_histogram`), except for their sums, which are right within 6 %. No counter goes down: an event that was
 counted as dropped and turns out to have arrived stays counted until the next drop.
 
 A thread of prometheus-client writes them; their values are collected on the event loop, between two turns of the
-machine. Beside them is `/ready`, for those who decide whether a broker gets connections (Kubernetes, load balancers),
-and on loopback the operator's page.
+machine. Beside them is `/ready`, for systems that decide whether a broker gets connections (Kubernetes, load
+balancers), and on loopback the operator's page.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _GAUGES: Final = {
     "under_way_events": ("under_way", "Events sent and not yet acknowledged."),
     "subscriptions": ("subscriptions", "Subscriptions of this broker's clients."),
     "remote_subscriptions": ("subscriptions_elsewhere", "Subscriptions known of other brokers."),
-    "stored_events": ("stored", "Events that this broker answers for."),
+    "stored_events": ("stored", "Events that this broker holds."),
     "remembered_events": ("seen", "Events remembered as delivered."),
 }
 
@@ -71,7 +71,7 @@ class _Collector(Collector):
         machine = self._node.machine
         metrics = [*_metrics(overview(self._node)), *_histograms(machine)]
         deliveries = CounterMetricFamily(
-            "tidings_deliveries", "What became of events that matched subscriptions here.", labels=["outcome"]
+            "tidings_deliveries", "Outcomes of events that matched subscriptions here.", labels=["outcome"]
         )
         for outcome, many in _outcomes(machine.accounts.total, self._node.name).items():
             self._outcomes[outcome] = max(many, self._outcomes.get(outcome, 0))
@@ -98,7 +98,7 @@ def _histograms(machine: "Broker") -> Iterator[Metric]:
         "delivery_delay", "Age of events when applications here got them.", {"": machine.accounts.total.delays}
     )
     yield _histogram("link_transit", "Transit time of frames with events from a neighbour.", transits, "neighbour")
-    yield _histogram("queue_wait", "How long those events waited in output queues that had to.", machine.waits, "peer")
+    yield _histogram("queue_wait", "How long events waited in output queues, if they had to.", machine.waits, "peer")
 
 
 def _histogram(name: str, meaning: str, found: Mapping[str, "Histogram"], label: str = "") -> Metric:
@@ -115,7 +115,7 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"tidings_{name}", meaning, value=float(facts[key]))
     for name, meaning, labels in (
         ("sent_frames", "Frames sent, by message.", facts["sent"]),
-        ("counts", "What happened to events that did not go straight through.", facts["counts"]),
+        ("counts", "What happened to events that could not leave at once.", facts["counts"]),
         ("refused_frames", "Frames and connections refused, by rule.", facts["refused"]),
     ):
         counter = CounterMetricFamily(f"tidings_{name}", meaning, labels=["kind"])
@@ -127,7 +127,7 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
     )
     yield CounterMetricFamily(
         "tidings_dropped_events",
-        "Events that did not: it was too late, or too many waited.",
+        "Events that this broker dropped: too late, or too many waited.",
         value=float(facts["dropped"]),
     )
     moves = facts["moves"]
@@ -139,7 +139,7 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
     yield ended
     store = facts["store"]
     yield CounterMetricFamily("tidings_store_commits", "Group commits.", value=float(store["commits"]))
-    yield CounterMetricFamily("tidings_store_commit_seconds", "Time spent in them.", value=store["commit_s"])
+    yield CounterMetricFamily("tidings_store_commit_seconds", "Time spent in commits.", value=store["commit_s"])
     yield GaugeMetricFamily("tidings_store_bytes", "Size of the durable store.", value=float(store["bytes"]))
     yield GaugeMetricFamily(
         "tidings_store_damaged_records", "Records that were damaged at the start.", value=float(store["damaged"])

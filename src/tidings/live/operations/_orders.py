@@ -1,8 +1,9 @@
 """Operators' orders: at present, to move clients to another home broker.
 
 An order is the first and only frame of a connection. It is accepted from anyone who could connect as one of the
-network's brokers (`Admission`). The broker asks its clients as it does when it has found a better place itself (paper
-E, phase 3), and answers at once. The client decides and moves by itself; whether it has moved is found by asking.
+network's brokers (`Admission`). The broker asks its clients as if it had found a better place itself (paper E, phase
+3), and answers at once. The client decides, and moves on its own; the sender of the order polls brokers to learn
+whether it has moved.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
-    """The answer: who was asked to move, who is connected here, who is known here and away."""
+    """The answer: clients that were asked to move, that are connected here, that are known here and away."""
 
     asked: tuple[str, ...] = ()
     here: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ async def move_clients(
         origin = next((home for home in homes[client] if home != target), None)
         if target not in network.brokers:
             settled[client] = _outcome(
-                client, origin, target, "no such broker", f"{network.path} has none of that name"
+                client, origin, target, "no such broker", f"{network.path} has no broker of that name"
             )
         elif origin is not None:
             orders[origin][client] = target
@@ -101,7 +102,7 @@ async def move_clients(
     for origin, wanted in orders.items():
         asked = await _give(network, origin, Orders(moves=wanted))
         for client in wanted.keys() - set(asked.asked):
-            why = f"{origin!r} could not ask it: it has just gone, or {wanted[client]!r} cannot be reached"
+            why = f"{origin!r} could not ask it: it has just left, or {wanted[client]!r} cannot be reached"
             settled[client] = _outcome(client, origin, wanted[client], "did not move", why)
     under_way = {
         client: (origin, target)
@@ -128,7 +129,7 @@ async def _watch(
                 settled[client] = _outcome(client, origin, target, "moved")
                 del under_way[client]
     for client, (origin, target) in under_way.items():
-        why = f"it is still at {origin!r} after {patience_s:g} s: it may not want to, or cannot reach {target!r}"
+        why = f"it is still at {origin!r} after {patience_s:g} s: it may refuse to move, or cannot reach {target!r}"
         settled[client] = _outcome(client, origin, target, "did not move", why)
     return settled
 

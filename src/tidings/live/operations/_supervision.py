@@ -1,7 +1,7 @@
-"""The state of a supervisor for those who ask it to reload: a small file beside the brokers' stores.
+"""The state of a supervisor, for commands that ask it to reload: a small file beside the brokers' stores.
 
 It holds the supervisor's process, how often it has reloaded its file, why it refused the last time if it did, and which
-brokers run. It is written under another name and renamed, so readers see either all of it or the previous one.
+brokers run. It is written under another name and renamed, so readers see either the whole file or the previous one.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ def read_supervision(network: Network) -> Supervision:
         os.kill(found.pid, 0)
         return found
     raise TidingsError(
-        f"{network.path}: no `tidings up` runs it on this machine; where brokers run by themselves, send each of them "
+        f"{network.path}: no `tidings up` runs it on this machine; if brokers run separately, send each of them "
         "SIGHUP (systemctl reload)"
     )
 

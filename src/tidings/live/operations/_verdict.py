@@ -65,7 +65,7 @@ Facts = Mapping[str, Any]
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong: what, why, for how long, who is affected, what to do, and what to type for it."""
+    """A trouble: what is wrong, why, for how long, who is affected, what to do, and the command to type."""
 
     kind: str
     gravity: str
@@ -267,6 +267,18 @@ def _made(kind: str, what: str, why: str, remedy: str, command: str = "", **who:
 
 
 def _down(view: _View) -> Iterator[Trouble]:
+    if len(view.brokers) > 1 and not view.up:
+        yield _made(
+            "broker-down",
+            "no broker answers",
+            str(view.brokers[0]["why"]),
+            "start the network, or ask from a machine that reaches its brokers",
+            f"tidings up {view.file}",
+            brokers=tuple(broker["name"] for broker in view.brokers),
+            subscriptions=tuple(name for name, each in view.subscribers.items() if each["affected"]),
+            subscriptions_left_off=sum(broker["subscribers_left_off"] for broker in view.brokers),
+        )
+        return
     for broker in view.brokers:
         if broker["up"]:
             continue
@@ -277,7 +289,7 @@ def _down(view: _View) -> Iterator[Trouble]:
             "broker-down",
             f"broker {name} is down",
             str(broker["why"]) + (f"; {_count(waiting, 'event')} wait for it" if waiting else ""),
-            "`tidings up` restarts it by itself; otherwise start it, and read the end of its log",
+            "`tidings up` restarts it automatically; otherwise start it, and read the end of its log",
             f"tidings broker {view.file} --name {shlex.quote(name)}",
             since_s=min((each for each in silent_s if each is not None), default=None),
             brokers=(name,),
@@ -341,7 +353,7 @@ def _states(view: _View) -> Iterator[Trouble]:
             yield _made(
                 "copies-missing",
                 f"events at {name} have no second copy",
-                f"{_count(copies['waiting'], 'event')} wait for a neighbour that can keep one; none is accepted",
+                f"{_count(copies['waiting'], 'event')} wait for a neighbour that can keep one; no event is accepted",
                 f"bring back a neighbour of {name}",
                 publishers=view.publishers(name),
                 **who,
@@ -350,7 +362,7 @@ def _states(view: _View) -> Iterator[Trouble]:
             yield _made(
                 "broker-draining",
                 f"broker {name} is draining",
-                "it takes no more events, and exits when it has handed over what it holds",
+                "it accepts no more events, and exits when it has handed over those that it holds",
                 "wait; its clients continue at other brokers if they know their addresses",
                 **who,
             )
@@ -359,7 +371,7 @@ def _states(view: _View) -> Iterator[Trouble]:
             yield _made(
                 kind,
                 f"broker {name} is starting",
-                "it accepts no events until it knows what other brokers' clients want",
+                "it accepts no events until it knows the subscriptions at other brokers",
                 "wait, or bring back its neighbours",
                 since_s=broker["up_s"],
                 **who,
@@ -379,7 +391,7 @@ def _parked(view: _View) -> Iterator[Trouble]:
         yield _made(
             "parked",
             f"{_count(many, 'event')} wait for {home}",
-            f"{'it is not in the file any more' if is_gone else 'it cannot be reached'} from "
+            f"{'it is no longer in the file' if is_gone else 'it cannot be reached'} from "
             f"{', '.join(name for name, _ in found)}",
             "bring back the links to it; events wait until they expire",
             f"tidings status {view.file}",
@@ -397,7 +409,7 @@ def _moves(view: _View) -> Iterator[Trouble]:
                     "move-stuck",
                     f"client {move['client']} does not complete its move from {move['from']} to {move['to']}",
                     f"it has been in phase `{move['phase']}` for {move['phase_s']:,.0f} s (by {move['by']})",
-                    f"see whether {move['client']} runs and reaches {move['to']}; the move is called off otherwise",
+                    f"check that {move['client']} runs and reaches {move['to']}; otherwise the move is called off",
                     since_s=move["phase_s"],
                     brokers=(move["from"], move["to"]),
                     publishers=(move["client"],),
@@ -436,7 +448,7 @@ def _budgets(view: _View) -> Iterator[Trouble]:
             parts += [f"{_count(refused, 'filter')} refused since the start"] if refused else []
             yield _made(
                 "budget",
-                f"clients of {name} want more than their budget",
+                f"clients of {name} exceed their budgets",
                 ", ".join(parts),
                 "have them send less or write simpler filters, or raise rate, traffic or matching in [limits]",
                 f"tidings reload {view.file}",
@@ -536,7 +548,7 @@ def _short_deadline(view: _View, one: str, other: str, names: tuple[str, ...]) -
     take = f", and events take {max(known):,.3g} ms (median)" if known else ""
     return _made(
         "deadline-short",
-        f"deadlines at {one} are shorter than events take",
+        f"deadlines at {one} are shorter than the delay of events",
         f"nothing waits and no broker is busy; the shortest deadline is {shortest_s * 1e3:,.3g} ms{take}; "
         f"{_late_words(view, names)}",
         "allow more time (max_delay), or have publisher and subscriber use the same broker",
@@ -551,7 +563,7 @@ def _plainly_late(view: _View, one: str, other: str, names: tuple[str, ...]) -> 
         "late",
         f"{_count(len(names), 'subscription')} at {one} {'was' if len(names) == 1 else 'were'} late",
         f"nothing waits and no broker is busy now, so the cause may have passed; {_late_words(view, names)}",
-        "watch whether it comes back",
+        "watch whether it returns",
         f"tidings top {view.file}",
         since_s=_missing_s(view.by_name[one]),
         brokers=(one,),

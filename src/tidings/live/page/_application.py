@@ -1,9 +1,9 @@
-"""What is served beside the metrics: the page, its files, and the status that it shows.
+"""The page beside the metrics: its files, and the status that it shows.
 
 - `/status.json` is what `tidings status --json` prints: this broker asks all brokers of its network, itself included,
-  and those that do not answer within PATIENCE_S are down. However many readers there are, the brokers are asked once in
-  FRESH_S.
-- `/events` pushes the same once in PUSH_S, as server-sent events, to at most READERS_MAX readers, each in a thread of
+  and those that do not answer within PATIENCE_S are down. However many readers there are, the brokers are asked once
+  per FRESH_S.
+- `/events` pushes the same once per PUSH_S, as server-sent events, to at most READERS_MAX readers, each in a thread of
   its own; further ones are refused, and their pages ask for `/status.json` instead.
 - The page shows more than metrics do (names of clients), and asks for no password. So it is served on loopback only,
   and only if the request names this machine: a web site whose own name resolves to this machine gets nothing.
@@ -127,7 +127,7 @@ def page_application(node: "BrokerNode", metrics: Wsgi) -> Wsgi:
             try:
                 found = ask()
             except _NO_ANSWER as error:
-                why = f"the broker is too busy to say: {error}\n".encode()
+                why = f"the broker is too busy to answer: {error}\n".encode()
                 return _answer(respond, "503 Service Unavailable", "text/plain", why)
             return _answer(respond, "200 OK", "application/json", found)
         if path == "/events":

@@ -42,7 +42,7 @@ def read_secret(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if is_everybodys:
-        raise ConfigurationError(f"{path} is open to everybody on this machine: `chmod o= {path}`")
+        raise ConfigurationError(f"{path} is readable by everybody on this machine: `chmod o= {path}`")
     if not secret:
         raise ConfigurationError(f"{path} is empty; `tidings token new --file FILE` writes a token into a file")
     return secret

@@ -56,7 +56,7 @@ def _show(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
             f"certificate {certificate} with key {key or certificate}: {error.strerror or error}; "
-            "`tidings certificates DIR` makes some for trying it"
+            "`tidings certificates DIR` makes some for a trial"
         ) from None
 
 
@@ -120,4 +120,4 @@ class Judge:
             except (InvalidSignature, ValueError, TypeError):
                 continue
             return ""
-        return "its certificate is of an authority that is not trusted any more"
+        return "its certificate is from an authority that is no longer trusted"

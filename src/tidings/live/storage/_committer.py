@@ -1,6 +1,6 @@
-"""The thread that makes commits durable while the event loop continues. The node decides what is committed when.
+"""The thread that makes commits durable while the event loop continues. The node decides what to commit, and when.
 
-A transaction is put together on the event loop and committed by the thread (`Store.prepare`, `Store.finish`). There is
+A transaction is assembled on the event loop and committed by the thread (`Store.prepare`, `Store.finish`). There is
 one commit at a time.
 """
 

@@ -5,16 +5,16 @@ Rules:
 - A commit is one transaction: when it returns, all of it is on disk; when it raises, none of it is.
 - A lack of room (a full disk, or the store's own bound `max_bytes`) is `StoreFullError`: nothing was written, and the
   same commit may be tried again. Any other failure is `StoreError`, after which the process must stop: the system may
-  have forgotten what it once failed to write.
+  have dropped data that it failed to write.
 - The bound applies to what is kept: a commit after which the store keeps no more than before is not refused for it.
   LMDB never overwrites what it keeps, so even an erasure needs a free page for each page it changes; for these the file
   may grow to twice the bound.
 - Values are kept unchanged: the node seals them and checks what it gets back (`protocol.node`). The integrity of the
-  tree is checked here: the number of entries must equal the number that the store has noted. A damaged tree is an error
-  at the start, never a shorter list of events.
+  tree is checked here: the number of entries must equal the number that the store has recorded. A damaged tree is an
+  error at the start, never a shorter list of events.
 - Only one process may have a store open; a lock file keeps others out and is released when the process is gone.
 - In format 1 this module made the checksums. For keys that are not too long they equal those that the node makes now;
-  values with a long key, and the noted time, are sealed when they are read and replaced when they are written.
+  values with a long key, and the recorded time, are sealed when they are read and replaced when they are written.
 """
 
 import contextlib
@@ -133,7 +133,7 @@ class Store:
         except (lmdb.Error, ValueError) as error:
             raise _damaged(self.directory, str(error)) from None
         if found != noted:
-            raise _damaged(self.directory, f"{noted} entries were written and {found} are there")
+            raise _damaged(self.directory, f"{noted} entries were written, but {found} found")
         return kept
 
     def prepare(self, writes: Mapping[str, bytes | None]) -> "Prepared":
@@ -179,7 +179,7 @@ class Store:
         except OSError:
             is_there = False
         if not is_there:
-            raise StoreError(f"store {self.directory}: its file is gone, or another one is in its place; who moved it?")
+            raise StoreError(f"store {self.directory}: its file was deleted or replaced; who moved it?")
 
     def commit(self, writes: Mapping[str, bytes | None]) -> None:
         """Prepare and finish at once."""
@@ -265,7 +265,7 @@ class Store:
             except BaseException:
                 os._exit(1)
         if os.waitpid(child, 0)[1] != 0:
-            raise _damaged(self.directory, "it was cut off")
+            raise _damaged(self.directory, "it was truncated")
 
 
 def _pages(transaction: lmdb.Transaction) -> int:
@@ -307,5 +307,5 @@ def _is_full(error: lmdb.Error) -> bool:
 def _damaged(directory: Path, what: str) -> StoreError:
     return StoreError(
         f"store {directory} is damaged: {what}. Nothing was changed. Restore it from a copy, or move it away to begin "
-        "anew: what it held, and its clients' subscriptions until they are repeated, are then lost"
+        "anew: its events, and its clients' subscriptions until they are repeated, are then lost"
     )

@@ -157,7 +157,7 @@ class TraceWriter:
                 self._subscriptions.note(key, None if record is None else value_of(record), now_ns)
 
     def tick(self) -> None:
-        """Look at the links, and roll what is old enough."""
+        """Check the links, and roll the files that are old enough."""
         now_ns = self._node.driver.clock.now_ns()
         for name, peer in self._node.machine.neighbours.items():
             if self._links_up.get(name) != peer.is_up and (peer.is_up or name in self._links_up):
@@ -169,7 +169,7 @@ class TraceWriter:
             self._roll()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         self.tick()
         self._roll()
         self._thread.shutdown(wait=True)
@@ -178,7 +178,7 @@ class TraceWriter:
 
     def _accepted(self, event: EventId, publication: wire.Publication | None, departure_ns: int, now_ns: int) -> None:
         assert publication is not None
-        attributes = wire.decode_content(publication.content).attributes
+        attributes = wire.decode_attributes(publication.content)
         publisher = _publisher(event)
         self._add(
             "publications",

@@ -1,7 +1,8 @@
-"""The clock of one machine: it starts at the nanoseconds since 1970 and never goes back, also across restarts.
+"""The clock of one machine: it starts at the nanoseconds since 1970 and never goes back, not even across restarts.
 
 From its start on it follows the system's monotonic clock, so no correction of the wall clock changes the age of an
-event. `noted_ns` is the last time that the process before is known to have seen; the node decides what follows from it.
+event. `noted_ns` is the last time that the previous process is known to have seen; the node decides what follows from
+it.
 """
 
 import time

@@ -3,6 +3,10 @@
 Backlog belongs in the machine's queues, where the deadline decides what is sent first, not in buffers that nobody can
 reorder. So the kernel keeps little that is not yet sent (`TCP_NOTSENT_LOWAT`, a bounded send buffer), and the transport
 keeps at most HIGH_BYTES before it reports congestion; the node then sends no events.
+
+An accepted connection is closed in two steps: this end states that it sends no more, and drops what it reads until the
+other end has closed as well. A socket that is closed with unread bytes resets the connection, and a client that is just
+writing would never read why it was closed.
 """
 
 import asyncio
@@ -19,8 +23,11 @@ SEND_BUFFER_BYTES: Final = 256_000
 TURN_BYTES: Final = 448 * 1024
 """The most that is read from one connection in one turn of the event loop, before the others and pending writes get
 theirs. (Without it the loop would read megabytes at once.)"""
+PIECE_BYTES: Final = 32 * 1024
+"""Pieces shorter than this are the last of their turn, and are not counted: event loops read on only while what they
+get fills their buffers."""
 LINGER_S: Final = 5.0
-"""How long a closed connection may take to send what it still has."""
+"""How long a closed connection may take to send what it still has, and its peer to close."""
 UNHEARD_MS: Final = 15_000
 """A peer whose system has acknowledged nothing for this long is gone; by default that takes a quarter of an hour."""
 _TCP_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
@@ -46,12 +53,16 @@ class Host(Protocol):
 class Connection(asyncio.Protocol):
     """A connection of a host, which identifies it by `name`."""
 
-    def __init__(self, host: Host, name: str, *, send_buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
+    def __init__(
+        self, host: Host, name: str, *, is_accepted: bool = False, send_buffer_bytes: int = SEND_BUFFER_BYTES
+    ) -> None:
         self.name = name
+        self._is_accepted = is_accepted
         self.address = ""
         self._host = host
         self._turn_bytes = 0  # read in this turn of the event loop
         self._is_paused = False  # nothing is to be read
+        self._is_closing = False  # nothing is sent any more, and what is read is dropped
         self._send_buffer_bytes = send_buffer_bytes
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -77,11 +88,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        self._turn_bytes += len(data)
-        if self._turn_bytes == len(data):
-            self._loop.call_soon(self._end_turn)
-        if self._turn_bytes >= TURN_BYTES:
-            self._pause()
+        if self._is_closing:
+            return
+        if len(data) >= PIECE_BYTES:
+            self._count(len(data))
         self._host.received(self, data)
 
     def pause_writing(self) -> None:
@@ -116,13 +126,23 @@ class Connection(asyncio.Protocol):
         return None if tls is None else tls.getpeercert(binary_form=True)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the socket is open, at either end."""
+        return self._transport is not None
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether it has TLS."""
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the other end is in this process, and frames are handed over to it."""
+        return False
+
     def write(self, parts: list[bytes]) -> int:
         """Write bytes; returns how many are still unsent."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._is_closing or self._transport.is_closing():
             return 0
         self._transport.writelines(parts)
         return self._transport.get_write_buffer_size()
@@ -137,10 +157,17 @@ class Connection(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """Send what is pending and close; a peer that does not read is not waited for."""
+        transport = self._transport
+        if transport is None or self._is_closing or transport.is_closing():
+            return
         self._reason = reason
-        if self._transport is not None:
-            self._transport.close()
-            self._loop.call_later(LINGER_S, self.abort, reason)
+        self._loop.call_later(LINGER_S, self.abort, reason)
+        if self._is_accepted and transport.can_write_eof():  # TLS cannot
+            transport.write_eof()
+            self.read(is_on=True)
+            self._is_closing = True
+        else:
+            transport.close()
 
     def abort(self, reason: str) -> None:
         """Close at once."""
@@ -151,6 +178,13 @@ class Connection(asyncio.Protocol):
     def _pause(self) -> None:
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
+
+    def _count(self, size_bytes: int) -> None:
+        if not self._turn_bytes:
+            self._loop.call_soon(self._end_turn)
+        self._turn_bytes += size_bytes
+        if self._turn_bytes >= TURN_BYTES:
+            self._pause()
 
     def _end_turn(self) -> None:
         self._turn_bytes = 0

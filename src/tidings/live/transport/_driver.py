@@ -96,6 +96,14 @@ class Driver:
         self._carry_out(effects, now_ns)
         return rest
 
+    def call_at_once(self, do: Callable[..., Any], *what: Any) -> None:
+        """The same; what is to be written leaves now, not in the next turn of the event loop."""
+        self._is_turn_due = True  # none has to be scheduled
+        try:
+            self.call(do, *what)
+        finally:
+            self._turn()
+
     def call_node(self, do: Callable[..., list[NodeEffect]], *what: Any, **more: Any) -> None:
         """Call the node with the time. An exception is a bug of ours and leaves the node in an unknown state."""
         now_ns = self.clock.now_ns()
@@ -108,7 +116,8 @@ class Driver:
     def accept(self) -> Connection:
         """An incoming connection, for a listener."""
         self._accepted += 1
-        return Connection(self, f"in-{self._accepted}", send_buffer_bytes=self._send_buffer_bytes)
+        name = f"in-{self._accepted}"
+        return Connection(self, name, is_accepted=True, send_buffer_bytes=self._send_buffer_bytes)
 
     def accept_tls(self, bare: socket.socket, address: str, tls: ssl.SSLContext) -> None:
         """An incoming connection that still has to complete TLS; it counts as a connection from now on."""
@@ -149,15 +158,23 @@ class Driver:
             address=connection.address,
             certified=connection.certified,
             is_encrypted=connection.is_encrypted,
+            is_local=connection.is_local,
         )
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Bytes, processed together with all others of this turn."""
-        if self.node.received(connection.name, data):
+        self._came(is_much=self.node.received(connection.name, data))
+
+    def handed(self, connection: Connection, frames: list[bytes]) -> None:
+        """The same for frames of a node in this process."""
+        self._came(is_much=self.node.handed(connection.name, frames))
+
+    def _came(self, *, is_much: bool) -> None:
+        if is_much:
             self._turn()
         elif not self._is_turn_due:
             self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._due_turn)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """A connection is gone."""
@@ -167,6 +184,10 @@ class Driver:
     def congested(self, connection: Connection, *, is_congested: bool) -> None:
         """The socket takes no more for now, or takes more again."""
         self.call_node(self.node.congested, connection.name, is_congested=is_congested)
+
+    def _due_turn(self) -> None:
+        if self._is_turn_due:  # otherwise it has taken place already
+            self._turn()
 
     def _turn(self) -> None:
         self._is_turn_due = False
@@ -181,7 +202,8 @@ class Driver:
                 connection = self.connections.get(effect.connection)  # type: ignore[union-attr]
                 if connection is not None and self._before_write():
                     unsent_bytes = connection.write(effect.parts)  # type: ignore[union-attr]
-                    self._carry_out(self.node.wrote(connection.name, unsent_bytes, now_ns), now_ns)
+                    if unsent_bytes and not connection.is_local:
+                        self._carry_out(self.node.wrote(connection.name, unsent_bytes, now_ns), now_ns)
             elif kind is Note:
                 if self.tracer is not None:
                     self.tracer.note(effect, now_ns)  # type: ignore[arg-type]
@@ -208,7 +230,7 @@ class Driver:
                 self._on_effect(effect)
         if self.node.is_stirred and not self._is_turn_due:
             self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._due_turn)
 
     def _commit(self, commit: Commit, now_ns: int) -> None:
         assert self.committer is not None, "only brokers store"

@@ -75,7 +75,7 @@ async def _next_frame(reader: asyncio.StreamReader, splitter: Splitter, address:
         try:
             frames = splitter.feed(data)
         except FramingError as error:
-            raise DeniedError("malformed", f"{address} does not answer as a Tidings broker does: {error}") from None
+            raise DeniedError("malformed", f"{address} does not answer like a Tidings broker: {error}") from None
         if frames:
             return frames[0]
     raise ConnectionLostError(f"the connection to {address} was lost before it was answered")

@@ -10,13 +10,14 @@ Rules:
   its footer says, and is looked into again by the next run. A file of a version of the contract that we do not know is
   an InputError: all of it would be misread, not one row.
 - Columns that the contract does not have are not read, whatever their types; those that it has are found in any case.
-- Places are paths on this machine, or addresses in any file system that Spark can name (_storage.py).
+- Places are paths on this machine, or addresses in any file system that Spark can name (_storage.py); or topics of
+  Kafka, of which a span of records counts as a file (_topics.py).
 """
 
 import csv
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,6 +31,7 @@ from tidings.model.trace import TABLES, VERSION
 from tidings.pipeline._storage import Listed, Storage, is_local, place_of, storage_of
 from tidings.pipeline.ingest._columns import contract_columns, names_in
 from tidings.pipeline.ingest._reasons import QUARANTINE_SCHEMA, UNREADABLE_FILE
+from tidings.pipeline.ingest._topics import Span, is_topics, kinds_in, span_of, spans_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +56,8 @@ HEADER_BYTES_MAX: Final = 1 << 20
 NEEDED: Final = ("publications", "subscriptions")
 """Tables that every trace has to have; the others may be absent, which is the same as empty."""
 
-Format = Literal["parquet", "csv", "json-lines", "otlp"]
+Format = Literal["parquet", "csv", "json-lines", "otlp", "topic"]
+"""`topic`: records of Kafka's, each a JSON object with the contract's own columns."""
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,11 +107,15 @@ def find_files(
     """
     if not traces:
         raise InputError("no trace given: name the directory of a trace, such as `tidings simulate --out` writes")
+    known = list(known)
     before = {(file.table, file.path, file.size_bytes, file.modified_ns): file for file in known}
     files: dict[tuple[str, str], TraceFile] = {}
     new: dict[tuple[str, str], tuple[Storage, TraceFile]] = {}
     for trace in traces:
         place = place_of(trace)
+        if is_topics(place):
+            files |= {(file.table, file.path): file for file in topic_files(place, session, mapping, known)}
+            continue
         _require_folder(fspath(trace), place)
         storage = storage_of(place, session)
         for file in _assign(fspath(trace), storage.list(place), mapping):
@@ -131,6 +138,14 @@ def listed_files(
     mapping: "Mapping | None" = None,
 ) -> list[TraceFile]:
     """The files among those that somebody has listed in a trace, as `find_files` gives them."""
+    if is_topics(place_of(trace)):
+        assert session is not None
+        spans = [
+            msgspec.structs.replace(file, modified_ns=each.modified_ns)
+            for each in listed
+            for file in files_of_span(each.below, span_of(each.path), mapping)
+        ]
+        return described_spans(session() if callable(session) else session, spans)
     storage = storage_of(place_of(trace), session)
     found = _look_into({(file.table, file.path): (storage, file) for file in _assign(trace, listed, mapping)}, mapping)
     return [found[key] for key in sorted(found)]
@@ -215,6 +230,56 @@ def _assign(trace: str, listed: list[Listed], mapping: "Mapping | None") -> list
         else:
             _refuse(trace, file, listed)
     return files
+
+
+def topic_files(
+    place: str,
+    session: "SparkSession | Callable[[], SparkSession] | None",
+    mapping: "Mapping | None",
+    known: Iterable[TraceFile],
+) -> list[TraceFile]:
+    """The spans of records that Kafka's topics in a place have now, as files; those that are known as they were."""
+    if session is None:
+        raise InputError(f"{place}: topics can be read with Spark only; run with --engine spark")
+    spark = session() if callable(session) else session
+    before = {(file.table, file.path): file for file in known}
+    found = []
+    for name, span in spans_below(spark, place, {path for _, path in before}):
+        found += [before.get((file.table, file.path), file) for file in files_of_span(name, span, mapping)]
+    return described_spans(spark, found, before)
+
+
+def files_of_span(name: str, span: Span, mapping: "Mapping | None") -> list[TraceFile]:
+    """A span of the records of a topic, as a file of each table that it is of."""
+    patterns = mapping.patterns if mapping else {}
+    forms: dict[str, Format] = {
+        table: form for table, (pattern, form) in patterns.items() if fnmatch.fnmatchcase(name, pattern)
+    }
+    if not forms and name in TABLES and name not in patterns:
+        forms = {name: "topic"}
+    for table, form in forms.items():
+        if form == "csv":
+            raise InputError(
+                f"{span.path}: the mapping reads {table} as CSV, and records have no header line; use JSON"
+            )
+    return [
+        TraceFile(table=table, path=span.path, size_bytes=0, modified_ns=0, format=form, rows=span.records)
+        for table, form in forms.items()
+    ]
+
+
+def described_spans(
+    spark: "SparkSession", files: Iterable[TraceFile], known: Container[tuple[str, str]] = ()
+) -> list[TraceFile]:
+    """Spans with the attributes that those of publications have; those that are known are not looked into."""
+    listed = list(files)
+    new = [
+        span_of(file.path)
+        for file in listed
+        if file.table == "publications" and file.format == "topic" and (file.table, file.path) not in known
+    ]
+    kinds = kinds_in(spark, new)
+    return [msgspec.structs.replace(file, columns=kinds.get(file.path, file.columns)) for file in listed]
 
 
 def _file(table: str, file: Listed, form: Format) -> TraceFile:

@@ -32,6 +32,7 @@ from tidings.pipeline.ingest._mapping import (
     FirstOf,
     IfKnown,
     Mapping,
+    TableMapping,
     Time,
     several,
 )
@@ -43,8 +44,9 @@ from tidings.pipeline.ingest._reasons import (
     WRONG_TYPE,
 )
 from tidings.pipeline.ingest._rules import DURATIONS
+from tidings.pipeline.ingest._topics import VARIANT_KINDS, is_topics, span_of, topic_lines
 
-__all__ = ["fallback_columns", "given_rows", "read_foreign"]
+__all__ = ["fallback_columns", "given_rows", "read_foreign", "read_topics"]
 
 _BROKEN = "_malformed_line"
 _EVENT = "_event"
@@ -102,28 +104,87 @@ def _read_alike(
 ) -> DataFrame:
     """Files with the same columns, brought to the contract's; `_event` is the event's id, if there is one."""
     plan = mapping.tables[table]
-    paths = [read_path(file.path) for file in files]
     if plan.format == "csv":
-        lines, texts, raw = _csv(spark, paths, header, plan.delimiter)
+        lines, texts, raw = _csv(spark, [read_path(file.path) for file in files], header, plan.delimiter)
     else:
         read = _json_lines if plan.format == "json-lines" else _spans
-        lines, texts, raw = read(spark, paths, plan.file_columns())
-    wrong: list[Column] = []
+        lines, texts, raw = read(_lines(spark, files), plan.file_columns())
+    inner, wrong = list[Column](), list[Column]()
+    for name, (column, kind) in plan.attribute_columns().items():
+        value, is_wrong = converted(texts[column], "string", KIND_TYPES[kind])
+        inner.append(value.alias(name))
+        wrong += [] if is_wrong is None else [is_wrong]
+    return _in_contract(table, plan, mapping.times[table], lines, texts, raw, inner, wrong)
+
+
+def read_topics(
+    spark: SparkSession, table: str, files: Sequence[TraceFile]
+) -> tuple[DataFrame, dict[str, tuple[str, ...]]]:
+    """The rows of a table in spans of Kafka's records that are in the contract's own columns, as JSON objects."""
+    plan = TableMapping(files="*", format="json-lines", columns={name: name for name in TYPES[table]})
+    lines, texts, raw = _json_lines(_lines(spark, files), plan.file_columns())
+    given: dict[str, set[str]] = {}
+    for file in files:
+        for entry in file.columns or ():
+            kind, _, name = entry.partition(" ")
+            given.setdefault(name, set()).add(kind)
+    # JSON writes 12.0 as 12 or not, as it likes: where some are numbers, whole ones are too.
+    kinds = {
+        name: tuple(kind for kind in KIND_TYPES if kind in some and not (kind == "whole" and "number" in some))
+        for name, some in sorted(given.items())
+    }
+    inner = [_of_kinds(name, some).alias(name) for name, some in kinds.items()]
+    rows = _in_contract(table, plan, Time(unit="ns"), lines, texts, raw, inner, [])
+    attributes = ["attributes"] if table == "publications" else []
+    return rows.select(*TYPES[table], *attributes, "_file", "_faults", "_raw", "_host"), kinds
+
+
+def _of_kinds(name: str, kinds: tuple[str, ...]) -> Column:
+    """An attribute of a JSON object; where it has several kinds, a field for each, of which one has the value."""
+    path = f"$.attributes{_in_brackets(name)}"
+    if len(kinds) == 1:
+        return f.try_variant_get("_object", path, KIND_TYPES[kinds[0]])
+    found = f.regexp_extract(f.schema_of_variant(f.try_variant_get("_object", path, "variant")), "^[A-Z]+", 0)
+    mine = {kind: [word for word, other in VARIANT_KINDS.items() if other == kind] for kind in kinds}
+    if "number" in mine:
+        mine["number"] += [word for word, other in VARIANT_KINDS.items() if other == "whole"]
+    others = [word for word, kind in VARIANT_KINDS.items() if kind != "string"]
+    fields = []
+    for kind in kinds:
+        is_mine = ~found.isin(others) if kind == "string" else found.isin(mine[kind])
+        fields.append(f.when(is_mine, f.try_variant_get("_object", path, KIND_TYPES[kind])).alias(kind))
+    return f.struct(*fields)
+
+
+def _lines(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
+    """The lines of files, or the records of Kafka's, as `value` and `_path`."""
+    spans = [span_of(file.path) for file in files if is_topics(file.path)]
+    paths = [read_path(file.path) for file in files if not is_topics(file.path)]
+    parts = [topic_lines(spark, spans)] if spans else []
+    if paths:
+        parts.append(spark.read.text(paths).select("value", f.col("_metadata.file_path").alias("_path")))
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _in_contract(
+    table: str,
+    plan: TableMapping,
+    time: Time,
+    lines: DataFrame,
+    texts: dict[str, Column],
+    raw: Column,
+    inner: list[Column],
+    wrong: list[Column],
+) -> DataFrame:
+    """Lines in the contract's columns. `inner` are the attributes; `wrong` says of some whether they are."""
     values: list[Column] = []
     for name, kind in TYPES[table].items():
         text = _key(texts, plan.columns[name]) if name in plan.columns else None
-        value, is_wrong = (
-            (f.lit(None).cast(kind), None) if text is None else _field(text, name, kind, mapping.times[table])
-        )
+        value, is_wrong = (f.lit(None).cast(kind), None) if text is None else _field(text, name, kind, time)
         default = plan.defaults.get(name)
         values.append((value if default is None else f.coalesce(value, f.lit(default).cast(kind))).alias(name))
         wrong += [] if is_wrong is None else [is_wrong]
     if table == "publications":
-        inner = []
-        for name, (column, kind) in plan.attribute_columns().items():
-            value, is_wrong = converted(texts[column], "string", KIND_TYPES[kind])
-            inner.append(value.alias(name))
-            wrong += [] if is_wrong is None else [is_wrong]
         values.append(f.struct(*inner).alias("attributes"))
     event = _key(texts, plan.columns[EVENT]) if EVENT in plan.columns else f.lit(None).cast("string")
     is_wrong = f.coalesce(reduce(Column.__or__, wrong, f.lit(False)), f.lit(False))
@@ -185,10 +246,7 @@ def _csv(
     return lines, texts, f.when(f.col(_BROKEN).isNotNull(), broken).otherwise(row)
 
 
-def _json_lines(
-    spark: SparkSession, paths: list[str], columns: Sequence[str]
-) -> tuple[DataFrame, dict[str, Column], Column]:
-    read = spark.read.text(paths).select("value", f.col("_metadata.file_path").alias("_path"))
+def _json_lines(read: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, dict[str, Column], Column]:
     lines = read.where(f.trim("value") != "").withColumn("_object", f.try_parse_json("value"))
     is_object = f.coalesce(f.schema_of_variant("_object").startswith("OBJECT"), f.lit(False))
     lines = lines.withColumn(_BROKEN, f.when(~is_object, f.col("value")))
@@ -214,11 +272,8 @@ _EACH_SPAN = (
 )
 
 
-def _spans(
-    spark: SparkSession, paths: list[str], columns: Sequence[str]
-) -> tuple[DataFrame, dict[str, Column], Column]:
+def _spans(read: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, dict[str, Column], Column]:
     """OpenTelemetry's traces as the collector's file exporter writes them: on each line a document with many spans."""
-    read = spark.read.text(paths).select("value", f.col("_metadata.file_path").alias("_path"))
     lines = read.where(f.trim("value") != "").withColumn("_document", f.from_json("value", _OTLP))
     lines = lines.withColumn(_BROKEN, f.when(f.col("_document.resourceSpans").isNull(), f.col("value")))
     each = lines.select("_path", _BROKEN, f.explode_outer(f.expr(_EACH_SPAN)).alias("_found"))
@@ -241,7 +296,11 @@ def _of_span(column: str) -> Column:
 
 def _json_path(column: str) -> str:
     """A column that begins with `$` is a path (`$.payload.price`), any other the name of a key."""
-    return column if column.startswith("$") else "$['" + column.replace("\\", "\\\\").replace("'", "\\'") + "']"
+    return column if column.startswith("$") else f"${_in_brackets(column)}"
+
+
+def _in_brackets(key: str) -> str:
+    return "['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']"
 
 
 def _field(text: Column, name: str, kind: str, time: Time) -> tuple[Column, Column | None]:

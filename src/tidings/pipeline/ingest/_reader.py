@@ -25,7 +25,7 @@ from tidings.pipeline.ingest._casts import as_kind, as_nanoseconds, converted
 from tidings.pipeline.ingest._columns import KIND_TYPES, TYPES, names_in, quoted
 from tidings.pipeline.ingest._envelope import HOST, corrected_mapping, on_one_clock
 from tidings.pipeline.ingest._files import TraceFile
-from tidings.pipeline.ingest._foreign import fallback_columns, given_rows, read_foreign
+from tidings.pipeline.ingest._foreign import fallback_columns, given_rows, read_foreign, read_topics
 from tidings.pipeline.ingest._mapping import FALLBACKS
 from tidings.pipeline.ingest._reasons import JSON_OPTIONS, WRONG_TYPE
 from tidings.pipeline.ingest._rules import DURATIONS
@@ -56,7 +56,10 @@ def read_table(
             assert isinstance(file.columns, str)
             by_columns.setdefault((file.columns, tuple(sorted(file.units_ns.items()))), []).append(file)
     groups = [_read_parquet(spark, table, alike) for _, alike in sorted(by_columns.items())]
-    if any(file.format != "parquet" for file in own):
+    topics = [file for file in own if file.format == "topic"]
+    if topics:
+        groups.append(read_topics(spark, table, topics))
+    if any(file.format not in ("parquet", "topic") for file in own):
         assert mapping is not None, "files that are not Parquet come from a mapping"
         groups.append(read_foreign(spark, table, files, mapping))
     if mapping is not None and table in mapping.given_tables:

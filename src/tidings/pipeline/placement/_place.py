@@ -45,7 +45,7 @@ from tidings.pipeline.placement._sessions import (
 )
 from tidings.pipeline.placement._subscribers import ReaderMoves, move_readers
 from tidings.pipeline.placement._times import measured_times
-from tidings.placement import Aim, Client, MadeFrom, Plan, PlanAim, Times, Traced, place_jointly
+from tidings.placement import Aim, Client, MadeFrom, PlacementPlan, PlanAim, Times, Traced, place_jointly
 from tidings.routing import Overlay
 
 __all__ = ["PlaceOptions", "Placement", "place_on_spark"]
@@ -87,7 +87,7 @@ class Placement:
     """The plan, and the overlay before and after, for a picture: utilisations by broker, and how many publishers there
     are by present broker and target."""
 
-    plan: Plan
+    plan: PlacementPlan
     overlay: Overlay
     positions: dict[str, tuple[float, float]]
     utilisation_now: Floats
@@ -217,7 +217,7 @@ class _Job:
         if self._options.moves_subscribers:
             stay["subscriber"] = readers.stay
             moves += planning.reader_moves(readers.moves, moved)
-        plan = Plan(
+        plan = PlacementPlan(
             made_from=MadeFrom(
                 traces=traces,
                 from_ns=read.from_ns,

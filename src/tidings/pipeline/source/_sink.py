@@ -51,22 +51,14 @@ class TidingsStreamWriter(DataSourceStreamArrowWriter):
 def _publish(options: SinkOptions, attributes: list[str], rows: Iterator[pa.RecordBatch]) -> Published:
     context = TaskContext.get()
     name = None if options.name is None else f"{options.name}-{0 if context is None else context.partitionId()}"
-    count = 0
     with connect_blocking(**options.connection, name=name) as client:
-        offered = []
-        for batch in rows:
-            for row in batch.to_pylist():
-                event = {name: row[name] for name in attributes}
-                payload = _bytes(None if options.payload is None else row[options.payload])
-                offered.append(
-                    client.offer(event, payload=payload, lifetime_s=options.lifetime_s, require=options.require)
-                )
-                count += 1
-            for each in offered:
-                each.result()  # raises what the broker refused
-            offered.clear()
-    return Published(count)
-
-
-def _bytes(payload: bytes | str | None) -> bytes:
-    return b"" if payload is None else payload.encode() if isinstance(payload, str) else payload
+        events = sum(
+            client.publish_many(
+                batch.select([*attributes, *([] if options.payload is None else [options.payload])]),
+                payload=options.payload,
+                lifetime_s=options.lifetime_s,
+                require=options.require,
+            )
+            for batch in rows
+        )
+    return Published(events)

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 from tidings.errors import ConfigurationError
 from tidings.live import connect_blocking
-from tidings.pipeline.source._columns import Record, batches, checked_schema, record_of, schema_of_filter
+from tidings.live.client.columns import EventRow, event_row
+from tidings.pipeline.source._columns import batches, checked_schema, schema_of_filter
 from tidings.pipeline.source._options import BatchOptions, batch_options, sink_options, stream_options, wanted
 from tidings.pipeline.source._sink import TidingsStreamWriter, TidingsWriter
 from tidings.pipeline.source._stream import TidingsStreamReader
@@ -30,7 +31,7 @@ class TidingsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (there is but one)
         return batches(self._records(), self._schema, fails_fast=self._options.terms.fails_fast)
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[EventRow]:
         options = self._options
         with connect_blocking(**options.connection) as client:
             subscription = client.subscribe(options.terms.filter, **options.terms.asked)
@@ -41,7 +42,7 @@ class TidingsReader(DataSourceReader):
                 if delivery is None:
                     return
                 count += 1
-                yield record_of(delivery, time.time_ns() // 1000)
+                yield event_row(delivery, time.time_ns() // 1000)
 
 
 class TidingsSource(DataSource):

@@ -24,8 +24,8 @@ import msgspec
 
 from tidings.errors import ConfigurationError
 from tidings.live import Delivery, StoreError
+from tidings.live.client.columns import event_row
 from tidings.live.storage import Store
-from tidings.pipeline.source._columns import record_of
 from tidings.protocol.node import opened, sealed
 
 __all__ = ["Spool", "position"]
@@ -142,7 +142,7 @@ class Spool:
                 if event not in self._ids:
                     number = self.end + len(new)
                     self._remember(number, event, now_us + self._seen_us, writes)
-                    new.append(_record(record_of(each, now_us)))
+                    new.append(_record(event_row(each, now_us)))
                     writes[f"{_EVENT}{number:020}"] = new[-1]
             if new:
                 self._forget_seen(now_us, writes)

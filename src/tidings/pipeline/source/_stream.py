@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from tidings.live import BlockingSubscription, BlockingTidings, connect_blocking
-from tidings.pipeline.source._columns import Record, batches
+from tidings.live.client.columns import EventRow
+from tidings.pipeline.source._columns import batches
 from tidings.pipeline.source._options import StreamOptions
 from tidings.pipeline.source._spool import Offset, Spool, position
 from tidings.protocol import ClientSettings
@@ -38,7 +39,7 @@ AVAILABLE_WAIT_S: Final = 60.0
 """So long at most `availableNow` waits for events that keep coming."""
 _PAUSE_S: Final = 0.02
 _CLIENT: Final = ClientSettings(name="defaults")
-_decoded: Final = msgspec.msgpack.Decoder(Record).decode
+_decoded: Final = msgspec.msgpack.Decoder(EventRow).decode
 
 
 class Encoded(InputPartition):

@@ -3,6 +3,8 @@
 The stream has a row for every complete file in the directory, whatever its table and format: its path, never its
 content. Spark's file source keeps in the checkpoint which files each batch had, so that a batch that was not completed
 comes again with the same files. Names that begin with ``_`` or ``.`` are half-written and are not seen.
+
+Of Kafka's topics the stream has a row for every record, without its value, and a batch is a span of each partition.
 """
 
 import fnmatch
@@ -16,6 +18,7 @@ from tidings.pipeline._storage import Listed, place_of, read_path, storage_of
 from tidings.pipeline.ingest import Mapping
 from tidings.pipeline.ingest._casts import shown_path
 from tidings.pipeline.ingest._files import NEEDED
+from tidings.pipeline.ingest._topics import is_topics, new_records, spans_of_batch
 
 __all__ = ["listed", "missing", "new_files"]
 
@@ -24,8 +27,13 @@ _NEVER_TOO_OLD: Final = "36500d"
 """Spark ignores files that are older than the newest by more than this, a week by default."""
 
 
-def new_files(spark: SparkSession, trace: str) -> DataFrame:
-    """The stream of a directory's files: `path` as people write it, `size_bytes` and `modified_us`."""
+def new_files(spark: SparkSession, trace: str, mapping: Mapping | None) -> DataFrame:
+    """The stream of a directory's files: `path` as people write it, `size_bytes` and `modified_us`.
+
+    Of topics `topic`, `partition`, `offset` and `modified_us` of each record.
+    """
+    if is_topics(place_of(trace)):
+        return new_records(spark, place_of(trace), None if mapping is None else mapping.patterns)
     found = (
         spark.readStream.format("binaryFile")
         .schema(_FILE)
@@ -43,6 +51,11 @@ def new_files(spark: SparkSession, trace: str) -> DataFrame:
 def listed(trace: str, files: DataFrame) -> list[Listed]:
     """The files of a batch."""
     root = place_of(trace)
+    if is_topics(root):
+        return [
+            Listed(span.path, name, span.records, 1_000 * modified_us)
+            for name, span, modified_us in spans_of_batch(root, files)
+        ]
     return [
         Listed(row["path"], row["path"].removeprefix(root).strip("/"), row["size_bytes"], 1_000 * row["modified_us"])
         for row in files.collect()

@@ -16,6 +16,7 @@ from tidings.pipeline.arrow._log import Readable, open_log
 from tidings.pipeline.ingest import Mapping, TraceFile, read_table, with_clocks
 from tidings.pipeline.ingest._clocks import Corrections
 from tidings.pipeline.ingest._columns import KIND_TYPES
+from tidings.pipeline.ingest._topics import is_topics, span_of
 
 __all__ = ["SparkLog", "open_files"]
 
@@ -33,7 +34,11 @@ class SparkLog:
         return None if self.mapping is None else self.mapping.corrections
 
     def batches(self, table: str) -> Iterator[Batch]:
-        known = {file.path: file for file in self.files if file.table == table}
+        known = {
+            span_of(file.path).partition_path if is_topics(file.path) else file.path: file
+            for file in self.files
+            if file.table == table
+        }
         for batch in batches_of_rows(table, self._rows(table).toArrow()):
             yield batch._replace(file=known.get(batch.file.path, batch.file))
 

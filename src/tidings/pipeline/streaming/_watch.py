@@ -47,6 +47,7 @@ from tidings.pipeline.arrow._source import LARGE, Source
 from tidings.pipeline.ingest import NEEDED, Mapping, TraceFile, find_files, load_mapping, require_attributes
 from tidings.pipeline.ingest._clocks import Corrections
 from tidings.pipeline.ingest._files import listed_files, require_tables
+from tidings.pipeline.ingest._topics import is_topics
 from tidings.pipeline.rows import GATHERED_SCHEMA, Counting
 from tidings.pipeline.rows import together as rows_together
 from tidings.pipeline.streaming._discovery import listed, missing, new_files
@@ -187,7 +188,7 @@ class _Watcher:
         self._spark, self._trace, self._store, self._options, self._pipeline = spark, trace, store, options, pipeline
         self._mapping, self._listener, self._stopped = mapping, listener, stopped
         self._folder, self._place = f"{store.out}/{FOLDER}", place_of(trace)
-        self._storage = storage_of(self._place, spark)
+        self._storage = store.storage if is_topics(self._place) else storage_of(self._place, spark)
         if pipeline.from_scratch:
             store.storage.delete(self._folder)
         self._windows = Windows(spark, store.storage, self._folder, window_ns=pipeline.window_ns)
@@ -252,7 +253,7 @@ class _Watcher:
             if value != manifest.options.get(name):
                 self._begin_era(f"the option {name} was {manifest.options.get(name)} and is {value}", manifest)
                 return
-        if not all(self._storage.exists(file.path) for file in kept.small):
+        if not all(self._is_there(file) for file in kept.small):
             self._begin_era("files of subscriptions or topology are gone", manifest)
             return
         if self._looks_at_all:
@@ -302,7 +303,7 @@ class _Watcher:
         return f"{self._folder}/checkpoint-{self._kept.era:06}"
 
     def _start(self) -> StreamingQuery:
-        writer = new_files(self._spark, self._trace).writeStream.foreachBatch(self.count)
+        writer = new_files(self._spark, self._trace, self._mapping).writeStream.foreachBatch(self.count)
         writer = writer.option("checkpointLocation", write_path(self._checkpoint))
         if self._options.is_once:
             return writer.trigger(availableNow=True).start()
@@ -332,7 +333,7 @@ class _Watcher:
             return False
         if query.status["isTriggerActive"] or query.status["isDataAvailable"]:
             return False
-        if len(self._storage.list(self._place)) <= self._kept.files:
+        if is_topics(self._place) or len(self._storage.list(self._place)) <= self._kept.files:
             return True
         self._active_s = time.monotonic()
         return False
@@ -435,7 +436,11 @@ class _Watcher:
         self._store.commit(run, manifest, places)
         if self._pipeline.catalog is not None:
             publish_tables(
-                self._spark, self._pipeline.catalog, self._store.tables(), table_format=self._pipeline.table_format
+                self._spark,
+                self._pipeline.catalog,
+                self._store.tables(),
+                table_format=self._pipeline.table_format,
+                report=self._tell,
             )
 
     def _write_tables(self, run: Run, setting: Setting, tables: dict[str, pa.Table]) -> None:
@@ -497,7 +502,10 @@ class _Watcher:
         )
 
     def _again(self, files: Sequence[TraceFile], setting: Setting) -> Source:
-        return self._source([file for file in files if self._storage.exists(file.path)], setting)
+        return self._source([file for file in files if self._is_there(file)], setting)
+
+    def _is_there(self, file: TraceFile) -> bool:
+        return is_topics(file.path) or self._storage.exists(file.path)
 
     def _source(self, files: Sequence[TraceFile], setting: Setting) -> Source:
         return Source(

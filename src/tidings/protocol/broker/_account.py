@@ -198,7 +198,7 @@ class Account:
         return row
 
     def close(self, root: str, number: int) -> None:
-        """End a period: what has not arrived is lost."""
+        """End a period: events that have not arrived are lost."""
         row = self._rows.pop((root, number))
         self.arrived += row.many
         self.lost += row.many - row.seen

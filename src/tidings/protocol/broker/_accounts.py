@@ -13,16 +13,16 @@ Each figure has its source:
 - *on time, late*, and what the client itself discards, recognises as a duplicate or still holds: the client, with its
   acknowledgements and its answers to pings.
 - *dropped*: the broker that drops. If that is another broker, it reports the drop in its ledgers.
-- *lost*: what was accepted in a period, and neither arrived nor was dropped when the last event of the period has
-  expired; and what a client held for order when its incarnation ended.
-- *under way*: the rest. It is queued, travels, or is held by the client.
+- *lost*: events that were accepted in a period, and had neither arrived nor been dropped when the last event of the
+  period expired; and events that a client held for order when its incarnation ended.
+- *under way*: the rest: queued, in transit, or held by the client.
 
 Arrivals are counted by course (`Course.ledger`), with one addition per event however many subscriptions it matches, and
 spread over the subscriptions when an account is read or a report is due. The cost then does not depend on the number of
-accounts: only those are visited that something has happened to.
+accounts: only those that have changed are visited.
 
 Events are late together, so the uncertainty of a share shows in how much it differs from one time to another. An
-account keeps what was settled and on time in at most BATCHES_MOST batches of time, of equal length, which doubles when
+account counts settled and on-time events in at most BATCHES_MOST batches of time, of equal length, which doubles when
 there are too many (`Batches`).
 """
 

@@ -120,6 +120,7 @@ class Broker(Doorway):
             gossip=self.gossip,
             accounts=self.accounts,
             journal=self._journal,
+            now_ns=lambda: self._now_ns,
             deny=self._deny,
             spend=self._note_reading,
         )
@@ -181,7 +182,7 @@ class Broker(Doorway):
             ports=ports,
             deny=self._deny,
             is_noted=self._is_noted,
-            when_durable=lambda *what: self.copies.after(what),
+            when_durable=self.copies.after,
         )
 
     def _timer(self, task: str) -> Callable[[int], None]:
@@ -192,8 +193,8 @@ class Broker(Doorway):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the broker accepts events of clients."""
-        return self._readiness.is_ready
+        """Whether the broker accepts events of clients: its epoch is durable, and it knows who wants them."""
+        return self._is_alive and self._readiness.is_ready
 
     @property
     def published(self) -> int:
@@ -290,6 +291,8 @@ class Broker(Doorway):
             self.departures.restore(kind, value)
         elif kind in ("subscription", "advertisement"):
             self._client(self.registry.restore(kind, value)).heard_ns = self._now_ns
+        elif kind == "came":
+            self.registry.restore_arrival(name, value)
         elif kind == "identity":
             client = self._client(name)
             client.heard_ns = self._now_ns
@@ -493,7 +496,7 @@ class Broker(Doorway):
         self.registry.bind(peer)
 
     def _credit(self) -> int:
-        return self._entrance.credit
+        return self._entrance.credit("broker")
 
     def _on_message(self, source: Peer, message: wire.Message) -> None:
         _HANDLERS[type(message)](self, source, message)
@@ -535,6 +538,7 @@ class Broker(Doorway):
                 if peer is not None and peer.is_up and not peer.outbox.is_empty and not peer.outbox.is_congested:
                     self.carrier.dispatch.resend(peer, self._now_ns)
                     self.carrier.dispatch.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
+                    self.carrier.dispatch.overtake(peer, self._now_ns)
                     self._set_retry(peer)
             case ("greet", connection):
                 self._on_connected(str(connection))
@@ -625,7 +629,7 @@ class Broker(Doorway):
             self._become_ready()
 
     def _become_ready(self) -> None:
-        if not self.is_ready:
+        if not self._readiness.is_ready:
             self._readiness.is_ready = True
             if self.gossip.is_recovering:
                 self._recover()
@@ -698,7 +702,7 @@ class Broker(Doorway):
         ask_ns = self.gossip.next_ask_ns
         if ask_ns is not None:
             self._agenda.advance(("ask",), ask_ns)
-        elif not self.is_ready and self._readiness.is_complete(self.settings.neighbours):
+        elif not self._readiness.is_ready and self._readiness.is_complete(self.settings.neighbours):
             self._become_ready()
 
     def _on_ask(self, source: Peer, message: wire.Ask) -> None:

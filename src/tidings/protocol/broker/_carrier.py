@@ -1,23 +1,28 @@
-"""How a broker comes to hold events, and how it lets go of them: taken on, restored, expired (papers C, D).
+"""How a broker comes to hold events, and how it releases them: taken on, restored, expired (papers C, D).
 
 Rules:
 
-- The receivers of an event are decided once, by its publisher's home broker, when it accepts the event: the home
+- The receivers of an event are determined once, by its publisher's home broker, when it accepts the event: the home
   brokers of all matching subscriptions, each with the worth of on-time deliveries there. That list travels with the
   event; each broker holds the event for its part of the list until another has taken it on. So a broker whose tables
   are still empty, or different, can misroute nothing and lose nothing.
 - An event is acknowledged when it is durable and its next hops are known; a duplicate is acknowledged again and taken
   on once. If a link fails between sending and acknowledging, two brokers hold the event; it is delivered once, since
-  the last hop knows what it has given to its clients (`_memory`).
-- A client's event is sent straight on if possible (`_dispatch`). Otherwise it is held by itself (`_held`), routed
-  (`_router`), and leaves when its peers take it.
+  the last hop knows which events it has given to its clients (`_memory`).
+- A client's event is sent straight on if possible (`_dispatch`). Otherwise it is held separately (`_held`), routed
+  (`_router`), and leaves when its peers accept it.
 - Without buffering nothing is stored, kept or sent again.
+- Brokers whose stores are full of events for each other must not wait for each other. So the further an event has come,
+  the more of the store it may use: events of clients here half of it, those that have come over FAR links all of it.
+  Of all events that wait, the one that has come furthest finds room at its next broker, since nothing there can have
+  come further; so one can always go on (a structured buffer pool).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from tidings.protocol._effects import EventId
+from tidings.protocol._names import address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
@@ -28,6 +33,7 @@ from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
 from tidings.protocol.broker._router import Router
+from tidings.protocol.links._outbox import FAR
 from tidings.protocol.links._peers import Peer, Peers, Ports
 from tidings.protocol.wire import Event, Term, Trace
 
@@ -41,7 +47,7 @@ _MOST_PARTS: Final = 1_024
 """So many are known, to be shared by later events of their courses."""
 
 EXPIRY_PAUSE_NS: Final = 20_000_000
-"""Events that expire within this time are let go together: a slow queue must not wake the broker for each."""
+"""Events that expire within this time are released together: a slow queue must not wake the broker for each."""
 
 
 class Hooks(NamedTuple):
@@ -104,6 +110,7 @@ class Carrier:
         )
         self.accounts = accounts
         self._settings = settings
+        self._neighbours = peers.neighbours
         self._local = gossip.local
         self._note = ports.note
         self._count = ports.count
@@ -115,15 +122,18 @@ class Carrier:
         self._unaudited: dict[EventId, str] = {}
         self._parts: dict[int, tuple[Course, Sequence[Peer], Part]] = {}  # the last of each course
 
-    @property
-    def room(self) -> int:
-        """How many more events can be taken on."""
-        return max(self._settings.max_stored - len(self.holdings) - len(self.straight), 0)
+    def room(self, hops: int) -> int:
+        """How many more events can be taken on that have come over so many links."""
+        return max(self._share(self._settings.max_stored, hops) - len(self.holdings) - len(self.straight), 0)
 
-    @property
-    def room_bytes(self) -> int:
+    def room_bytes(self, hops: int) -> int:
         """How long their contents may be together; less than 0: there is too much already."""
-        return self._settings.max_stored_bytes - self.holdings.size_bytes - self.straight.size_bytes
+        most_bytes = self._share(self._settings.max_stored_bytes, hops)
+        return most_bytes - self.holdings.size_bytes - self.straight.size_bytes
+
+    def _share(self, most: int, hops: int) -> int:
+        """Of a bound, what events may use that have come over so many links; all if there are no neighbours."""
+        return most * (FAR + min(hops, FAR)) // (2 * FAR) if self._neighbours else most
 
     @property
     def is_stirred(self) -> bool:
@@ -133,7 +143,7 @@ class Carrier:
     # -- taken on ------------------------------------------------------------------------------------------------
 
     def keep(self, held: Held, now_ns: int, trace: Trace | None = None) -> None:
-        """Hold a client's event by itself; a duplicate adds receivers that are not owed it yet."""
+        """Hold a client's event separately; a duplicate adds receivers that are not owed it yet."""
         course = held.course
         held = self.holdings.get(held.id) or held.alone()
         held.trace = trace
@@ -189,9 +199,10 @@ class Carrier:
             self.read_first(id, now_ns)
         course = NO_COURSE
         if self._settings.name in targets:
-            if not self.memory.has(id):
+            is_new = not self.memory.has(id)
+            if is_new or since_ns - (error_ns or 0) < self._local.last_came_ns:
                 course = self.courses.end(event.content, lifetime_ns)
-            elif id in self._unaudited and event.period != UNAUDITED:
+            if not is_new and id in self._unaudited and event.period != UNAUDITED:
                 # Two brokers have accepted it, and this one states its period: it is the same event, and counts once.
                 root = self._unaudited.pop(id)
                 self.accounts.arrived_in(self.courses.end(event.content, lifetime_ns), root, event.root, event.period)
@@ -219,8 +230,11 @@ class Carrier:
             self._drop_late(held, targets.keys() - wanted.keys() - held.targets.keys(), course)
         here = wanted.pop(self._settings.name, None)
         clients: list[str] = []
-        if here is not None and course is not NO_COURSE and not self.memory.has(held.id):
-            clients = self._take_on_local(held, course, wanted)
+        if here is not None and course is not NO_COURSE:
+            if self.memory.has(held.id):
+                wanted |= self._come_since(held, course)
+            else:
+                clients = self._take_on_local(held, course, wanted)
         new = held.take_on(wanted)
         if not new and not clients:
             return 0
@@ -250,6 +264,19 @@ class Carrier:
         self.accounts.arrived(course, held.root, held.period)
         self._note("local", held.id)
         return list(course.local)
+
+    def _come_since(self, held: Held, course: Course) -> dict[str, tuple[Term, ...]]:
+        """The addresses of clients that want a duplicate, because they have come here since the event departed.
+
+        Others here were given the event, perhaps before. If it was accepted twice, and lost between, nobody else has it
+        for them.
+        """
+        came_ns, since_ns = self._local.came_ns, held.since_ns - (held.error_ns or 0)
+        found = {moved: terms for moved, terms in course.moved.items() if came_ns.get(moved, since_ns) > since_ns}
+        for client, wanted in course.local.items():
+            if came_ns.get(client, since_ns) > since_ns and client not in held.local:
+                found[address(self._settings.name, client)] = max(wanted.values(), key=latest_ns)
+        return found
 
     def _drop_late(self, held: Held, targets: Set[str], course: Course) -> None:
         """Count an event that has arrived too late for these targets, which are owed no other copy of it."""
@@ -312,7 +339,7 @@ class Carrier:
     # -- expired -------------------------------------------------------------------------------------------------
 
     def expire(self, now_ns: int) -> None:
-        """Let go of events that nobody wants any more, and forget duplicates that cannot arrive any more."""
+        """Release events that nobody wants any more, and forget duplicates that cannot arrive any more."""
         # Drops of events for the same subscriptions are counted together.
         dropped: dict[tuple[str, int], tuple[dict[str, tuple[Term, ...]], int]] = {}
         for held in self.holdings.expired(now_ns):

@@ -1,19 +1,19 @@
 """Second copies of events (`copies = 2`): an event is on the disks of two brokers before it is acknowledged.
 
-- *The owner* sends every event that it comes to hold to a neighbour, its *keeper*, and acknowledges the event when the
-  keeper has confirmed that its copy is durable. When it lets events go, it releases their copies; if that message is
-  lost, copies end when they expire.
+- *The owner* sends every event that it takes on to a neighbour, its *keeper*, and acknowledges the event when the
+  keeper has confirmed that its copy is durable. When the owner releases events, it releases their copies too; if that
+  message is lost, copies end when they expire.
 - The keeper is a neighbour that hears the owner and speaks version 3. If it falls silent, or does not confirm for
   PATIENCE_NS while there is another candidate, the owner turns to the next one, and sends it what was not confirmed.
   While there is none, nothing is acknowledged.
-- A keeper that has started again may have lost its disk: it is sent its copies again. A keeper that is away for
+- A keeper that has started again may have lost its disk: it gets its copies again. A keeper that is away for
   `timeout_ns` is replaced in the same manner.
 - *Recovery.* A broker that starts without its store asks its neighbours for its copies (`Recover`). Each takes them on
   as if the broker had handed these events over, for all their receivers; so they travel like any others, and receivers
   that have them already recognise them. The same happens when a broker has left the network.
 
-If a copy is taken on although its event was delivered, the last broker of its path recognises it. If that is the broker
-that has lost its store, its clients recognise it.
+If a copy is taken on although its event was delivered, the last broker on its path recognises it. If that is the broker
+that has lost its store, its clients do.
 """
 
 import heapq

@@ -19,7 +19,7 @@ from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._matcher import Token
 from tidings.protocol.links._outbox import Outbox, named
 from tidings.protocol.links._peers import Peer, Peers
-from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_content, encode_plain
+from tidings.protocol.wire import IN_ORDER, LONGEST_NS, MAX_TERMS, Entry, Term, decode_attributes, encode_plain
 
 __all__ = ["NO_COURSE", "Course", "Courses", "Exit", "latest_ns", "merged", "read_course", "terms_of"]
 
@@ -162,7 +162,7 @@ class Courses:
 
     def end(self, content: bytes, lifetime_ns: int) -> Course:
         """The course of an event from another broker: its receivers here; PeerError if it cannot be matched."""
-        attributes = decode_content(content).attributes
+        attributes = decode_attributes(content)
         try:
             return self._end(attributes, lifetime_ns)
         except EventError as error:

@@ -5,17 +5,17 @@ Rules:
 - A client reports its new home (`MigrationUpdate`) when all its requests are durable there. From that moment on this
   broker may forget it, whatever fails. For a client with a new incarnation elsewhere, its home there reports it
   (`_newcomers`).
-- The client's subscriptions stay here under its new address. An event that still arrives for the client, because it was
-  accepted before the move was known, is sent after it; so is what was held for it.
+- The client's subscriptions stay here under its new address. Events that still arrive for the client, because they were
+  accepted before the move was known, are forwarded to it; so are those that were held for it.
 - Its subscriptions here are announced to the other brokers until all of them have been within reach for `timeout_ns`
   without a break. By then each of them has learnt of the new home: no broker is ever without one of the two. The same
-  holds for the key that its name is bound to: the name is free for others at no time.
+  holds for the key that its name is bound to: the name never becomes free for others.
 - After that and the longest lifetime of an event nothing can arrive any more, and the departure is forgotten. It is
   also forgotten after `forget_ns`, when brokers that were away all the time have forgotten this one.
 - A departure is stored, and each of its subscriptions under a key of its own, before the client's registration is
   erased: a broker that crashes in between knows both, and repeats what the client accepts once. A client that comes
-  back takes its subscriptions one by one out of its departure. When it reports that it is at home here, those that are
-  left have been unsubscribed elsewhere.
+  back takes its subscriptions one by one out of its departure. When it reports that it is at home here, the remaining
+  ones have been unsubscribed elsewhere.
 - The number of the request is stored too: no old copy of a request can register a client that has left.
 
 At `max_departures` the oldest is forgotten, counted.
@@ -133,7 +133,7 @@ class Departures:
         return gone is not None and gone.epoch == source.epoch and number <= gone.number
 
     def depart(self, source: Peer, update: MigrationUpdate, now_ns: int) -> None:
-        """Let a client with another home go, and send after it what was held for it."""
+        """Release a client with another home, and forward the events that were held for it."""
         self._send_off(source.name, source.epoch, update.number, update.home, now_ns)
         self._journal.when_durable(("departed", source, update.number))
 
@@ -191,7 +191,7 @@ class Departures:
     def arrived(self, client: str) -> None:
         """A client is at home here again, and has made all its requests.
 
-        Nothing is sent elsewhere for it any more: it could be sent back here, and so on until it expires.
+        Nothing is forwarded elsewhere for it any more: such events could be sent back and forth until they expire.
         """
         gone = self._gone.get(client)
         if gone is not None and (gone.entries or gone.key):
@@ -230,6 +230,7 @@ class Departures:
 
     def _enter(self, gone: _Departure) -> None:
         self._gone[gone.client] = gone
+        self._gossip.local.came(gone.owner, gone.at_ns)
         self.keep_key(gone.client)
         for entry in gone.entries.values():
             self._gossip.local.put(gone.owner, entry)
@@ -238,6 +239,7 @@ class Departures:
         for name in gone.entries:
             self._gossip.local.drop(gone.owner, name)
         self._gossip.local.unannounced.pop(gone.owner, None)
+        self._gossip.local.came_ns.pop(gone.owner, None)
 
     def _release_key(self, gone: _Departure) -> None:
         if gone.key and not self._registry.knows(gone.client):

@@ -7,10 +7,10 @@
 - A peer that is away, has no credit left, or has events queued is *shut*: events for it (and not those for the others)
   are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. An event is stored
   once, for all its receivers.
-- *Alone.* Each part of an event that is held by itself is a parcel. It leaves at once if the peer's queue is empty and
+- *Alone.* Each part of an event that is held separately is a parcel. It leaves at once if the peer's queue is empty and
   one more may be under way. Otherwise it waits in the peer's outbox. It ends when its peer has acknowledged it, or when
   the queue has dropped it: the event is no longer owed to its targets. Without buffering it ends as it leaves.
-- All that leaves for a peer in a step leaves in as few frames as possible (`flush`).
+- All events for a peer in a step leave in as few frames as possible (`flush`).
 """
 
 from collections import Counter
@@ -26,6 +26,7 @@ from tidings.protocol.broker._courses import Course, Courses, Exit
 from tidings.protocol.broker._held import Held, Holdings, Part
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._memory import Memory
+from tidings.protocol.links._outbox import FAR
 from tidings.protocol.links._peers import Peer, Ports
 from tidings.protocol.links._window import Parcel
 from tidings.protocol.wire import Ack, Term
@@ -128,12 +129,19 @@ class Dispatch:
             self._send(chosen, now_ns)
 
     def resend(self, peer: Peer, now_ns: int) -> None:
-        """Send again what was not acknowledged in time."""
+        """Send again events that were not acknowledged in time."""
         outbox = peer.outbox
         outbox.window.forget_lost(now_ns)
         for count, frame in outbox.again(self.epoch, now_ns):
             self._count("resent", count)
             self._send_events(peer, "Transfer", frame)
+
+    def overtake(self, peer: Peer, now_ns: int) -> None:
+        """Send a neighbour that has no room for what is under way an event that has come further: it may take that."""
+        if peer.kind == "broker":
+            parcel = peer.outbox.next_further(FAR, now_ns)
+            if parcel is not None:
+                self._send(parcel, now_ns)
 
     def acknowledged(self, peer: Peer, ack: Ack, now_ns: int) -> None:
         """A peer has taken on events."""
@@ -146,7 +154,7 @@ class Dispatch:
             self.pump(peer, now_ns)
 
     def withdraw(self, peer: Peer) -> None:
-        """Take back what is queued for a peer, and what is under way if the peer is lost: other paths may lead
+        """Take back events queued for a peer, and those under way if the peer is lost: other paths may lead
         there."""
         for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
             self._note("withdrawn", parcel.held.id, peer.name)
@@ -176,7 +184,7 @@ class Dispatch:
         targets = self._courses.targets_of(parcel.targets, is_client=peer.kind == "client")
         if not peer.outbox.leaving:
             self.leaving.append(peer)
-        peer.outbox.send(parcel, targets, held.encode_once(now_ns), now_ns)
+        peer.outbox.send(parcel, targets, now_ns)
         if peer.kind == "client" and peer.name in held.restored_for:
             self._accounts.arrived_for(peer.name, parcel.targets)
         self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
@@ -275,7 +283,8 @@ class Straight:
 
     def flush(self, now_ns: int) -> None:
         """Send the events on, and store which events clients here were given in this step."""
-        self.send(now_ns)
+        if self.events:
+            self.send(now_ns)
         if self._memory.unstored:
             self._memory.flush()
 
@@ -316,12 +325,19 @@ class Straight:
         if shut:
             exits = tuple(leg for leg in exits if leg[0] not in shut)
         if exits:
-            events = [held.encode(now_ns) for held in group]
-            size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, events))
+            are_local = [outbox.is_local for _, outbox, _ in exits]
+            encoded = [] if all(are_local) else [held.encode(now_ns) for held in group]
+            handed = [*group] if any(are_local) else []
+            size_bytes, encoded_bytes = sum(held.size_bytes for held in group), sum(map(len, encoded))
+            handed_bytes = sum(len(held.content) for held in handed)
+            until_ns = min(held.since_ns for held in group) + course.soonest_ns
             for peer, outbox, targets in exits:
                 if not outbox.leaving:
                     self._dispatch.note_leaving(peer)
-                outbox.leave(targets, events, size_bytes, encoded_bytes)
+                if outbox.is_local:
+                    outbox.leave(targets, handed, size_bytes, handed_bytes, until_ns)
+                else:
+                    outbox.leave(targets, encoded, size_bytes, encoded_bytes, until_ns)
         if self._buffers:
             self._holdings.hold_together(group, exits, now_ns)
         for place, held in enumerate(group):

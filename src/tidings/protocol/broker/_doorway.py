@@ -4,7 +4,7 @@
   name and epoch. Messages of an earlier incarnation no longer count.
 - Only neighbours of the settings are greeted as brokers. Of two connections with one peer the later replaces the other.
 - A client that proves its name by a key binds its name to that key: from then on another key is another client.
-  Incarnations that nobody has proved to be this client's do not count.
+  Incarnations without such a proof do not count.
 - A message that the sender may not send is refused (`ALLOWED`); all others are passed to the broker.
 """
 
@@ -28,6 +28,11 @@ from tidings.protocol.links._window import SendLimits
 
 __all__ = ["Doorway"]
 
+_EASE_NS: Final = 100_000_000
+"""How far apart a client's acknowledgements may be while it has room for more: a broker that restarts sends a client
+with a new epoch what that had not acknowledged, and its accounts count events as under way meanwhile."""
+_EASE_SHARE: Final = 2
+"""At most this part of the time after which an event is sent again."""
 _HELLOS: Final = 4
 """A peer that sends frames but is not up is greeted at most this often between two pings."""
 _ALLOWED: Final = {kind: ALLOWED["broker", kind] for kind in ("broker", "client")}
@@ -122,7 +127,9 @@ class Doorway(Machine):
         if not self._is_alive:
             return
         if len(frame) > self.settings.max_frame_bytes:
-            raise PeerError("too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} here")
+            raise PeerError(
+                "too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} allowed"
+            )
         message = wire.decode(frame)
         kind = type(message)
         if type(message) is wire.Hello or type(message) is wire.Welcome:
@@ -147,7 +154,7 @@ class Doorway(Machine):
         if greeting.name == self.name or (greeting.kind == "broker" and greeting.name not in self.settings.neighbours):
             raise PeerError("unknown", f"broker {greeting.name!r} is not a neighbour of {self.name!r}")
         if self._identities.get(connection, (greeting.kind, greeting.name)) != (greeting.kind, greeting.name):
-            self._effects.append(Close(connection, "it greeted under another name than it was admitted under"))
+            self._effects.append(Close(connection, "it greeted under another name than that of its admission"))
             raise PeerError("identity", f"{greeting.name!r} was not admitted under this name")
         before = self._by_connection.get(connection)
         if before is not None and (before.name, before.kind) != (greeting.name, greeting.kind):
@@ -170,6 +177,7 @@ class Doorway(Machine):
         is_new = not peer.is_up
         peer.connection, peer.version = connection, greeting.version
         peer.rights = self._rights.get(connection)
+        peer.outbox.move(is_local=connection in self._local, now_ns=self._now_ns)
         peer.outbox.is_congested = connection in self._congested
         if peer.kind == "client":
             self.clients_up.add(peer.name)
@@ -222,13 +230,21 @@ class Doorway(Machine):
             self.neighbours[name] = self._peer(name, "broker", *bounds)
         return self.neighbours[name]
 
+    def why_full(self, client: str) -> str:
+        """Why there is no room for a client; empty if there is."""
+        most = self.settings.max_clients
+        is_full = client not in self.clients and len(self.clients) >= most
+        return f"broker {self.name!r} has {most} clients, which is its limit ([limits] clients)" if is_full else ""
+
     def _client(self, name: str) -> Peer:
         if name not in self.clients:
-            if len(self.clients) >= self.settings.max_clients:
-                raise PeerError("too-many", f"broker {self.name!r} serves {self.settings.max_clients} clients already")
+            why = self.why_full(name)
+            if why:
+                raise PeerError("too-many", why)
             bounds = (self.settings.max_queued_client, self.settings.budget.queued_bytes)
             peer = self.clients[name] = self._peer(name, "client", *bounds)
             peer.budget = self.settings.budget
+            peer.outbox.ease_ns = min(_EASE_NS, self.settings.retry_least_ns // _EASE_SHARE)
             peer.outbox.on_load = partial(self._laden.setdefault, name, peer)
         return self.clients[name]
 

@@ -19,6 +19,7 @@ from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._ledgers import UNAUDITED
 from tidings.protocol.broker._registry import Registry
+from tidings.protocol.links._outbox import FAR
 from tidings.protocol.links._peers import Peer, Ports, ranges
 from tidings.protocol.relocation._coordinator import Coordinator
 
@@ -38,7 +39,7 @@ class Entrance:
         ports: Ports,
         deny: Callable[[Peer, str, str, int, PeerError], None],
         is_noted: Callable[[EventId], bool],
-        when_durable: Callable[..., None],
+        when_durable: Callable[[tuple[Any, ...]], None],
     ) -> None:
         self._settings = settings
         self._carrier = carrier
@@ -56,13 +57,12 @@ class Entrance:
         self._taken: list[tuple[Any, ...]] = []
         self._acks: dict[Peer, tuple[list[tuple[int, int]], int]] = {}
 
-    @property
-    def credit(self) -> int:
-        """How many events a peer may have under way: none when the store is nearly full."""
-        room = self._settings.max_stored - len(self._carrier.holdings)
-        if self._carrier.room_bytes <= 0:
+    def credit(self, kind: str) -> int:
+        """How many events a peer of this kind may have under way: none when the store is nearly full."""
+        hops = 0 if kind == "client" else FAR
+        if self._carrier.room_bytes(hops) <= 0:
             return 0
-        return min(self._settings.window, max(room - self._settings.window, 0))
+        return min(self._settings.window, max(self._carrier.room(hops) - self._settings.window, 0))
 
     @property
     def is_stirred(self) -> bool:
@@ -71,22 +71,32 @@ class Entrance:
 
     def send_credit(self, peer: Peer) -> None:
         """Let a peer that was held back send more."""
-        if peer.is_up and peer.credit_sent < self._settings.window and self.credit > peer.credit_sent:
-            peer.credit_sent = self.credit
-            self._send(peer, wire.Credit(peer.credit_sent))
+        if peer.is_up and peer.credit_sent < self._settings.window:
+            credit = self.credit(peer.kind)
+            if credit > peer.credit_sent:
+                peer.credit_sent = credit
+                self._send(peer, wire.Credit(credit))
 
     def transfer(self, source: Peer, message: wire.Transfer, now_ns: int) -> None:
-        """Take on events of a neighbour; the first invalid one ends it, and the rest is not taken on."""
+        """Take on events of a neighbour; the first invalid one ends it, and the rest is not taken on.
+
+        An event for which there is no room holds back its publisher's later ones, and no others: they may have come
+        further.
+        """
         taken: list[int] = []
         left_ns, most_ns = source.meter.left_ns(message.sent_ns, now_ns), self._settings.max_lifetime_ns
         link_ns = self._link_error_ns(source, now_ns)
         source.meter.note_transit(now_ns - left_ns)
+        sure, sure_bytes = self._carrier.room(0), self._carrier.room_bytes(0)
+        refused: set[str] = set()
         try:
             for number in self._news(source, message):
-                if not self._carrier.room or self._carrier.room_bytes <= 0:
-                    self._count("no room")
-                    break
                 event, targets = message.events[number - message.number], message.targets[number - message.number]
+                sure, sure_bytes = sure - 1, sure_bytes - len(event.content)
+                if event.publisher in refused or (min(sure, sure_bytes) < 0 and not self._has_room(event)):
+                    self._count("no room")
+                    refused.add(event.publisher)
+                    continue
                 if not wire.is_sound(event.content, event.check):
                     # Its sender has no sound copy, and would repeat it for ever. Subscribers' accounts show the loss.
                     self._count("damaged")
@@ -104,27 +114,35 @@ class Entrance:
         finally:
             self._take(source, taken, now_ns)
 
+    def _has_room(self, event: wire.Event) -> bool:
+        """Whether an event of a neighbour can be taken on; one that is held anyhow takes no more room."""
+        carrier, hops = self._carrier, event.hops + 1
+        return (carrier.room(hops) > 0 and carrier.room_bytes(hops) > 0) or (
+            (event.publisher, event.epoch, event.sequence) in carrier.holdings.held
+        )
+
     def publish(self, source: Peer, message: wire.Publish, now_ns: int) -> None:
         """Take on events of a client; refused ones are not acknowledged, but their publisher gets the reason."""
         carrier, own, most_ns = self._carrier, self._settings.name, self._settings.max_lifetime_ns
         name, epoch, first, events = source.name, source.epoch, message.number, message.events
         is_checked = source.rights is not None or self._registry.checks(name)
-        find, decode, is_sampled = carrier.courses.finder(), wire.decode_content, self._is_noted
-        left_ns, sure, sure_bytes = source.meter.left_ns(message.sent_ns, now_ns), carrier.room, carrier.room_bytes
+        find, decode, is_sampled = carrier.courses.finder(), wire.decode_attributes, self._is_noted
+        left_ns = source.meter.left_ns(message.sent_ns, now_ns)
+        sure, sure_bytes = carrier.room(0), carrier.room_bytes(0)
         period = UNAUDITED if message.is_again else carrier.accounts.period()
         error_ns, is_whole = self._link_error_ns(source, now_ns), carrier.router.is_whole
         taken: list[int] = []
         for number in self._news(source, message):
             event = events[number - first]
             sure_bytes -= len(event.content)
-            if (len(taken) >= sure and not carrier.room) or (sure_bytes < 0 and carrier.room_bytes <= 0):
+            if (len(taken) >= sure and not carrier.room(0)) or (sure_bytes < 0 and carrier.room_bytes(0) <= 0):
                 self._count("no room")
                 break
             lifetime_ns = event.lifetime_ns or most_ns
             if lifetime_ns > most_ns:
                 lifetime_ns = most_ns
             try:
-                attributes = decode(event.content, event.check).attributes
+                attributes = decode(event.content, event.check)
                 if is_checked:
                     lifetime_ns = self._checked_ns(source, attributes, event.lifetime_ns)
                 course = find(attributes, lifetime_ns)
@@ -228,10 +246,10 @@ class Entrance:
         one to each peer."""
         taken, self._taken = self._taken, []
         for what in taken:
-            self._when_durable(*what)
+            self._when_durable(what)
         acks, self._acks = self._acks, {}
         for peer, (numbers, held_ns) in acks.items():
-            peer.credit_sent = self.credit
+            peer.credit_sent = self.credit(peer.kind)
             for begin in range(0, len(numbers), wire.MAX_BATCH):
                 some = tuple(numbers[begin : begin + wire.MAX_BATCH])
                 self._send(peer, wire.Ack(peer.epoch, some, held_ns, peer.credit_sent))

@@ -1,8 +1,8 @@
 """What brokers announce to each other: link states and subscriptions, flooded and refreshed.
 
-Both follow one pattern: an origin numbers its messages within its epoch; every broker passes on what is new and drops
-what is not. On a new connection both ends send all they know: link states whole, subscriptions by their version, so
-that only differences have to be asked for.
+Both follow one pattern: an origin numbers its messages within its epoch; every broker forwards new ones and drops the
+rest. On a new connection both ends send all they know: link states whole, subscriptions by their version, so that only
+differences have to be requested.
 
 They differ in how they end. A link state that is not repeated within `timeout_ns` is forgotten: it states who is
 connected now. Subscriptions are kept while their broker is away, for `forget_ns`; those of a broker outside the planned
@@ -11,7 +11,7 @@ no broker revives what others have forgotten.
 
 The changes of one step travel in a message of at most `interest_bytes`, or in several if they are longer. A whole table
 is sent on request, part by part (`_interest_tables`), and to a new neighbour if it fits into one message. It is sent no
-faster than the link takes it (`answer`). A broker that learns from a table what it had missed passes on the difference.
+faster than the link takes it (`answer`). A broker that finds missed changes in a table forwards the difference.
 
 Frames may be lost, and a flood over several lossy links often misses a broker. So pings carry a digest of the sender's
 knowledge. Neighbours whose digests differ in MAX_DIFFERENT pings in a row exchange everything, as on a new connection.
@@ -19,7 +19,7 @@ While nothing changes, digests are equal and cost nothing.
 
 The durable store has a key for every subscription elsewhere, and one for the version of every origin's table, with a
 checksum of that table. A table with another checksum was left between two versions, by a disk that wrote part of a
-commit. It is used but has no version, so that it is asked for.
+commit. It is used but has no version, so that it is requested again.
 """
 
 import zlib
@@ -367,7 +367,7 @@ class Gossip:
         return None if not self.asked else min((lacking.due_ns for lacking in self.asked.values()), default=None)
 
     def on_ask(self, ask: Ask, source: Peer, now_ns: int) -> None:
-        """A neighbour lacks a table. What it asks for again is under way already, or next in turn."""
+        """A neighbour lacks a table. Parts that it requests again are under way already, or next in turn."""
         asks = self.unanswered.setdefault(source.name, {})
         if ask.origin not in asks or asks[ask.origin].after < ask.after:
             asks[ask.origin] = ask
@@ -422,7 +422,7 @@ class Gossip:
 
     @staticmethod
     def withdrawn(origin: str, stored: bytes | None) -> bytes:
-        """The stored version of an incomplete table: none, so that it is asked for again."""
+        """The stored version of an incomplete table: none, so that it is requested again."""
         if stored is None:
             return encode(Interest(origin, 0, 0, 0, 0, 0))
         return encode(msgspec.structs.replace(_STORED.decode(stored), version=0, base=0))

@@ -2,25 +2,25 @@
 
 A broker that holds an event owes it to its receivers: to home brokers that no other broker has taken on yet
 (`targets`), and to clients here that have not acknowledged it yet (`local`). An event is durable before it is
-acknowledged, and is let go when nobody is owed it any more. Each part ends when its receiver no longer wants it.
+acknowledged, and is released when it is owed to nobody any more. Each part ends when its receiver no longer wants it.
 `since_ns` is the departure on this broker's own clock, so the age is always known. Whether an event came from a client,
 a neighbour or the durable store, it is `Held`, in one of three forms:
 
-- *By itself* (`Held.alone`), with its own list of receivers and parcels. An event takes this form as soon as something
+- *Separately* (`Held.alone`), with its own list of receivers and parcels. An event takes this form as soon as something
   happens to it alone.
 - *In a group*, together with other events of its course that have left for all open receivers. They are stored one by
-  one, so that each can be erased by itself, but have one list of pending acknowledgements. Events that wait for shut
+  one, so that each can be erased separately, but have one list of pending acknowledgements. Events that wait for shut
   receivers have a list of their own meanwhile (`hold_part`). When the group's list is empty, events that are owed to
-  nobody else are done, and the others are held by themselves. Events that wait for shut clients alone share the list
-  (`Part`), and are themselves what waits in the queues: a client that lags must not cost others a parcel and five
-  lists for each event. An event gets lists of its own (`own`) when it leaves for such a client. A group is undone
-  when its first event expires, when a receiver has acknowledged only part of it, or when routes or clients change.
-  Each event then has a parcel for every peer that has not acknowledged.
+  nobody else are done, and the others are held separately. Events that wait for shut clients alone share the list
+  (`Part`), and are themselves what waits in the queues: a client that lags must not cost others a parcel and five lists
+  for each event. An event gets lists of its own (`own`) when it leaves for such a client. A group is undone when its
+  first event expires, when a receiver has acknowledged only part of it, or when routes or clients change. Each event
+  then has a parcel for every peer that has not acknowledged.
 - *As stored.* A broker that starts again may hold very many events, and others wait for it meanwhile. It reads
   `read_at_once` of them at the start, and as many every `read_pause_ns` while it serves. An unread event counts as
   held. When it is read, it is sent on if there is a route or a client for it; if it arrives again before that, it is
-  read first. Events that were read share a course with all events for the same receivers, and are held by themselves
-  when a client or a route for that course appears, when the event itself arrives again, or when it expires.
+  read first. Events that were read share a course with all events for the same receivers, and are held separately when
+  a client or a route for that course appears, when the event itself arrives again, or when it expires.
 """
 
 import heapq
@@ -63,7 +63,7 @@ class Held(msgspec.Struct, eq=False):
     hops: int
     content: bytes
     course: Course = NO_COURSE
-    """All its receivers, unless it is held by itself."""
+    """All its receivers, unless it is held separately."""
     is_noted: bool = False
     """Whether it is traced."""
     error_ns: int | None = None
@@ -97,14 +97,14 @@ class Held(msgspec.Struct, eq=False):
     """The shut clients that it waits for; None if it has lists of its own, or waits for none."""
 
     def alone(self) -> Self:
-        """Hold it by itself from now on, owed to nobody yet."""
+        """Hold it separately from now on, owed to nobody yet."""
         self.course, self.group = NO_COURSE, None
         self.expires_ns, self.wakes_ns = self.since_ns, LONGEST_NS
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
 
     def leave_group(self) -> None:
-        """Hold it by itself from now on, with its own list of receivers if it has one."""
+        """Hold it separately from now on, with its own list of receivers if it has one."""
         self.own()
         if self.local is _EMPTY:
             self.alone()
@@ -129,7 +129,7 @@ class Held(msgspec.Struct, eq=False):
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is held by itself."""
+        """Whether it is held separately."""
         return self.course is NO_COURSE
 
     @property
@@ -348,7 +348,7 @@ def in_sequence(events: Sequence[Held]) -> Iterator[Held]:
 
 
 class Part:
-    """The shut clients that events of one course wait for, with what they want; never changed, so events share it."""
+    """The shut clients that events of one course wait for, and their subscriptions; immutable, so events share it."""
 
     __slots__ = ("_without", "last_ns", "local", "peers", "soonest_ns")
 
@@ -400,7 +400,7 @@ class Group:
             self._holdings.settle(*members)
 
     def undo(self) -> None:
-        """Hold each event by itself, with parcels in place of the lots."""
+        """Hold each event separately, with parcels instead of lots."""
         pending = list(self.pending.values())
         self.pending.clear()
         homes = self._part(pending)
@@ -438,7 +438,7 @@ class Group:
 
 class Holdings:
     """All events of one broker. `wake_by` gets the time of the first expiry, `on_kept` every event that is stored or
-    found in the store, and `on_gone` every event that is let go."""
+    found in the store, and `on_gone` every event that is released."""
 
     def __init__(
         self,
@@ -468,14 +468,14 @@ class Holdings:
         return len(self.held) + len(self.unread)
 
     def get(self, id: EventId) -> Held | None:
-        """A held event, by itself."""
+        """A held event, separately."""
         held = self.held.get(id)
         if held is not None:
             self._single_out(held)
         return held
 
     def each(self, wanted: Callable[[Course], bool]) -> list[Held]:
-        """All held events, each by itself; of stored ones, only those of wanted courses."""
+        """All held events, each separately; of stored ones, only those of wanted courses."""
         answers: dict[int, bool] = {}
         for held in list(self.held.values()):
             course = held.course
@@ -489,7 +489,7 @@ class Holdings:
         return [held for held in self.held.values() if held.course is NO_COURSE]
 
     def hold(self, held: Held) -> None:
-        """Hold an event by itself."""
+        """Hold an event separately."""
         self._put(held)
         self.note_expiry(held)
 
@@ -537,7 +537,7 @@ class Holdings:
                 self._on_kept(held)
 
     def settle(self, *events: Held) -> None:
-        """Let go of events that are owed to nobody any more."""
+        """Release events that are owed to nobody any more."""
         for held in events:
             if held.targets or held.local or held.group is not None:
                 continue  # not done: this is checked for every event
@@ -628,7 +628,7 @@ class Holdings:
         return self._expiries[0][0] if self._expiries else None
 
     def expired(self, now_ns: int) -> Iterator[Held]:
-        """Events that a receiver may no longer want: let go of them, or check again (`note_expiry`)."""
+        """Events that a receiver may no longer want: release them, or check again (`note_expiry`)."""
         while self._expiries and self._expiries[0][0] <= now_ns:
             held = self.held.get(heapq.heappop(self._expiries)[1])
             if held is None:

@@ -24,7 +24,7 @@ __all__ = ["COMPARED", "TOGETHER", "Announcements", "Assembly", "Table", "portio
 Step = Literal["taken", "gap", "anew", "behind", "old"]
 
 TOGETHER: Final = 4
-"""So many parts are asked for at once."""
+"""So many parts are requested at once."""
 
 COMPARED: Final = 16
 """With covering, a subscription is compared with so many others: the last ones announced, and those that cover

@@ -139,7 +139,7 @@ class Interests:
         return self._origins[origin].checksum
 
     def withdraw(self, origin: str) -> None:
-        """Mark a broker's table as having no version: it cannot be reported to others, and has to be asked for."""
+        """Mark a broker's table as having no version: it cannot be reported to others, and has to be requested."""
         self._origins[origin].version = 0
         self.changes += 1
 
@@ -254,7 +254,7 @@ class Interests:
         """PeerError if there would be too many subscriptions; keys do not count."""
         more = sum(not is_identity(name) for name in begun) - sum(not is_identity(name) for name in removed)
         if more > 0 and len(self) + more > self._max_entries:
-            raise PeerError("too-many", f"the subscriptions of {origin!r} make more than {self._max_entries} here")
+            raise PeerError("too-many", f"with those of {origin!r}, subscriptions exceed {self._max_entries} here")
 
     def _change(self, origin: str, known: _Origin, added: Iterable[Entry], removed: Iterable[str]) -> None:
         table = known.table
@@ -311,6 +311,9 @@ class LocalInterests:
 
     def __init__(self) -> None:
         self.unannounced: dict[str, int] = {}  # clients that are no longer announced, and since when
+        self.came_ns: dict[str, int] = {}
+        """By client, or address of one that has moved on: since when it has subscriptions here, if that is known."""
+        self.last_came_ns = 0
         self._of: dict[str, dict[str, Entry]] = {}
         self.large: dict[str, None] = {}
         """The clients with very many subscriptions."""
@@ -349,6 +352,11 @@ class LocalInterests:
         """One client's subscriptions."""
         return self._of.get(client, _NONE)
 
+    def came(self, client: str, at_ns: int) -> None:
+        """Note since when a client has subscriptions here."""
+        self.came_ns[client] = at_ns
+        self.last_came_ns = max(self.last_came_ns, at_ns)
+
     def put(self, client: str, entry: Entry) -> bool:
         """Enter a subscription; whether anything has changed."""
         before = self.of(client).get(entry.name)
@@ -376,6 +384,7 @@ class LocalInterests:
             self.large.pop(client, None)
         if not theirs:
             del self._of[client]
+            self.came_ns.pop(client, None)
         self._matcher.drop((client, name))
         self._count -= 1
         self.touched[client, name] = None

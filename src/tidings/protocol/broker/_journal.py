@@ -1,4 +1,4 @@
-"""Durability: actions that are performed once what they depend on is on disk. Every acknowledgement is one.
+"""Durability: actions that wait until the writes they depend on are on disk. Every acknowledgement is one.
 
 Writes are effects. One sync at a time is under way. An action waits for the sync that covers the last write before it,
 so many writes share a sync and no action waits for a later one than it needs.

@@ -1,13 +1,13 @@
 """Reports to the homes of subscribers: events that this broker has accepted for them, and dropped in transit.
 
 - Every event carries the number of the period in which its publisher's home accepted it. A period lasts PERIOD_NS, or
-  until a new incarnation of another broker appears: that one counts from 0, and gets reports of whole periods only.
+  until a new incarnation of another broker appears: this one counts from 0, and gets reports of whole periods only.
 - Counts are by subscription, and cumulative within the incarnation of the counting broker, so a lost message does no
   harm. Changes are reported every REPORT_NS, and everything again when routes have changed.
 - When a period has ended and its last event has expired, the final counts (`is_final`) are sent to the subscribers'
   homes AGAIN times. Homes that are out of reach get them when they are back.
 - An event that another broker, or another incarnation of this one, may have accepted before belongs to no period
-  (UNAUDITED): it is unknown how often it counts.
+  (UNAUDITED): it is unknown how often it was counted.
 - The counts of a subscription end with it.
 - The subscriptions of a dropped event are found when it is dropped, by the filters of its target.
 
@@ -26,7 +26,7 @@ from tidings.protocol.broker._courses import Course, latest_ns
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._held import Held
 from tidings.protocol.links._peers import Peer
-from tidings.protocol.wire import Ledger, decode_content
+from tidings.protocol.wire import Ledger, decode_attributes
 
 __all__ = ["MAX_ROWS", "PERIOD_NS", "REPORT_NS", "UNAUDITED", "Ledgers"]
 
@@ -148,7 +148,7 @@ class Ledgers:
         if not homes or held.is_restored:
             return  # they may have taken a stored event before
         try:
-            wanted = self._gossip.interests.match(decode_content(held.content).attributes)
+            wanted = self._gossip.interests.match(decode_attributes(held.content))
         except PeerError:
             return
         epochs = self._gossip.interests.epochs()
@@ -197,7 +197,7 @@ class Ledgers:
     # -- reporting -----------------------------------------------------------------------------------------------
 
     def report(self) -> None:
-        """Send what has changed and what is final; forget what was sent often enough."""
+        """Send changed and final counts; forget those that were sent often enough."""
         now_ns = self._now_ns()
         for key, page in list(self._pages.items()):
             is_ours = key[2] == self._name and key[3] >= self._first

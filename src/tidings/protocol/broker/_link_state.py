@@ -47,7 +47,7 @@ def breadth_first(neighbours: Mapping[str, Iterable[str]], root: str) -> dict[st
 
 
 class LinkStateMap:
-    """What a broker knows of the overlay, itself included. `version` rises whenever a link comes or goes."""
+    """A broker's knowledge of the overlay, itself included. `version` rises whenever a link comes or goes."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class LinkStateMap:
         return False
 
     def forget_old(self, now_ns: int) -> bool:
-        """Drop what was not renewed in time; whether the map has changed."""
+        """Drop link states that were not renewed in time; whether the map has changed."""
         old = [origin for origin, known in self._known.items() if known.expires_ns <= now_ns and origin != self._name]
         for origin in old:
             del self._known[origin]

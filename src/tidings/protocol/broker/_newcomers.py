@@ -1,16 +1,15 @@
 """Clients with a new incarnation here that are still known to their former home.
 
-A client whose home does not come back may start again at another broker, under the same name. Its former home, when it
-is back, holds events for the client and does not know where it is. So:
+A client whose home does not come back may restart at another broker, under the same name. Its former home, when it is
+back, holds events for the client and does not know where it is. So:
 
 - A subscription that a client also has at another broker is noticed when the client subscribes here, or when that
   broker announces it.
 - From then on that broker is notified (`Rehomed`), with every refresh and whenever the overlay has changed, until it no
-  longer lists the client; but only while the client is connected here, and has here all subscriptions that it has
-  there.
-- A broker that is notified lets the client go as if the client had reported its move, unless it is connected with the
-  client or knows of an epoch as late: then the client is moving, and reports its home itself. Nor does it let the
-  client go if the name is bound to another key there: then it is another client.
+  longer lists the client; but only while the client is connected here, with all subscriptions that it has there.
+- A notified broker releases the client as if the client had reported its move, unless it is connected with the client
+  or knows an epoch as late: then the client is moving, and reports its home itself. Nor does it release the client if
+  the name is bound to another key there: then it is another client.
 """
 
 from collections.abc import Callable, Mapping

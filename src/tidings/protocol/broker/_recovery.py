@@ -3,8 +3,8 @@
 - A broker is *ready* when it knows the subscriptions at the other brokers: from its store, or because a neighbour has
   sent all of them, or because no neighbour has answered for `ready_wait_ns`. Until then it acknowledges no events of
   clients.
-- If a record about subscriptions elsewhere was damaged, the broker asks for that table again and is not ready before
-  it has it, however long nobody answers: events accepted meanwhile would miss subscribers. That is durable before the
+- If a record about subscriptions elsewhere was damaged, the broker requests that table again and is not ready before it
+  has it, however long that takes: events accepted meanwhile would miss subscribers. This state is durable before the
   damaged record is erased, so that an incarnation that ends early does not hide the damage from the next.
 - Other damaged records need nothing. Clients repeat their requests when they meet the new incarnation, the epoch is
   taken from the clock, and a duplicate of a forgotten event is recognised by its receiver.
@@ -41,7 +41,7 @@ _ANNOUNCED: Final = ("interest/", "wanted/")
 """The records about subscriptions elsewhere."""
 _KINDS: Final = frozenset(
     (
-        *("advertisement", "clock", COPY, "departed", "epoch", "event", "format", "identity"),
+        *("advertisement", "came", "clock", COPY, "departed", "epoch", "event", "format", "identity"),
         *("interest", "left", "lost", "ready", "seen", "subscription", "wanted"),
     )
 )
@@ -113,7 +113,7 @@ class Readiness:
             self._journal.erase(_READY)
 
     def lacks_events(self, now_ns: int) -> bool:
-        """Whether neighbours are asked for copies of events that this broker has lost."""
+        """Whether this broker requests copies of lost events from its neighbours."""
         return now_ns < self._lost_until_ns and self.is_ready
 
     def note_exchange(self, neighbour: str) -> None:
@@ -121,7 +121,7 @@ class Readiness:
         self._exchanged_with.add(neighbour)
 
     def is_complete(self, neighbours: frozenset[str]) -> bool:
-        """Whether everything is known, if no table is being asked for."""
+        """Whether everything is known, if no table is being requested."""
         return (
             bool(self._exchanged_with)
             and not (self._needs_exchange and self._gossip.interests.lacks_any)

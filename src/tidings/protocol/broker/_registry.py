@@ -1,7 +1,8 @@
-"""The requests of clients: subscriptions and advertisements, stored durably and confirmed when they are.
+"""The requests of clients: subscriptions and advertisements, stored, and confirmed when they are durable.
 
 The key that a client's name is bound to is stored with its first request, and announced to the other brokers for as
-long as anything of the client is stored.
+long as anything of the client is stored. With its first subscription the time is stored, too: clients that have come
+since an event departed may lack it (`_carrier`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,7 @@ class Registry:
         gossip: Gossip,
         accounts: Accounts,
         journal: Journal,
+        now_ns: Callable[[], int],
         deny: Callable[[Peer, str, str, int, PeerError], None],
         spend: Callable[[float], None],
     ) -> None:
@@ -53,6 +55,7 @@ class Registry:
         self._gossip = gossip
         self._accounts = accounts
         self._journal = journal
+        self._now_ns = now_ns
         self._deny = deny
         self._spend = spend
         self._advertised: dict[str, dict[str, Filter]] = {}
@@ -102,6 +105,10 @@ class Registry:
         client.key = key
         self._gossip.local.bind(client.name, key)
 
+    def restore_arrival(self, client: str, value: bytes) -> None:
+        """Restore since when a client has subscriptions here."""
+        self._gossip.local.came(client, int(value))
+
     def restore(self, kind: str, value: bytes) -> str:
         """Restore a request from the durable store; its client."""
         if kind == "subscription":
@@ -110,7 +117,7 @@ class Registry:
             self._charge(client, _SUBSCRIBED, entry.name, matching_us(parsed(entry.filter)))
         else:
             client, name, text = _ADVERTISEMENT.decode(value)
-            promised = self._advertised.setdefault(client, {})[name] = parsed(text)
+            promised = self._advertised.setdefault(client, {})[name] = _promised(text)
             self._charge(client, _ADVERTISED, name, matching_us(promised))
         return client
 
@@ -129,6 +136,8 @@ class Registry:
         """Forget a client and all its requests."""
         self._denied.pop(client, None)
         self._accounts.forget(client, self._gossip.local.of(client))
+        if self._gossip.local.of(client):
+            self._journal.erase(f"came/{client}")
         for name in list(self._gossip.local.of(client)):
             self._gossip.local.drop(client, name)
             self._journal.erase(_key("subscription", client, name))
@@ -230,6 +239,9 @@ class Registry:
             raise PeerError("too-many", f"{client!r} has {len(mine)} subscriptions, the limit: end some")
         self._gossip.require_room(client, entry)
         self._spend_budget(source, _SUBSCRIBED, entry.name, parsed(entry.filter))
+        if not mine:
+            self._gossip.local.came(client, self._now_ns())
+            self._journal.store(f"came/{client}", str(self._now_ns()).encode())
         if self._gossip.local.put(client, entry):
             key = _key("subscription", client, entry.name)
             self._journal.store(key, msgspec.msgpack.encode((client, entry)))
@@ -240,13 +252,15 @@ class Registry:
         if self._gossip.local.drop(client, name):
             self._refund(client, _SUBSCRIBED, name)
             self._journal.erase(_key("subscription", client, name), matters=True)
+            if not self._gossip.local.of(client):
+                self._journal.erase(f"came/{client}")
 
     def _advertise(self, source: Peer, name: str, text: str) -> None:
         client = source.name
         mine = self._advertised.setdefault(client, {})
         if name not in mine and len(mine) >= self._settings.max_advertisements:
             raise PeerError("too-many", f"{client!r} has {len(mine)} advertisements, the limit: end some")
-        promised = parsed(text)
+        promised = _promised(text)
         self._spend_budget(source, _ADVERTISED, name, promised)
         mine[name] = promised
         self._journal.store(_key("advertisement", client, name), msgspec.msgpack.encode((client, name, text)))
@@ -255,6 +269,12 @@ class Registry:
         if self._advertised.get(client, {}).pop(name, None) is not None:
             self._refund(client, _ADVERTISED, name)
             self._journal.erase(_key("advertisement", client, name), matters=True)
+
+
+def _promised(text: str) -> Filter:
+    """The filter of an advertisement; one that allows everything is _EVERYTHING itself, which is found at once."""
+    promised = parsed(text)
+    return _EVERYTHING if promised == _EVERYTHING else promised
 
 
 def _key(kind: str, client: str, name: str) -> str:

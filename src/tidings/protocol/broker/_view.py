@@ -1,4 +1,4 @@
-"""What a broker shows of itself: its routes, the subscriptions it knows, and its bounds."""
+"""The visible state of a broker: its routes, the subscriptions it knows, and its bounds."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -8,6 +8,7 @@ from tidings.protocol._names import client_of, is_address, is_identity
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._gossip import Gossip
 from tidings.protocol.broker._interests import Interests
+from tidings.protocol.links._outbox import FAR
 from tidings.protocol.links._peers import Peer
 
 __all__ = ["MOST_SUBSCRIPTIONS", "Subscribers", "View", "bounds_of_queues", "subscribers_at", "view_of"]
@@ -69,6 +70,6 @@ def bounds_of_queues(
                 {
                     "queue": (outbox.queued, most),
                     "queued bytes": (outbox.queue.size_bytes, outbox.max_queued_bytes),
-                    "under way": (outbox.under_way, settings.window + 1),
+                    "under way": (outbox.under_way, settings.window + 1 + FAR),
                 },
             )

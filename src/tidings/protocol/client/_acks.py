@@ -1,9 +1,10 @@
 """When a client acknowledges events: at once when events are rare, for many together when they are not.
 
 An acknowledgement costs a broker about as much as a delivery. So the next one leaves `ack_wait_ns` after the last at
-the earliest, unless there are `ack_many` events to acknowledge, or a quarter of the client's window or of the broker's
-(shown by its credit): no peer may have to wait for it. It states how long the last event was held, so that the wait
-does not look like slowness of the link. Duplicates are acknowledged again at once: their sender is waiting.
+the earliest, or as much later as all frames in between have allowed (`Transfer.ease_ns`), unless there are `ack_many`
+events to acknowledge, or a quarter of the client's window or of the broker's (shown by its credit): no peer may have to
+wait for it. It states how long the last event was held, so that the wait does not look like slowness of the link.
+Duplicates are acknowledged again at once: their sender is waiting.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,18 +17,21 @@ from tidings.protocol.wire import MAX_BATCH, Ack
 __all__ = ["Acks"]
 
 _SHARE: Final = 4
+_MOST_EASE_NS: Final = 1_000_000_000
+"""However long a broker allows, it is given an acknowledgement by then."""
 
 
 class _Unanswered:
     """Numbers that were not acknowledged to one broker yet."""
 
-    __slots__ = ("count", "epoch", "is_asked_again", "last_ns", "numbers")
+    __slots__ = ("count", "ease_ns", "epoch", "is_asked_again", "last_ns", "numbers")
 
     def __init__(self, epoch: int, now_ns: int) -> None:
         self.epoch = epoch
         self.numbers: list[tuple[int, int]] = []
         self.count = 0
         self.last_ns = now_ns
+        self.ease_ns: int | None = None
         self.is_asked_again = False
 
 
@@ -47,14 +51,16 @@ class Acks:
     def __len__(self) -> int:
         return len(self._unanswered)
 
-    def take(self, peer: Peer, new: Sequence[int], again: Sequence[int], now_ns: int) -> None:
-        """Events of these numbers were taken now, or before."""
+    def take(self, peer: Peer, new: Sequence[int], again: Sequence[int], now_ns: int, *, ease_ns: int = 0) -> None:
+        """Events of these numbers were taken now, or before; the next acknowledgement may be this long after the
+        last."""
         known = self._unanswered.get(peer)
         if known is None or known.epoch != peer.epoch:
             known = self._unanswered[peer] = _Unanswered(peer.epoch, now_ns)
         known.numbers += ranges(new) + ranges(again)
         known.count += len(new)
         known.last_ns = now_ns
+        known.ease_ns = ease_ns if known.ease_ns is None else min(known.ease_ns, ease_ns)
         known.is_asked_again |= bool(again)
 
     def forget(self, peer: Peer) -> None:
@@ -65,7 +71,12 @@ class Acks:
     def flush(self, credit: int, now_ns: int, *, hurry: bool = False) -> None:
         """Acknowledge what does not wait any longer."""
         for peer, known in list(self._unanswered.items()):
-            due_ns = self._answered_ns.get(peer, now_ns - self._wait_ns) + self._wait_ns
+            answered_ns = self._answered_ns.get(peer)
+            due_ns = (
+                now_ns
+                if answered_ns is None
+                else answered_ns + max(self._wait_ns, min(known.ease_ns or 0, _MOST_EASE_NS))
+            )
             many = min(self._many, peer.outbox.credit // _SHARE)
             if now_ns < due_ns and known.count < many and not (known.is_asked_again or hurry):
                 self._answer_at(due_ns)

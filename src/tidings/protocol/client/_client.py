@@ -3,14 +3,17 @@
 - Requests and events are sent again until the home broker confirms them; what was confirmed is durable there. When the
   broker has started again, all requests are repeated: it may have lost unconfirmed ones.
 - Every event is stamped (`ordering.Stamper`), with a publication record while the home broker reports that a subscriber
-  wants the client's events in order. Received events are given to the application by `_receiver`.
+  wants the client's events in order. `_receiver` gives received events to the application.
 - `pause` withdraws the credit: brokers keep the client's events, within their bounds, until `resume`.
-- `move` changes the home broker, and so does a `Move` of the home broker; nothing is lost by it (`_migration`). While
-  there are two, both may deliver. When the home broker stays away for `failover_ns`, the client moves by itself.
+- `move` changes the home broker, and so does a `Move` from the home broker; nothing is lost (`_migration`). While there
+  are two, both may deliver. If the home broker stays away for `failover_ns`, the client moves on its own.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from tidings.ordering import Policy, Stamper
 from tidings.protocol import wire
@@ -21,6 +24,7 @@ from tidings.protocol._machine import Bound, Machine, sampler
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
 from tidings.protocol.client._acks import Acks
+from tidings.protocol.client._bundle import Bundles
 from tidings.protocol.client._migration import Actions, Migration
 from tidings.protocol.client._publisher import Publisher
 from tidings.protocol.client._receiver import EventReceiver
@@ -37,15 +41,31 @@ _ROOM_BYTES: Final = 8_192
 
 
 class Client(Machine):
-    """One client."""
+    """One client; `bundles` are those of all clients of its process, if their broker is there too."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    __slots__ = (  # there may be many in one process
+        "_acks",
+        "_bundles",
+        "_is_known",
+        "_is_paused",
+        "_left",
+        "_migration",
+        "_publisher",
+        "_receiver",
+        "_requests",
+        "_stamper",
+        "epoch",
+        "settings",
+    )
+
+    def __init__(self, settings: ClientSettings, bundles: Bundles | None = None) -> None:
         super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
         self.settings = settings
         self.epoch = settings.epoch
         """The epoch of this incarnation: later than any that its broker knows of, whatever the clocks show."""
         self._is_known = False  # whether a broker knows this epoch
         self._is_paused = False
+        self._bundles = bundles
         self._left: dict[
             tuple[str, int, int], frozenset[str]
         ] = {}  # by number, not acknowledged: the subscriptions that got it
@@ -160,6 +180,35 @@ class Client(Machine):
         With `waits` it leaves with the next call of `send`, together with all that have waited. With `must_reach` it is
         refused while the broker of a receiver is out of reach.
         """
+        self._now_ns = now_ns
+        home = None if waits else self.home
+        sequence = self._enter(attributes, payload, lifetime_ns, home, must_reach=must_reach)
+        return sequence, self._finish()
+
+    def publish_all(
+        self, events: Iterable[tuple[Mapping[str, int | float | str | bool], bytes, int | None]], now_ns: int
+    ) -> tuple[list[int | RequestError], list[Effect]]:
+        """Publish events, each with its payload and lifetime: their sequence numbers, or why one is refused."""
+        self._now_ns = now_ns
+        found: list[int | RequestError] = []
+        for attributes, payload, lifetime_ns in events:
+            try:
+                found.append(self._enter(attributes, payload, lifetime_ns, None))
+            except RequestError as error:
+                found.append(error)
+        self._publisher.pump(self.home, now_ns)
+        return found, self._finish()
+
+    def _enter(
+        self,
+        attributes: Mapping[str, int | float | str | bool],
+        payload: bytes,
+        lifetime_ns: int | None,
+        home: Peer | None,
+        *,
+        must_reach: bool = False,
+    ) -> int:
+        """The sequence number of an event, which departs now; RequestError if it is refused."""
         if len(self._publisher) >= self.settings.max_unacknowledged:
             raise RequestError(
                 "full",
@@ -170,15 +219,14 @@ class Client(Machine):
             raise RequestError(
                 "lifetime", f"a lifetime of {lifetime_ns} ns: it must be from 1 to {most_ns}, or omitted"
             )
-        size_bytes = len(wire.encode_plain(attributes)) + len(payload)
+        encoded = wire.encode_plain(attributes)
+        size_bytes = len(encoded) + len(payload)
         if size_bytes > self.settings.max_frame_bytes - _ROOM_BYTES:
             raise RequestError("too-long", f"an event of {size_bytes} bytes does not fit into a frame")
-        self._now_ns = now_ns
-        stamp = self._stamper.stamp(attributes, now_ns)
-        content = wire.encode_content(wire.Content(dict(attributes), stamp.encode(), payload))
-        home = None if waits else self.home
-        self._publisher.add(stamp.sequence, content, lifetime_ns, home, now_ns, must_reach=must_reach)
-        return stamp.sequence, self._finish()
+        stamp = self._stamper.stamp(attributes, self._now_ns)
+        content = wire.encode_plain((msgspec.Raw(encoded), stamp.encode(), payload))
+        self._publisher.add(stamp.sequence, content, lifetime_ns, home, self._now_ns, must_reach=must_reach)
+        return stamp.sequence
 
     def send(self, now_ns: int) -> list[Effect]:
         """Send the published events that wait for this call."""
@@ -289,10 +337,16 @@ class Client(Machine):
     def _answers_errors(self, connection: str) -> bool:  # noqa: ARG002
         return False
 
-    def _on_frame(self, connection: str, frame: bytes) -> None:
-        if len(frame) > self.settings.max_frame_bytes:
-            raise PeerError("too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} here")
-        message = wire.decode(frame)
+    def _on_frame(self, connection: str, frame: bytes | wire.Parts) -> None:
+        message: wire.Message | wire.Parts
+        if isinstance(frame, wire.Parts):
+            message = frame
+        elif len(frame) > self.settings.max_frame_bytes:
+            raise PeerError(
+                "too-long", f"a frame of {len(frame)} bytes: at most {self.settings.max_frame_bytes} allowed"
+            )
+        else:
+            message = wire.decode(frame)
         if type(message) is wire.Hello or type(message) is wire.Welcome:
             self._on_greeting(connection, message)
             return
@@ -301,14 +355,17 @@ class Client(Machine):
             if not isinstance(message, wire.Error):
                 self._send_over(connection, self._hello(self._versions[connection]))
             return
-        if type(message) not in _ALLOWED:
+        if type(message) not in _ALLOWED and type(message) is not wire.Parts:
             raise PeerError("not-allowed", f"a broker may not send {type(message).__name__} to a client")
         source.heard_ns = self._now_ns
         self._on_message(source, message)
         self._migration.check(self._now_ns)
 
-    def _on_message(self, source: Peer, message: wire.Message) -> None:
+    def _on_message(self, source: Peer, message: wire.Message | wire.Parts) -> None:
         match message:
+            case wire.Parts():
+                if not self._take_together(source, message):
+                    self._on_transfer(source, message.message(), left_ns=message.sent_ns)
             case wire.Transfer():
                 self._on_transfer(source, message)
             case wire.Ack():
@@ -468,13 +525,35 @@ class Client(Machine):
             self._send(peer, self._hello(peer.version))
             self._agenda.set(task, self._now_ns + self.settings.greet_ns)
 
-    def _on_transfer(self, source: Peer, message: wire.Transfer) -> None:
-        """Take events; an invalid one is refused alone, and not requested again."""
+    def _take_together(self, source: Peer, parts: wire.Parts) -> bool:
+        """Take events of a broker in this process all at once; whether that was possible: they are new, valid, on time,
+        not traced, and for one subscription without order."""
+        if self._bundles is None or parts.session != source.epoch or self._left or source.outcomes.is_traced:
+            return False
+        many, targets = len(parts.events), parts.targets[0]
+        names = _names_in(targets)
+        if len(names) != 1 or self._receiver.former(names) or (many > 1 and parts.targets.count(targets) != many):
+            return False
+        new, _ = source.inbox.look(parts.number, many, parts.floor)
+        bundle = self._bundles.of(parts)
+        if type(new) is not range or bundle is None:
+            return False
+        if not self._receiver.take_together(source.outcomes, names[0], bundle, self._now_ns):
+            return False
+        self.events_in += many
+        source.inbox.take_at_once(new)
+        self._acks.take(source, new, (), self._now_ns, ease_ns=parts.ease_ns)
+        return True
+
+    def _on_transfer(self, source: Peer, message: wire.Transfer, *, left_ns: int | None = None) -> None:
+        """Take events; an invalid one is refused alone, and not requested again. `left_ns`: when the frame left, if
+        that is known."""
         if message.session != source.epoch:
             return
         self.events_in += len(message.events)
         new, done = source.inbox.look(message.number, len(message.events), message.floor)
-        left_ns = source.meter.left_ns(message.sent_ns, self._now_ns)
+        if left_ns is None:
+            left_ns = source.meter.left_ns(message.sent_ns, self._now_ns)
         left: set[int] = set()
         for number in new:
             place = number - message.number
@@ -496,7 +575,7 @@ class Client(Machine):
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
-        self._acks.take(source, new, done, self._now_ns)
+        self._acks.take(source, new, done, self._now_ns, ease_ns=message.ease_ns)
 
     def _not_before(self, source: Peer, number: int, targets: Iterable[str], former: Sequence[str]) -> list[str]:
         """The subscriptions that get an event: none of a former incarnation, and none that got it before it was left
@@ -535,6 +614,12 @@ _ALLOWED: Final = ALLOWED["client", "broker"]
 _FIFO: Final = Strategy.fifo()
 
 
+@lru_cache(maxsize=1_024)
+def _names_in(targets: bytes) -> tuple[str, ...]:
+    """The subscriptions that an event is for, as a transfer contains them."""
+    return tuple(msgspec.msgpack.decode(targets))
+
+
 def _require_sendable(name: str, filter: str) -> None:
     """RequestError if no message can contain a name or a filter: the broker could not name what it refuses."""
     if not 0 < len(name) <= wire.MAX_NAME:
@@ -542,7 +627,7 @@ def _require_sendable(name: str, filter: str) -> None:
     if len(filter) > wire.MAX_FILTER:
         raise RequestError(
             "too-long",
-            f"the filter of {name!r} has {len(filter)} characters, and {wire.MAX_FILTER} is the limit: "
+            f"the filter of {name!r} has {len(filter)} characters; the limit is {wire.MAX_FILTER}: "
             "shorten it, or split it into several",
         )
 

@@ -5,16 +5,17 @@ The client is the coordinator, and connects before it disconnects:
 1. *joining*: it connects to the new broker and makes all its requests there. Its home continues as before.
 2. *paused*: all of that is durable there. New events wait in the client until the home broker has acknowledged the last
    of those under way, or, if it does not answer for `handover_ns`, until the new broker takes them over.
-3. *at home* again, at the new broker, which gets a report: if the client was there before, it stops sending after the
-   client what the client has not requested again. The old home gets a `MigrationUpdate`, repeated until it answers
-   `MigrationComplete`: it has forgotten the client, durably, and sends after it what it held and what still arrives.
+3. *at home* again, at the new broker, which gets a report: if the client was there before, it stops forwarding events
+   for subscriptions that the client has not repeated. The old home gets a `MigrationUpdate`, repeated until it answers
+   `MigrationComplete`: it has forgotten the client, durably, and forwards the events that it held and those that still
+   arrive.
 
-A home broker that is away need not be asked. A client whose home does not come back moves in the same manner
-(`fail_over`), to one broker after the other until one has accepted it. The old home gets the update when it is back,
-and sends what it kept.
+The home broker need not be present. A client whose home does not come back moves in the same manner (`fail_over`), to
+one broker after the other until one has accepted it. The old home gets the update when it is back, and forwards the
+events that it kept.
 
 Step 3 is the commit, and the client's alone. Before it, any failure calls the move off and the client stays; after it,
-a failure only causes delay. A broker that a move was called off to also learns where the client is at home. So in the
+a failure only causes delay. The target of a move that was called off also learns where the client is at home. So in the
 end the client is at exactly one broker.
 """
 
@@ -52,7 +53,7 @@ class _Leaving:
 
 
 class Actions(NamedTuple):
-    """What a migration does with the client: make a peer, let one go, send, emit an effect, and set its timer."""
+    """What a migration does with the client: make a peer, release one, send, emit an effect, and set its timer."""
 
     make_peer: Callable[[str], Peer]
     let_go: Callable[[Peer], None]

@@ -1,6 +1,6 @@
 """A client's events on their path to the home broker: in the order of publication, sent again until acknowledged.
 
-At most `window` events, and no more than the broker's credit (but one, which probes), are under way; at most
+At most `window` events, and no more than the broker's credit (plus one as a probe), are under way; at most
 `max_unacknowledged` are queued and under way together. An event whose lifetime ends before the broker has it is
 reported as failed.
 
@@ -78,7 +78,7 @@ class Publisher:
         self._send = send
         self._emit = emit
         self._retry_at = retry_at
-        self._waiting: deque[_Publication] = deque()
+        self._waiting: deque[_Publication] | tuple[()] = ()  # most clients never publish
         self._under_way: dict[int, _Publication] = {}
         self._leaving: list[_Publication] = []
         self._next_number = 0
@@ -108,6 +108,8 @@ class Publisher:
         must_reach: bool = False,
     ) -> None:
         """Add an event, which departs now."""
+        if isinstance(self._waiting, tuple):
+            self._waiting = deque()
         self._waiting.append(_Publication(sequence, now_ns, lifetime_ns, content, must_reach=must_reach))
         self.pump(home, now_ns)
 
@@ -115,7 +117,7 @@ class Publisher:
         """Send what may be sent."""
         if home is None or not home.is_up or home.outbox.is_congested or self._is_held:
             return
-        while self._waiting:
+        while not isinstance(self._waiting, tuple) and self._waiting:
             if len(self._under_way) >= min(self._settings.window, max(home.outbox.credit, 1)):
                 return
             publication = self._waiting.popleft()
@@ -154,7 +156,7 @@ class Publisher:
         self._retry_at(now_ns)
 
     def resend(self, home: Peer | None, now_ns: int) -> None:
-        """Send again what was not acknowledged in time."""
+        """Send again events that were not acknowledged in time."""
         if home is None or not home.is_up or home.outbox.is_congested:
             return
         for number, publication in list(self._under_way.items()):

@@ -6,10 +6,10 @@
   delivered and marked as late if the subscription takes late events.
 - An event of a subscription that this incarnation has neither made nor ended is for a former incarnation. In the first
   moments of an incarnation (`settle_ns`) it is left with the broker, so that it arrives again after the application has
-  subscribed; later nobody wants it.
+  subscribed; later it is unwanted.
 - The outcome of each event is counted for the broker that it came from, and reported to it (`links/_peers`).
-- No event is held for order beyond its deadline: it is delivered TIMER_SLACK_NS before, for timers may be late, and
-  earlier events in line with it. An event that is late already is held until nobody wants it any more.
+- No event is held for order beyond its deadline: it is delivered TIMER_SLACK_NS before, because timers may be late,
+  together with earlier held events. An event that is already late is held until it is unwanted.
 """
 
 import math
@@ -22,11 +22,12 @@ import msgspec
 from tidings.errors import InputError
 from tidings.ordering import Policy, Stamp
 from tidings.protocol import wire
-from tidings.protocol._effects import Deliver, Effect, EventId
+from tidings.protocol._effects import Deliver, DeliverTogether, Effect, EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._filters import parsed
 from tidings.protocol._seen import Seen
 from tidings.protocol._settings import ClientSettings
+from tidings.protocol.client._bundle import Bundle
 from tidings.protocol.links._meter import DRIFT
 from tidings.protocol.links._peers import Outcomes, Peer
 
@@ -113,7 +114,7 @@ class EventReceiver:
         return Receiver(policy, SummaryMatcher([parsed(entry.filter)]), idle_ns=idle_ns, restarts=False)
 
     def settle(self) -> None:
-        """From now on nobody subscribes again to what a former incarnation wanted."""
+        """From now on no subscription of a former incarnation is repeated."""
         self._ended = None
 
     def former(self, targets: Iterable[str]) -> list[str]:
@@ -157,6 +158,25 @@ class EventReceiver:
                 self._hand_over(subscription, arrival, now_ns)
             else:
                 self._put_in_order(subscription, subscription.receiver, arrival, stamp, now_ns)
+
+    def take_together(self, outcomes: Outcomes, name: str, bundle: Bundle, now_ns: int) -> bool:
+        """Take events all at once; whether that was possible: they are new and on time, and nobody wants order."""
+        subscription = self._subscriptions.get(name)
+        if subscription is None or subscription.receiver is not None or self._settings.synchronised_clocks:
+            return False
+        entry, many = subscription.entry, len(bundle.events)
+        if now_ns >= bundle.ends_ns:
+            return False
+        if entry.max_delay_ns is not None and now_ns >= bundle.oldest_ns + entry.max_delay_ns:
+            return False
+        batch = bundle.seen(name, entry.late_ns + self._settings.seen_grace_ns)
+        if batch is None or not self._seen.has_room(many) or self._seen.has_any(batch):
+            return False
+        self._seen.add_all(batch)
+        self._set_timer()
+        outcomes.of(name).note_on_time(many, bundle.ages(now_ns))
+        self._emit(DeliverTogether(name, bundle))
+        return True
 
     def is_first(self, subscription: Subscription, arrival: Arrival, now_ns: int) -> bool:
         """Whether no duplicate has come to this subscription before; this one is remembered."""
@@ -202,7 +222,7 @@ class EventReceiver:
             self._deliver(subscription, subscription.receiver.advance(now_ns), now_ns)
 
     def forget_old(self, now_ns: int) -> None:
-        """Forget deliveries that no duplicate can arrive of any more."""
+        """Forget deliveries of which no duplicate can arrive any more."""
         for _ in self._seen.forget_old(now_ns):
             pass
         self._set_timer()

@@ -1,11 +1,12 @@
 """A client's requests to its home broker, repeated until they are confirmed.
 
-Every sending has a number of its own, so a confirmation of an older request of the same name is recognised. A request
-is repeated after about a round trip, then each time after twice as long; not while the broker confirms others: repeats
-would only add to the load of a busy broker. Requests that an earlier incarnation of the broker confirmed are sent to
-the next one too. That includes withdrawals: a broker that has lost its store learns from others what its clients want,
-and these may not have heard of the end of a subscription; so the last MOST_ENDED of them are kept. While a client moves
-there are two brokers to ask. Each confirms for itself, and the application gets the confirmation of its home broker.
+Every attempt has a number of its own, so a confirmation of an older request of the same name is recognised. A request
+is repeated after about a round trip, then each time after twice as long; but not while the broker confirms others,
+since repeats would only add to the load of a busy broker. Requests that an earlier incarnation of the broker confirmed
+are sent to the next one too. That includes withdrawals: a broker that has lost its store learns its clients'
+subscriptions from others, which may not know that one has ended; so the last MOST_ENDED of them are kept. While a
+client moves there are two brokers to ask. Each confirms for itself, and the application gets the confirmation of its
+home broker.
 """
 
 from collections.abc import Callable

@@ -4,18 +4,18 @@
   both directions are alike; the error is at most half of the round trip (`error_ns`), however much the directions
   differ. Every frame with events states when it left, so its time under way is known, whatever it waited for. The best
   reading is kept, the one with the shortest round trip, given that two clocks may drift apart by DRIFT in the meantime,
-  which is all that is assumed of clocks. A reading that contradicts it comes from a clock that was set, or stood still,
-  and replaces it. Before the first reading, half of the least round trip is used, or 0 while that is unknown as well,
-  and the error is unknown.
+  the only assumption about clocks. A reading that contradicts it comes from a clock that was set, or stood still, and
+  replaces it. Before the first reading, half of the least round trip is used, or 0 while that is unknown as well, and
+  the error is unknown.
 - Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
 - Least round trip: the smallest seen; larger ones count (gain 1/8) only while the queue is empty, because pings wait
-  behind what is under way.
+  behind events under way.
 - Slowness, in seconds per kB, with its variance (paper C): a transfer's time from sending to acknowledgement, less the
   time that the receiver held it (which it states) and less the least round trip, by its size. The time that events wait
   for each other under way is part of it. Exponentially weighted. A transfer that was sent twice is no sample: it is
   unknown which copy was acknowledged (Karn's rule). It is used for events yet to be sent, never for ages.
 - Answer: the whole time until an acknowledgement, smoothed like the round trip, from the first sending even if there
-  was another: a busy peer is not helped by getting everything twice.
+  was another: a busy peer gains nothing from duplicates.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The other end of a connection: its identity, its link, and the numbers of its transfers that were taken.
 
-The inbox makes a repeated frame harmless: of the numbers from the sender's floor on it knows which were taken, and
-which of those were acknowledged. The floor arrives with every transfer and only rises, so the inbox stays small; a
-number more than MAX_RANGE above it is refused.
+The inbox makes a repeated frame harmless: it knows which numbers from the sender's floor on were taken, and which of
+those were acknowledged. The floor arrives with every transfer and only rises, so the inbox stays small; a number more
+than MAX_RANGE above it is refused.
 
 A client counts the outcomes of the events that a broker gives it (`Outcomes`), and reports them with its
 acknowledgements and whenever it is pinged. The counts are of its present epoch and the broker's.
@@ -32,15 +32,16 @@ _NO_BUDGET: Final = Budget()
 class Inbox:
     """The numbers taken from one sender in one of its sessions."""
 
-    __slots__ = ("_floor", "_next", "_taken")
+    __slots__ = ("_floor", "_next", "_run", "_taken")
 
     def __init__(self) -> None:
         self._floor = 0
         self._next = 0  # nothing was taken from here on
-        self._taken: dict[int, bool] = {}
+        self._run = range(0)  # the last numbers, if they were taken and acknowledged in one go
+        self._taken: dict[int, bool] = {}  # the numbers before
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._taken) + len(self._run)
 
     @property
     def is_used(self) -> bool:
@@ -59,6 +60,7 @@ class Inbox:
             raise PeerError("range", f"transfer {end - 1} is more than {MAX_RANGE} above the floor of {self._floor}")
         if number >= self._next and number >= self._floor:
             return range(number, end), ()
+        self._end_run()
         taken = self._taken
         new = [each for each in range(max(number, self._floor), end) if each not in taken]
         done = [each for each in range(number, end) if each < self._floor or taken.get(each)]
@@ -72,13 +74,30 @@ class Inbox:
         else:
             self._taken = {number: is_done for number, is_done in taken.items() if number >= floor}
         self._floor = floor
+        if self._run:
+            self._run = range(min(max(self._run.start, floor), self._run.stop), self._run.stop)
+
+    def _end_run(self) -> None:
+        self._taken.update(dict.fromkeys(self._run, True))
+        self._run = range(0)
 
     def acknowledged(self) -> list[int]:
         """The acknowledged numbers that the sender may not know of."""
+        self._end_run()
         return sorted(number for number, is_done in self._taken.items() if is_done)
+
+    def take_at_once(self, numbers: range) -> None:
+        """Take new numbers, and acknowledge them."""
+        if self._run and self._run.stop == numbers.start:
+            self._run = range(self._run.start, numbers.stop)
+        else:
+            self._end_run()
+            self._run = numbers
+        self._next = numbers.stop
 
     def take(self, numbers: Sequence[int]) -> None:
         """Take the numbers; they will be acknowledged when they are durable."""
+        self._end_run()
         self._taken.update(dict.fromkeys(numbers, False))
         self._next = max(self._next, numbers[-1] + 1)
 
@@ -126,6 +145,12 @@ class Tally:
         if held_ns:
             bucket = bucket_of(held_ns)
             self.new_holds[bucket] = self.holds[bucket] = self.holds.get(bucket, 0) + 1
+
+    def note_on_time(self, many: int, delays: Mapping[int, int]) -> None:
+        """Count events that were given to the application on time and at once: their ages, by size."""
+        self.on_time += many
+        for bucket, count in delays.items():
+            self.new_delays[bucket] = self.delays[bucket] = self.delays.get(bucket, 0) + count
 
     def report(self) -> Outcome:
         """The counts for a report; of those by size, the changed ones."""
@@ -258,6 +283,6 @@ class Ports(msgspec.Struct, frozen=True):
     """How the parts of a broker reach the outside: messages, frames with events, notes for a trace, and counters."""
 
     send: Callable[[Peer, Any], None]
-    send_events: Callable[[Peer, str, bytes], None]
+    send_events: Callable[[Peer, str, Any], None]
     note: Callable[..., None]
     count: Callable[..., None]

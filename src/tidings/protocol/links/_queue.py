@@ -1,9 +1,9 @@
 """The queue of a link, in the order of the scheduling strategy (paper C, section 3).
 
-- The strategy decides what leaves next, and what is not worth sending any more. It sees every event as columns: what
-  receivers behind the link pay for it, until when, and how long the rest of the path takes.
+- The strategy decides what leaves next, and what is no longer worth sending. It sees every event as columns: the prices
+  and deadlines of receivers behind the link, and how long the rest of the path takes.
 - At `max_queued` events, or `max_bytes` of their contents, the one with the least expected benefit is dropped.
-- A publisher's events leave in sequence as far as receivers behind the link want order (`scheduling._chains`): an event
+- A publisher's events leave in sequence if receivers behind the link want order (`scheduling._chains`): an event
   belongs to its publisher's chain if the terms of one of its targets require it (IN_ORDER). All others are free.
 - When routes change, everything in the queue is withdrawn and routed again.
 - The time that events waited before they left is counted, by size (`_histogram`).
@@ -145,6 +145,24 @@ class Queue:
                 self._left(item)
                 self._note_wait(now_ns - since_ns)
                 return item, gone
+
+    def pop_further(self, hops: int, now_ns: int) -> Parcel | None:
+        """The event that has come over the most links, and over more than these, whatever the strategy says.
+
+        Of each publisher's events only the earliest that waits may leave.
+        """
+        firsts: dict[tuple[str, int], Parcel] = {}
+        for each in self._waiting:
+            assert isinstance(each, Parcel), "events themselves wait for clients only"
+            first = firsts.setdefault(each.held.id[:2], each)
+            if each.held.id[2] < first.held.id[2]:
+                firsts[each.held.id[:2]] = each
+        furthest = max(firsts.values(), key=lambda each: each.held.hops, default=None)
+        if furthest is None or furthest.held.hops <= hops:
+            return None
+        self._note_wait(now_ns - self._waiting[furthest])
+        self.give_up(furthest)
+        return furthest
 
     def _note_wait(self, waited_ns: int) -> None:
         if waited_ns:

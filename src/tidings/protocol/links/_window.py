@@ -1,4 +1,4 @@
-"""What is under way to one peer: numbers, acknowledgements, and what has to be sent again (paper D, section 2.4.2).
+"""Events under way to one peer: numbers, acknowledgements, and repeats (paper D, section 2.4.2).
 
 - At most `window` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; no more
   leave while the socket is congested, or while `max_bytes` of their contents are under way.
@@ -6,12 +6,11 @@
   long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one is
   acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
 - Each event under way is a `Parcel`, or one of a `Lot`: a broker that keeps events sends many of one course at a time,
-  and they are acknowledged as they were sent.
+  and they are acknowledged together.
 """
 
 import heapq
 import sys
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -32,6 +31,8 @@ __all__ = ["FRAME_BYTES", "TYPICAL_KB", "Lot", "Parcel", "SendLimits", "Together
 FRAME_BYTES: Final = 64 * 1024
 """Events leave together up to about so many bytes: more would delay the events after them."""
 TYPICAL_KB: Final = 1.0
+_TRIES: Final = 2
+"""An event that was sent so often without an acknowledgement was refused, perhaps."""
 _MOST_GONE: Final = 1_024
 """The acknowledgement of an event that expired under way is recognised while at most so many numbers have followed."""
 
@@ -150,7 +151,8 @@ class Window:
         self._parcels: dict[int, Parcel] = {}  # by number, in the order of numbers
         self._lots: dict[int, Lot] = {}  # by the first of their numbers, in order
         self._in_lots = 0
-        self._frames: deque[_Frame] = deque(maxlen=size + 1)
+        self._frames: list[_Frame] = []  # the last ones
+        self._max_frames = size + 1
         self.gone: dict[int, Parcel] = {}
         """By number: what has expired under way. The peer may have it, and still acknowledge it."""
         self._gone_first: list[int] = []  # a heap of its numbers, and of some removed ones
@@ -163,7 +165,15 @@ class Window:
     @property
     def room(self) -> int:
         """How many more events may be under way."""
-        return self.most - len(self) if self.size_bytes < self._max_bytes else 0
+        if self.size_bytes >= self._max_bytes:
+            return 0
+        under_way = len(self._parcels) + self._in_lots if self.keeps else self.next_number - self._landed
+        return self.most - under_way
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether no more than half of what may be under way is."""
+        return 2 * self.room >= self.most
 
     @property
     def credit(self) -> int:
@@ -172,8 +182,9 @@ class Window:
 
     @credit.setter
     def credit(self, credit: int) -> None:
-        self._credit = credit
-        self._limit()
+        if credit != self._credit:
+            self._credit = credit
+            self._limit()
 
     @property
     def is_congested(self) -> bool:
@@ -232,6 +243,8 @@ class Window:
 
     def note_frame(self, last: int, size_bytes: int, now_ns: int) -> None:
         """A frame has left, with events up to this number."""
+        if len(self._frames) >= self._max_frames:
+            del self._frames[0]
         self._frames.append(_Frame(last, now_ns, size_bytes))
 
     def give_up(self, parcel: Parcel, *, has_expired: bool) -> None:
@@ -246,7 +259,7 @@ class Window:
                 self.gone.pop(heapq.heappop(self._gone_first), None)
 
     def forget_gone(self) -> None:
-        """The peer has a new epoch: it will not acknowledge what the last one had."""
+        """The peer has a new epoch: it will not acknowledge transfers to the last one."""
         self.gone.clear()
         self._gone_first.clear()
 
@@ -255,7 +268,7 @@ class Window:
         return [self.gone.pop(number) for first, last in numbers for number in within(self.gone, first, last)]
 
     def withdraw(self) -> list[Parcel]:
-        """The peer is lost: nothing is under way any more; what was."""
+        """The peer is lost: nothing is under way any more; returns what was."""
         self._undo_lots()
         parcels = list(self._parcels.values())
         for parcel in parcels:
@@ -320,7 +333,7 @@ class Window:
         """Learn from the time that the frames up to this number took."""
         frames, meter = self._frames, self._meter
         while frames and frames[0].last <= last:
-            frame = frames.popleft()
+            frame = frames.pop(0)
             took_ns = now_ns - frame.sent_ns
             if frame.last == last:
                 meter.note_answer(took_ns)
@@ -329,22 +342,26 @@ class Window:
                 if self.was_held_up:
                     self.was_held_up = False
                     self._pace.burst(took_ns - held_ns, meter.least_ns)
+                    self._limit()
 
     def _keep_pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
         """Allow as many under way as the link has shown that it carries."""
         meter, pace = self._meter, self._pace
+        if not waiting:
+            pace.idle(held_ns)
+            meter.is_loaded = False
+            return
         pace.acknowledged(
             count,
             last,
             held_ns=held_ns,
             idle_ns=meter.least_ns,
             spread_ns=meter.spread_ns(round(TYPICAL_KB * 1000)),
-            waiting=waiting,
             next_number=self.next_number,
             now_ns=now_ns,
         )
         self._limit()
-        meter.is_loaded = waiting > 0 and not pace.is_least
+        meter.is_loaded = not pace.is_least
 
     # -- sent again ----------------------------------------------------------------------------------------------
 
@@ -375,8 +392,15 @@ class Window:
                 parcel.due_ns = now_ns + min(backoff_ns, self._retry_most_ns)
                 yield parcel
 
+    def refused_hops(self) -> int | None:
+        """The most links that an event under way has come over; None if one was sent only once."""
+        parcels = self._parcels.values()
+        if not self.keeps or self._lots or any(parcel.tries < _TRIES for parcel in parcels):
+            return None
+        return max((parcel.held.hops for parcel in parcels), default=None)
+
     def hasten(self, leaving: int, now_ns: int) -> None:
-        """The peer is back: what is under way is sent again at once; `leaving` events have not left yet."""
+        """The peer is back: events under way are sent again at once; `leaving` events have not left yet."""
         self._undo_lots()
         for parcel in self._parcels.values():
             parcel.due_ns = now_ns
@@ -387,4 +411,4 @@ class Window:
     def forget_lost(self, now_ns: int) -> None:
         """Without buffering: events that left long ago no longer count."""
         while not self.keeps and self._frames and self._frames[0].sent_ns + self._retry_most_ns <= now_ns:
-            self._landed = max(self._landed, self._frames.popleft().last + 1)
+            self._landed = max(self._landed, self._frames.pop(0).last + 1)

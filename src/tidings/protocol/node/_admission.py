@@ -2,17 +2,17 @@
 
 The end that opened the connection states its kind, its name, and a nonce; the other end answers whether it is admitted,
 and closes the connection if not. A peer with something to prove is challenged first (`_proofs`): an answer with a nonce
-asks for a proof, and the answer to that proves in turn that this end has the token too. From then on a connection is
-held to that name: a greeting under another one closes it. Both also state which versions of the protocol they speak,
+asks for a proof, and the answer to that proves in turn that this end has the token too. From then on the connection is
+bound to that name: a greeting under another one closes it. Both also state which versions of the protocol they speak,
 and use the latest common one; from version 3 on frames have checksums (`_frames`) unless the connection has TLS, which
 has its own.
 
 - A client proves its name by its certificate (if the network requires certificates of clients) and by its token (if the
-  network has tokens). Without either it proves that it has the key that its name was bound to at first contact; a name
-  that no broker knows is bound to the first client's key.
+  network has tokens). Without either it proves that it owns the key to which its name was bound at first contact; a
+  name that no broker knows is bound to the first client's key.
 - A broker proves its name by its certificate, or by the token that all brokers share.
-- A token is never shown to a peer that has not proved to have it, except over TLS, or where `wire_version` is 2:
-  version 2 had no challenges. A peer without a nonce has that version, and shows its token, or is not known by a key.
+- A token is never sent to a peer that has not proved that it has it, except over TLS, or if `wire_version` is 2:
+  version 2 had no challenges. A peer without a nonce has that version: it sends its token, or is not bound to a key.
 
 Once there are rules, everything that no rule allows is refused: the filter of a rule has to cover a subscription or an
 advertisement, and to match an event.
@@ -75,8 +75,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """The first frame back: an empty code is yes; `detail` is the answer to a question, `speaks` the agreed version of
     the protocol.
 
-    With a nonce it is a challenge by the broker whose name is `text`: prove to have what it `wants`. The answer to the
-    proof contains the proof that the broker has the token, too.
+    With a nonce it is a challenge by the broker whose name is `text`: prove that you have what it `wants`. The answer
+    to the proof contains the proof that the broker has the token, too.
     """
 
     code: str = ""
@@ -111,7 +111,7 @@ def read_answer(frame: bytes) -> Answer:
     try:
         answer = _ANSWER.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise DeniedError("malformed", "the other end does not answer as a Tidings broker does") from None
+        raise DeniedError("malformed", "the other end does not answer like a Tidings broker") from None
     if answer.code:
         raise DeniedError(answer.code, answer.text)
     return answer
@@ -122,7 +122,7 @@ def read_proof(frame: bytes) -> bytes:
     try:
         return _PROOF.decode(frame).proof
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise DeniedError("malformed", "the answer to a challenge is no proof") from None
+        raise DeniedError("malformed", "the answer to a challenge is not a proof") from None
 
 
 def common_version(ours: tuple[int, int], theirs: tuple[int, int]) -> int:
@@ -145,8 +145,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node can prove its identity with, when it dials; `secret` is a client's own. A token that is implied was
-    made by the brokers themselves, and is never shown."""
+    """The means by which a dialling node can prove its identity; `secret` is a client's own. An implied token was made
+    by the brokers themselves, and is never sent."""
 
     token: str | None = None
     secret: str | None = None
@@ -368,7 +368,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
             theirs = [token.secret for token in self.tokens if is_status or fnmatchcase(preamble.name, token.identity)]
             if is_status and self.broker_token is not None:
                 theirs.append(self.broker_token)
-            denial = f"{preamble.name!r} needs a token, and this is not it: ask the operator of the network"
+            denial = f"{preamble.name!r} needs a token, and has none or a wrong one: ask the operator of the network"
             return Demand(wants="token", tokens=tuple(theirs), denial=denial)
         if self.client_certificates or preamble.kind != "client":
             return None
@@ -385,7 +385,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not preamble.key:
             return None  # an earlier version, and a free name
-        denial = f"{preamble.name!r} has not proved that it has the key which it shows"
+        denial = f"{preamble.name!r} has not proved that it owns the key that it presents"
         return Demand(wants="key", key=preamble.key, denial=denial)
 
 

@@ -7,13 +7,13 @@ A commit keeps the order of the last writes, and ends with the time. On a disk t
 the first part of a commit, a later write is never present without the earlier ones. Values are sealed (`_records`) when
 the commit begins.
 
-When the store has no room for a commit:
+If the store has no room for a commit:
 
 - Nothing is confirmed, so nothing is promised. Later writes join the commit, the last write to a key counting as ever,
   and it is tried again every RETRY_NS.
-- Room is made first: keys that may be erased ahead of other writes (`Erase.ahead`) are erased by themselves, since the
-  rest may need the room of these values. All other writes stay one transaction.
-- The store counts as full until nothing has lacked room for CALM_NS.
+- Room is made first: keys that may be erased ahead of other writes (`Erase.ahead`) are erased in a commit of their own,
+  since the rest may need the room of these values. All other writes stay one transaction.
+- The store counts as full until no write has lacked room for CALM_NS.
 """
 
 from typing import Final

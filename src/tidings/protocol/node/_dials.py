@@ -1,4 +1,4 @@
-"""The peers that a node dials, and when: again after every loss, ever more rarely while connections do not last.
+"""The peers that a node dials, and when: again after every loss, more and more rarely while connections do not last.
 
 A target waits to be dialled, is being dialled, or is connected; it stays wanted until it is given up. The wait before
 each further attempt is twice as long as the last one, up to MOST_NS, and randomised. A connection that was lost again

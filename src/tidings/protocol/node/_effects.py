@@ -1,4 +1,4 @@
-"""What a node wants done with sockets, disk and clock; its other effects are for the application.
+"""A node's effects on sockets, disk and clock; its other effects are for the application.
 
 A driver carries out the effects of a call in their order, and reports back: `opened` or `lost` after `Dial`, `lost`
 after `Shut`, `committed` or `refused` after `Commit`, `wake` after `SetTimer`.
@@ -9,7 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidings.protocol._effects import Acknowledged, Confirmed, Deliver, Failed, HandedOver, Heard, Moved, Note, SetTimer
+from tidings.protocol._effects import (
+    Acknowledged,
+    Confirmed,
+    Deliver,
+    DeliverTogether,
+    Failed,
+    HandedOver,
+    Heard,
+    Moved,
+    Note,
+    SetTimer,
+)
 
 __all__ = ["Admitted", "Commit", "Dial", "NodeEffect", "Parted", "Read", "Report", "Shut", "Unreached", "Write"]
 
@@ -23,10 +34,10 @@ class Dial(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Write these bytes to a connection, with one call."""
+    """Write these bytes to a connection, with one call; within the process, hand over these frames."""
 
     connection: str
-    parts: list[bytes]
+    parts: list[Any]
 
 
 class Shut(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +113,7 @@ NodeEffect = (
     | Report
     | Heard
     | Deliver
+    | DeliverTogether
     | Confirmed
     | Failed
     | Moved

@@ -1,8 +1,8 @@
 """Long filters are read in slices, so that no peer waits for another one's filter.
 
-Reading a filter of 16 kB takes some 80 ms. A frame with a long filter that was not read yet waits, with all later
-frames of its connection, while the filter is read: one slice (`SLICE_TOKENS`) every PAUSE_NS, for one connection after
-the other. When all filters of the frame are read, the machine gets the frame, and the filters are in the cache.
+Reading a filter of 16 kB takes some 80 ms. A frame with a new long filter waits, with all later frames of its
+connection, while the filter is read: one slice (`SLICE_TOKENS`) every PAUSE_NS, for one connection after the other.
+When all filters of the frame are read, the machine gets the frame, and the filters are in the cache.
 
 A neighbour cannot wait as long as a client: after PATIENCE_NS all its frames are handled, and the rest is read at once.
 """

@@ -1,13 +1,13 @@
 """Frames on a byte stream: a prefix with the length of the frame, then the frame.
 
 There are two kinds of prefixes. The *plain* one is the length in four bytes, most significant first. The *checked* one
-has the length in three bytes, the inverted exclusive or of those as a fourth, and four bytes of the frame's checksum.
-So a flipped bit is found, in the length before waiting for the frame and in the frame before it is decoded. A stream
-begins with plain frames; the first ones agree on the kind of the others (`_admission`).
+is the length in three bytes, their inverted exclusive or as a fourth, and four bytes of the frame's checksum. So a
+flipped bit is found, in the length before waiting for the frame and in the frame before it is decoded. A stream begins
+with plain frames; the first ones agree on the kind of the others (`_admission`).
 
-A stream that announces a frame over the limit, or an empty one, or whose checksums are wrong, is wrong from there on:
-the beginning of the next frame is unknown, so the connection has to be closed. Pieces of an incomplete frame are kept
-and joined once, so a peer that sends byte by byte costs no more than the bytes it sends.
+A stream that announces a frame over the limit, or an empty one, or whose checksums are wrong, cannot be continued: the
+beginning of the next frame is unknown, so the connection has to be closed. Pieces of an incomplete frame are kept and
+joined once, so a peer that sends byte by byte costs no more than the bytes it sends.
 """
 
 from struct import Struct

@@ -1,7 +1,7 @@
-"""What the machine is given of the frames that have arrived, and what has to wait.
+"""Which of the arrived frames the machine gets now, and which have to wait.
 
 - A client over its budget is not read from for a while, and the frames that it has already sent wait (`_budgets`).
-- So do its requests while those of all clients take more than their share (`_requests`).
+- Its requests wait while those of all clients together take more than their share (`_requests`).
 - Long filters are read in slices, and their sender waits meanwhile (`_filter_reader`).
 - A session that waits counts as alive: the machine is given its name without frames.
 """
@@ -74,12 +74,19 @@ class Intake:
             if session.is_held_back or session.waiting:
                 session.waiting += frames
             elif session.purse is None:
-                if len(frames) == 1 and len(frames[0]) <= LONG_FILTER and not session.passing:
+                if session.is_local or (len(frames) == 1 and len(frames[0]) <= LONG_FILTER and not session.passing):
                     yield session.name, frames
                 else:
                     yield from self._readable(session, frames, now_ns)
             elif not frames:
                 yield session.name, frames
+            elif len(frames) == 1 and self._is_about_events(session, frames[0]):
+                machine = self._machine
+                events = machine.events_in
+                yield session.name, frames
+                wait_ns = session.purse.spend(max(machine.events_in - events, 1), len(frames[0]), 0.0, now_ns)
+                if wait_ns > 0 and session.is_admitted:
+                    self._hold_back(session, session.purse, wait_ns, now_ns)
             else:
                 session.waiting = frames
                 if has_events(frames[0]) or (session.answers and answers_events(frames[0])):
@@ -89,6 +96,16 @@ class Intake:
                     self.requests.put(session, session.tag_us)
         if self.requests.row:
             yield from self.requested(asking, now_ns)
+
+    @staticmethod
+    def _is_about_events(session: Session, frame: bytes) -> bool:
+        """Whether a frame carries events, or is one of the answers to events that the client may send."""
+        if has_events(frame):
+            return True
+        if session.answers and answers_events(frame):
+            session.answers -= 1
+            return True
+        return False
 
     def _readable(self, session: Session, frames: list[bytes], now_ns: int) -> Iterator[tuple[str, list[bytes]]]:
         """The frames of a broker, up to the first with long filters to be read."""

@@ -71,6 +71,7 @@ PROVED_FROM: Final = 3
 _MOST_NAMED: Final = 10
 """The most damaged keys that are reported by name."""
 _ANSWERED: Final = "answered"
+_FULL: Final = "too-many"
 _ASK_NS: Final = 500_000_000
 """How long to wait before asking again for the address of a broker."""
 
@@ -104,6 +105,45 @@ class Node:
     oldest and the latest version of the protocol that it speaks. `credentials` prove its identity, `nonce` makes
     NONCE_BYTES that nobody can foresee.
     """
+
+    __slots__ = (  # there may be many in one process
+        "__dict__",  # of subclasses, and of tests
+        "_agenda",
+        "_answer",
+        "_came",
+        "_came_bytes",
+        "_credentials",
+        "_effects",
+        "_found",
+        "_intake",
+        "_is_asking",
+        "_is_ending",
+        "_is_refusal_final",
+        "_limits",
+        "_machine_ns",
+        "_nonce",
+        "_numbers",
+        "_preamble",
+        "_sessions",
+        "_shutting",
+        "_speaks",
+        "_strangers",
+        "_timer_ns",
+        "_wanted",
+        "_writers",
+        "addresses",
+        "admission",
+        "commits",
+        "damaged",
+        "dials",
+        "directory",
+        "held_back",
+        "is_deaf",
+        "is_full",
+        "machine",
+        "readings",
+        "requests",
+    )
 
     def __init__(
         self,
@@ -200,7 +240,7 @@ class Node:
                 kinds=dict(self.damaged),
                 first=list(found.damaged[:_MOST_NAMED]),
                 meaning="these records are lost: an event among them is not delivered from here, a client whose "
-                "subscription is among them has to come back, anything else is learnt again",
+                "subscription is among them has to reconnect, anything else is learned again",
                 remedy="check the disk",
             )
 
@@ -212,7 +252,7 @@ class Node:
         return rest, self._finish(now_ns)
 
     def end(self, reason: str, now_ns: int) -> list[NodeEffect]:
-        """Close all connections, and commit what is left without waiting for more."""
+        """Close all connections, and commit the remaining writes without waiting for more."""
         self._is_ending = self.is_deaf = True
         for session in self._sessions.values():
             self._shut(session, reason, at_once=False)
@@ -263,12 +303,14 @@ class Node:
         address: str = "",
         certified: Collection[str] = (),
         is_encrypted: bool = False,
+        is_local: bool = False,
     ) -> list[NodeEffect]:
-        """A connection is open: a dialled or an accepted one."""
+        """A connection is open: a dialled or an accepted one; with `is_local`, to a node in the same process."""
         session = self._sessions.get(connection)
         if session is None:
             session = self._accept(connection, address, now_ns)
         session.address, session.certified, session.is_encrypted = address, certified, is_encrypted
+        session.is_local = is_local
         if session.state is SessionState.DIALLED:
             session.enter(SessionState.OPEN)
             if session.preamble is not None:
@@ -304,15 +346,12 @@ class Node:
         return self._finish(now_ns)
 
     def wrote(self, connection: str, unsent_bytes: int, now_ns: int) -> list[NodeEffect]:
-        """How much of what was written to a connection has not left yet."""
+        """How many of the bytes written to a connection have not left yet; not called if all have."""
         session = self._sessions.get(connection)
         if session is None:
             return []
-        answers_bytes, session.unsent_answers_bytes = session.unsent_answers_bytes, 0
-        if not unsent_bytes:
-            session.unread_bytes = 0
-            return []
-        session.unread_bytes += answers_bytes
+        # What had been counted may have left meanwhile.
+        session.unread_bytes = min(session.unread_bytes + session.unsent_answers_bytes, unsent_bytes)
         if session.unread_bytes <= self._limits.max_unread_bytes:
             return []
         self._shut(session, f"more than {self._limits.max_unread_bytes} bytes of answers wait for it to read them")
@@ -336,6 +375,24 @@ class Node:
             self._came.append((session, frames))
             self._came_bytes += len(data)
         return self._came_bytes >= STEP_BYTES
+
+    def handed(self, connection: str, frames: list[bytes]) -> bool:
+        """The same for frames of a node in the same process, which are handed over one by one."""
+        session = self._sessions.get(connection)
+        if session is None or session.is_closing or self.is_deaf:
+            return False
+        if session.is_held_back:
+            session.waiting += frames
+        else:
+            self._came.append((session, frames))
+            if session.purse is not None:  # a client's; a broker hands over what it keeps anyway
+                self._came_bytes += sum(map(len, frames))
+        return self._came_bytes >= STEP_BYTES
+
+    def pass_on(self, connection: str, frame: Any, now_ns: int) -> list[NodeEffect]:
+        """A frame of the broker in the same process, for the machine at once: there is nothing to hold back."""
+        self._carry_out(self.machine.receive(connection, frame, now_ns))
+        return self._finish(now_ns)
 
     def _misread(self, session: Session, error: FramingError) -> None:
         """The stream of a connection contains no frame, or a damaged one."""
@@ -372,8 +429,13 @@ class Node:
             came = [(session, frames) for session, frames in came if self._let_in(session, frames, now_ns)]
         self._carry_out(self.machine.receive_many(self._intake.admitted(came, now_ns), now_ns))
 
+    def waiting_bytes(self, connection: str) -> int:
+        """How much of what a client has sent was read and waits, because of its budget or of others' requests."""
+        session = self._sessions.get(connection)
+        return 0 if session is None else sum(map(len, session.waiting))
+
     def purse_of(self, connection: str | None) -> Purse | None:
-        """What is left of the rates of a connected client, and how often it was held back."""
+        """The unused part of a connected client's rates, and how often it was held back."""
         session = None if connection is None else self._sessions.get(connection)
         return None if session is None else session.purse
 
@@ -441,6 +503,8 @@ class Node:
             self._put(session, msgspec.msgpack.encode(Answer(speaks=version, proof=proof)), is_answer=True)
             self._admit(session, "broker", preamble.name, version, now_ns)
             return
+        if why := self.machine.why_full(preamble.name):
+            raise DeniedError(_FULL, why)
         # A token or certificate identifies it, whatever key it has.
         key = None if session.token is not None or admission.client_certificates else preamble.key
         directory = msgspec.structs.replace(self.directory, last_life=self.machine.last_epoch(preamble.name, key))
@@ -480,7 +544,7 @@ class Node:
                 self._report("warning", "revoked", **facts, remedy="a peer that should stay needs a token and rules")
                 self._shut(session, why, at_once=False)
             elif session.challenge is not None and not session.is_admitted:
-                self._shut(session, "the network's file has changed")  # its challenge may be out of date
+                self._shut(session, "the network file has changed")  # its challenge may be out of date
         return self._finish(now_ns)
 
     def expel(self, connection: str, why: str, now_ns: int) -> list[NodeEffect]:
@@ -511,7 +575,8 @@ class Node:
         self._strangers -= 1
         self._agenda.cancel(("grace", session.name))
         held_to: dict[str, Any] = {"identity": (kind, peer), "rights": rights, "budget": budget, "key": key}
-        self._carry_out(self.machine.connected(session.name, now_ns, version=version, **held_to))
+        held_to |= {"version": version, "is_local": session.is_local}
+        self._carry_out(self.machine.connected(session.name, now_ns, **held_to))
         self._effects.append(Admitted(session.name, peer, kind))
 
     def _learn(self, session: Session, answer: Answer) -> str:
@@ -535,8 +600,9 @@ class Node:
             self._shut(session, str(error), at_once=False)
             return
         if target is not None:
-            # An impostor cannot end the search for a broker.
-            code = "" if isinstance(error, MistrustError) else error.code
+            # Neither an impostor nor a broker that is full ends the search for a broker, if there are others.
+            goes_on = isinstance(error, MistrustError) or (error.code == _FULL and bool(target.others))
+            code = "" if goes_on else error.code
             self._unreached(target, f"{session.address}: {error}" if not code else str(error), code)
         self._shut(session, "not admitted")
 
@@ -571,13 +637,17 @@ class Node:
             else:
                 out.append(effect)  # type: ignore[arg-type]
 
-    def _put(self, session: Session, frame: bytes, *, is_answer: bool) -> None:
+    def _put(self, session: Session, frame: Any, *, is_answer: bool) -> None:
         """Send a frame with this turn."""
         if session.is_closing:
             return
         if not session.unsent:
             self._writers.append(session)
-        session.unsent += (session.prefix(frame), frame)
+            session.unsent_answers_bytes = 0
+        if session.is_local:
+            session.unsent.append(frame)
+        else:
+            session.unsent += (session.prefix(frame), frame)
         if is_answer:
             session.unsent_answers_bytes += len(frame)
         else:

@@ -4,9 +4,9 @@
   both have a nonce. A code contains which end made it, the kind and name of the dialling end, and the name of the other
   end: so it cannot be reflected, replayed, or used elsewhere. The end that dialled goes first: a stranger that connects
   to a broker learns nothing of its token. The dialling end continues only if the other end has the token too.
-- **By a key** of a client's own where there are no tokens: the client signs the same text (Ed25519). The key is derived
-  from a secret that the client has made and nobody else ever sees; brokers keep the public half. Neither an impostor of
-  a broker nor a reader of its store can pose as the client.
+- **By a client's own key** if there are no tokens: the client signs the same text (Ed25519). The key is derived from a
+  secret that the client has made and never reveals; brokers keep the public half. Neither an impostor of a broker nor a
+  reader of its store can pose as the client.
 """
 
 import hmac

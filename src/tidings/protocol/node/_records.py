@@ -35,7 +35,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a store at the start of an incarnation."""
 
     kept: dict[str, bytes]
-    """What the machine has stored."""
+    """The records of the machine."""
     damaged: tuple[str, ...] = ()
     """The keys of records that fail the check."""
     noted_ns: int = 0

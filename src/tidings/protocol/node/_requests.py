@@ -10,8 +10,7 @@ All frames of clients without events are requests. In each turn of the node some
 - Costs are estimates by kind and size, so that a storm gives the same result each time.
 
 Waiting requests are not lost, and keep their order. Their client is not read from meanwhile, so nothing accumulates
-here. Acknowledgements are part of carrying events, as many as there were frames with events; beyond that they are
-requests.
+here. As many acknowledgements as there were frames with events count as part of the events; more of them are requests.
 """
 
 from collections.abc import Iterator

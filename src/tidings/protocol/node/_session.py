@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from enum import Enum
+from typing import Any
 
 from tidings.protocol._budgets import Purse
 from tidings.protocol.node._admission import Admission, Challenge, Opening, Preamble
@@ -33,6 +34,7 @@ class Session:
         "is_closing",
         "is_encrypted",
         "is_held_back",
+        "is_local",
         "kind",
         "name",
         "opening",
@@ -66,11 +68,12 @@ class Session:
         self.address = ""
         self.certified: Collection[str] = ()
         self.is_encrypted = False
+        self.is_local = False  # within the process: frames are handed over, without prefixes
         self.splitter = Splitter(max_frame_bytes, waits=True)
         self.prefix = plain
-        self.unsent: list[bytes] = []  # prefixes and frames, alternating
-        self.unsent_answers_bytes = 0
-        self.unread_bytes = 0  # written, without events, since the peer last had read everything
+        self.unsent: list[Any] = []  # prefixes and frames, alternating
+        self.unsent_answers_bytes = 0  # of the frames of this turn
+        self.unread_bytes = 0  # of answers that were written and have not left, at most
         self.purse: Purse | None = None  # of a client
         self.is_held_back = False  # not read from: it was too fast, or its filters are being read
         self.passing = 0  # so many of its next frames are given to the machine whatever filters they have

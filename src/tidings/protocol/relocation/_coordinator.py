@@ -1,7 +1,7 @@
 """A broker's part in finding better homes for publishers: what is traced, by which algorithm, and which client is asked
 to move.
 
-Every broker reports on traced events and forwards walks and surveys, whatever its own setting: that only decides
+Every broker reports on traced events and forwards walks and surveys, whatever its own setting, which only decides
 whether, and how, homes for its own publishers are sought. All of this is soft state: a lost message costs a sample or a
 decision, never an event.
 

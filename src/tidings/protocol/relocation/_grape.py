@@ -10,8 +10,8 @@ Rules:
   asked again. A neighbour that has not answered at the end is not part of the session, and neither are the brokers
   behind it.
 - All candidates, the present home included, are compared by `placement.evaluate`, and one is chosen by
-  `placement.select` with the hysteresis of the settings. The time from the publisher to any broker is taken to be the
-  time to its home: clients measure the link to their home only.
+  `placement.select` with the hysteresis of the settings. The time from the publisher to any broker is assumed to be
+  that to its home: clients measure the link to their home only.
 - A broker asks others once for each session, and answers only the neighbour that its events came from: routes may have
   changed meanwhile, and questions must not travel in circles. Notes and answers are kept until the publisher's next
   session begins, so that a repeated question gets the same answer.

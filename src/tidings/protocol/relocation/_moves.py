@@ -1,9 +1,9 @@
-"""What a home broker knows of the moves of its clients: requested, under way, done or called off.
+"""The moves of a home broker's clients, as far as it knows: requested, under way, done or called off.
 
 For observers; nothing depends on it. A client reports its progress to its home (`Moving`), and then its new home
 (`MigrationUpdate`). Reports that were lost with a connection are repeated over the next one; a client that is silent
-for PATIENCE_NS has called its move off, as far as is known here. There is one move for each client at a time, and the
-last RECENT that have ended are remembered.
+for PATIENCE_NS is assumed to have called its move off. There is one move for each client at a time, and the last RECENT
+that have ended are remembered.
 """
 
 from collections import Counter, deque
@@ -53,7 +53,7 @@ class Moves:
         """All moves, for observers."""
         for move in list(self._under_way.values()):
             if now_ns - move.phase_ns > PATIENCE_NS:
-                self._end(move, "called off", now_ns, "nothing was heard of it")
+                self._end(move, "called off", now_ns, "nothing was heard from it")
         under_way = sorted(self._under_way.values(), key=lambda move: (move.since_ns, move.client))
         counts = (self._counts[what] for what in ("asked", "done", "called off"))
         return MovesView(now_ns, under_way, list(reversed(self._recent)), *counts)
@@ -71,7 +71,7 @@ class Moves:
             self._under_way[client] = MoveSeen(client, target, by, now_ns, "asked", now_ns)
 
     def heard(self, client: str, message: wire.Moving, now_ns: int) -> None:
-        """A client reports its progress; a move that nobody asked for begins with that."""
+        """A client reports its progress; an unrequested move begins with that."""
         move = self._under_way.get(client)
         if message.phase == "at home":
             return

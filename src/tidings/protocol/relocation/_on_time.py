@@ -2,7 +2,7 @@
 
 Rules:
 
-- The home broker asks no other broker. For `relocation_events` events with receivers it notes the receivers, their
+- The home broker asks no other broker. For `relocation_events` events with receivers it records the receivers, their
   deadlines and their prices, from the courses. The times of links are known from the link state.
 - Brokers are compared by `placement.choose_on_time`, as in the simulator, with deliveries weighted by their prices: by
   the tree of the present home, and the chosen broker once more by its own tree.
@@ -12,7 +12,7 @@ Rules:
   _APART_PER_BROKER_NS` for each broker of the overlay. At most `_MOST_PROMISES` promises, those worth most, are
   considered.
 
-Unknown times are taken to be the same everywhere: from the publisher to its home, and from a broker to its clients.
+Unknown times are assumed to be the same everywhere: from the publisher to its home, and from a broker to its clients.
 Clients measure the link to their home only.
 """
 

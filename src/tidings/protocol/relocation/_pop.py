@@ -3,8 +3,8 @@
 Rules:
 
 - Every broker that takes on a traced event reports to the neighbour it came from how many subscribers were served here
-  and behind it (`TraceResult`), as soon as all neighbours that it sent the event to have reported. A result that does
-  not arrive within `relocation_wait_ns` is given up, with the sample: nothing is counted in part.
+  and behind it (`TraceResult`), as soon as all neighbours that it sent the event to have reported. If a result does not
+  arrive within `relocation_wait_ns`, the whole sample is dropped: nothing is counted in part.
 - The publisher's home counts the results. When there are enough, and none is outstanding, it starts the walk: a
   `RelocationRequest` that each broker forwards to the neighbour with the majority, and a `RelocationAnswer` that
   returns by the same brokers. If one of them is lost there is no move now, and another walk after as many more events.

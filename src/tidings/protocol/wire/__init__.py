@@ -12,7 +12,7 @@ Rules:
 - Times are nanoseconds: durations, or readings of the sender's clock. Clocks need not agree; their difference is
   measured with pings (`links/_meter`).
 - Fields with a default come last and may be missing: a peer that does not know them neither sends nor reads them.
-- Events travel together: a `Publish` or a `Transfer` holds as many as there were to send, numbered consecutively, and
+- Events travel together: a `Publish` or a `Transfer` holds all that are to be sent, numbered consecutively, and
   an `Ack` acknowledges whole ranges of numbers.
 - What only the ends read (attributes, stamp, payload) travels as one opaque `content`, which brokers copy. The
   publisher adds a checksum of it, which every broker that takes on the event and the subscriber compare.
@@ -20,10 +20,12 @@ Rules:
 
 from tidings.protocol.wire._codec import (
     Message,
+    Parts,
     Registration,
     Request,
     check_of,
     decode,
+    decode_attributes,
     decode_content,
     encode,
     encode_content,
@@ -133,6 +135,7 @@ __all__ = [
     "Move",
     "Moving",
     "Outcome",
+    "Parts",
     "Ping",
     "Pong",
     "Publication",
@@ -157,6 +160,7 @@ __all__ = [
     "WireMessage",
     "check_of",
     "decode",
+    "decode_attributes",
     "decode_content",
     "encode",
     "encode_content",

@@ -2,13 +2,25 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
 from tidings.protocol._errors import PeerError
-from tidings.protocol.wire._events import Ack, Content, Copied, Copy, Credit, Given, Publish, Recover, Release, Transfer
+from tidings.protocol.wire._events import (
+    Ack,
+    Content,
+    ContentInPlace,
+    Copied,
+    Copy,
+    Credit,
+    Given,
+    Publish,
+    Recover,
+    Release,
+    Transfer,
+)
 from tidings.protocol.wire._fields import MAX_FRAME_BYTES, MAX_NAME, OLDEST_VERSION, VERSION
 from tidings.protocol.wire._greetings import Done, Error, Hello, Ping, Pong, Welcome
 from tidings.protocol.wire._overlay import Ask, Interest, InterestPart, Ledger, LinkState, Rehomed
@@ -27,10 +39,12 @@ from tidings.protocol.wire._requests import Advertise, Subscribe, Unadvertise, U
 
 __all__ = [
     "Message",
+    "Parts",
     "Registration",
     "Request",
     "check_of",
     "decode",
+    "decode_attributes",
     "decode_content",
     "encode",
     "encode_content",
@@ -39,6 +53,8 @@ __all__ = [
     "filters_in",
     "is_sound",
 ]
+
+T = TypeVar("T")
 
 Message = (
     Hello
@@ -83,13 +99,17 @@ Request = Registration | MigrationUpdate
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 _CONTENT: Final = msgspec.msgpack.Decoder(Content)
+_CONTENT_IN_PLACE: Final = msgspec.msgpack.Decoder(ContentInPlace)
 
 _CHECK: Final = 0xFFFF_FFFF
 _TRANSFER: Final = b"\x97\x0a"
 """The beginning of an array of seven, the first of which is the tag of a transfer."""
+_EASY_TRANSFER: Final = b"\x98\x0a"
+"""The same with one field more."""
 _COPY: Final = b"\x97\x1e"
 """The same for copies."""
 
+_SHORT_ARRAYS: Final = tuple(bytes((0x90 | size,)) for size in range(16))
 _WITH_FILTERS: Final = frozenset(kind.__struct_config__.tag for kind in (Subscribe, Advertise, Interest, InterestPart))
 """The tags of messages that contain filters."""
 
@@ -107,7 +127,7 @@ def decode(frame: bytes) -> Message:
         message: Message = _DECODER.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _require_version(frame)
-        raise PeerError("malformed", f"a frame that is no message of version {VERSION}: {error}") from None
+        raise PeerError("malformed", f"a frame that is not a message of version {VERSION}: {error}") from None
     if type(message) is Transfer:
         if len(message.targets) != len(message.events):
             raise PeerError(
@@ -158,18 +178,45 @@ def encode_transfer(
     events: Sequence[bytes],
     sent_ns: int,
     *,
+    ease_ns: int = 0,
     is_copy: bool = False,
 ) -> bytes:
     """The frame of a `Transfer`, or of a `Copy`, from encoded parts: an event's bytes serve all peers that are sent
     it."""
     many = _array(len(events))
-    head = (_COPY if is_copy else _TRANSFER, _ENCODER.encode(session), _ENCODER.encode(number), _ENCODER.encode(floor))
-    return b"".join((*head, many, *targets, many, *events, _ENCODER.encode(sent_ns)))
+    head = _ENCODER.encode((session, number, floor))[1:]  # without the beginning of an array of their own
+    if ease_ns:
+        tail = _ENCODER.encode((sent_ns, ease_ns))[1:]
+        return b"".join((_EASY_TRANSFER, head, many, *targets, many, *events, tail))
+    return b"".join((_COPY if is_copy else _TRANSFER, head, many, *targets, many, *events, _ENCODER.encode(sent_ns)))
+
+
+class Parts(msgspec.Struct, frozen=True, gc=False):
+    """A `Transfer` for a peer in the same process: its parts, which other peers are sent too, stay as they are.
+
+    Its events are those that the broker holds (`broker._held`), or already encoded.
+    """
+
+    session: int
+    number: int
+    floor: int
+    targets: Sequence[bytes]
+    events: Sequence[Any]
+    sent_ns: int
+    ease_ns: int = 0
+
+    def message(self) -> Transfer:
+        """What the frame of these parts contains."""
+        events = [each if type(each) is bytes else each.encode(self.sent_ns) for each in self.events]
+        head = (self.session, self.number, self.floor)
+        message = decode(encode_transfer(*head, self.targets, events, self.sent_ns, ease_ns=self.ease_ns))
+        assert type(message) is Transfer
+        return message
 
 
 def _array(size: int) -> bytes:
     """The beginning of an array of this size."""
-    return bytes((0x90 | size,)) if size < 16 else b"\xdc" + size.to_bytes(2, "big")
+    return _SHORT_ARRAYS[size] if size < 16 else b"\xdc" + size.to_bytes(2, "big")
 
 
 def encode_content(content: Content) -> bytes:
@@ -182,13 +229,21 @@ def decode_content(data: bytes, check: int | None = None) -> Content:
 
     PeerError if they do not decode, contain a number that is not finite, or do not have the publisher's checksum.
     """
+    return _decode_content(_CONTENT, data, check)
+
+
+def decode_attributes(data: bytes, check: int | None = None) -> dict[str, int | float | str | bool]:
+    """The attributes of the content in these bytes, with the same checks; the payload is not copied."""
+    return _decode_content(_CONTENT_IN_PLACE, data, check).attributes
+
+
+def _decode_content(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, check: int | None) -> T:
     if not is_sound(data, check):
         raise PeerError("damaged", "the content of an event does not have its publisher's checksum")
     try:
-        content: Content = _CONTENT.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError("content", f"the content of an event does not decode: {error} (numbers are finite)") from None
-    return content
 
 
 def check_of(data: bytes) -> int:

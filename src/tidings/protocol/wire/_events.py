@@ -28,6 +28,7 @@ from tidings.protocol.wire._relocation import Trace
 __all__ = [
     "Ack",
     "Content",
+    "ContentInPlace",
     "Copied",
     "Copy",
     "Credit",
@@ -109,7 +110,8 @@ class Transfer(WireMessage, frozen=True, tag=10):
 
     Targets are home brokers with the worth of on-time deliveries, IN_ORDER first if a subscriber there wants order; for
     a client, its subscriptions without their worth. A client that has moved is a target too (`_names`). `sent_ns` is
-    the sender's clock when the frame left.
+    the sender's clock when the frame left. With `ease_ns` there is room for more: the acknowledgement may leave this
+    much later than the one before.
     """
 
     session: Count
@@ -118,6 +120,7 @@ class Transfer(WireMessage, frozen=True, tag=10):
     targets: Annotated[tuple[Targets, ...], Meta(min_length=1, max_length=MAX_BATCH)]
     events: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=MAX_BATCH)]
     sent_ns: ClockReading | None = None
+    ease_ns: Duration = 0
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -214,3 +217,12 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
     attributes: Annotated[dict[Name, int | Finite | str | bool], Meta(max_length=MAX_ATTRIBUTES)]
     stamp: bytes
     payload: bytes
+
+
+class ContentInPlace(msgspec.Struct, frozen=True, array_like=True):
+    """`Content` whose stamp and payload stay where they are: a broker reads the attributes alone, and copying a large
+    payload would keep all others waiting."""
+
+    attributes: Annotated[dict[Name, int | Finite | str | bool], Meta(max_length=MAX_ATTRIBUTES)]
+    stamp: memoryview
+    payload: memoryview

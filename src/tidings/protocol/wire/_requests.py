@@ -1,4 +1,4 @@
-"""What clients ask of their home brokers: advertisements and subscriptions."""
+"""Requests of clients to their home brokers: advertisements and subscriptions."""
 
 import msgspec
 

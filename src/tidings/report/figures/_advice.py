@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tidings.placement import Plan
+from tidings.placement import PlacementPlan
 from tidings.prediction import Knowledge, Prediction, predict
 from tidings.report.figures._report import Advice, Changes, Schemes, Station, SubscriptionFigures
 
@@ -29,7 +29,7 @@ def advice_of(
     on_time: float | None,
     *,
     changes: Changes | None,
-    plans: Sequence[tuple[str, Plan]],
+    plans: Sequence[tuple[str, PlacementPlan]],
     schemes: Schemes | None,
     scheme: str | None,
     prediction: Prediction | None,
@@ -64,7 +64,7 @@ def _changes(changes: Changes | None) -> Iterator[Advice]:
         )
 
 
-def _plans(plans: Sequence[tuple[str, Plan]]) -> Iterator[Advice]:
+def _plans(plans: Sequence[tuple[str, PlacementPlan]]) -> Iterator[Advice]:
     for _, plan in plans:
         if plan.moves and plan.expected.on_time is not None:
             named = [f"{move.name} from {move.origin} to {move.target}" for move in plan.moves[:MOVES_NAMED]]

@@ -95,7 +95,7 @@ def read_replay(directory: Path) -> tuple[PolicyPoint, ...]:
         table = pq.read_table(place, columns=wanted)
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(
-            f"{directory}: is no replay of orders ({error}); `tidings order replay TRACE --out DIR` makes one"
+            f"{directory}: is not a replay of orders ({error}); `tidings order replay TRACE --out DIR` makes one"
         ) from None
     sums = table.group_by("policy").aggregate([(name, "sum") for name in wanted[1:]]).to_pylist()
     points = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidings.errors import InputError
 from tidings.model.scenario import Network, Scenario
-from tidings.placement import Plan, read_plan
+from tidings.placement import PlacementPlan, read_plan
 from tidings.prediction import Prediction, Unmodelled, from_profiles, predict, unmodelled
 from tidings.report.figures._advice import advice_of
 from tidings.report.figures._changes import MEETS, changes_of
@@ -45,7 +45,7 @@ SCHEMES_BROKERS_MAX: Final = 250
 """Schemes of larger networks take minutes; `tidings predict --compare-schemes` compares them."""
 
 Floats = NDArray[np.float64]
-Plans = Plan | str | Path | Sequence[Plan | str | Path]
+Plans = PlacementPlan | str | Path | Sequence[PlacementPlan | str | Path]
 
 
 def read_report(
@@ -172,12 +172,13 @@ def _left_out(
     return (*policies, *(each for each in found if each.kind != "policies"))
 
 
-def _plans(plan: Plans | None) -> tuple[tuple[str, Plan], ...]:
+def _plans(plan: Plans | None) -> tuple[tuple[str, PlacementPlan], ...]:
     if plan is None:
         return ()
-    given = [plan] if isinstance(plan, Plan | str | Path) else list(plan)
+    given = [plan] if isinstance(plan, PlacementPlan | str | Path) else list(plan)
     return tuple(
-        (each.aim.objective, each) if isinstance(each, Plan) else (Path(each).name, read_plan(each)) for each in given
+        (each.aim.objective, each) if isinstance(each, PlacementPlan) else (Path(each).name, read_plan(each))
+        for each in given
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tidings.placement import Plan
+from tidings.placement import PlacementPlan
 from tidings.prediction import Unmodelled
 
 __all__ = [
@@ -310,7 +310,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison | None
     ordering: Ordering | None
     schemes: Schemes | None
-    plans: tuple[tuple[str, Plan], ...]
+    plans: tuple[tuple[str, PlacementPlan], ...]
     changes: Changes | None
     missing: dict[Section, str]
 

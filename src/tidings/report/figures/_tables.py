@@ -102,7 +102,7 @@ def _dataset(directory: Path, name: str, columns: tuple[str, ...] | None = None)
     missing = [column for column in columns or () if column not in found.schema.names]
     if missing:
         raise InputError(
-            f"{directory}: table {name!r} has no column {missing[0]!r}, it is of another version; "
+            f"{directory}: table {name!r} has no column {missing[0]!r}, it was made by another version; "
             "run the pipeline again with --from-scratch"
         )
     return found

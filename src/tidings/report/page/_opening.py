@@ -85,7 +85,7 @@ def _first(report: Report) -> Markup | None:
     if head.reliability is None or head.reliability >= 1.0:
         return None
     if advice is None:
-        search = "Nothing that is known here would help. With a scenario of the network, "
+        search = "None of the changes judged here would help. With a scenario of the network, "
         command = tag("code", "tidings plan SCENARIO --slo 99%")
         return tag("div", tag("h3", "Do this first"), tag("p", search, command, " searches further."), class_="first")
     return tag(

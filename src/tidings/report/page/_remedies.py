@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tidings.model.units import percent, points
 from tidings.placement import Change as Figure
-from tidings.placement import Plan
+from tidings.placement import PlacementPlan
 from tidings.report.figures import SHOWN_MAX, Change, Changes, Report, Schemes
 from tidings.report.page._map import draw_moves
 from tidings.report.page._markup import Content, Markup, joined, tag
@@ -120,14 +120,14 @@ def _change_moves(report: Report, change: Change, name: str) -> list[Content]:
     ]
 
 
-def _who(plan: Plan) -> str:
+def _who(plan: PlacementPlan) -> str:
     kinds = {kind: sum(move.client == kind for move in plan.moves) for kind in ("publisher", "subscriber")}
     moving = " and ".join(count(number, kind) for kind, number in kinds.items() if number)
     staying = " and ".join(count(number, kind) for kind, number in plan.stay.items() if number)
     return f"{moving} would move" + (f"; {staying} would stay." if staying else ".")
 
 
-def _before_and_after(plan: Plan, place: int) -> Markup:
+def _before_and_after(plan: PlacementPlan, place: int) -> Markup:
     columns = (Column("figure"), Column("now", True), Column("after", True), Column("change", True))
     figures: list[tuple[str, Figure, Callable[[float], str]]] = [
         ("messages that brokers handle, /s", plan.expected.messages_per_s, "{:,.4g}".format),
@@ -158,7 +158,7 @@ def _effect(figure: Figure, *, is_share: bool) -> Cell:
     return number(figure.share, f"{'+' if figure.share >= 0 else '−'}{percent(abs(figure.share))}")
 
 
-def _moves(plan: Plan, place: int) -> Markup:
+def _moves(plan: PlacementPlan, place: int) -> Markup:
     columns = (
         Column("client"),
         Column("kind", is_wide=True),
