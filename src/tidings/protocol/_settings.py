@@ -214,7 +214,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged within `handover_ns` are taken over by the new one. `may_be_moved`: whether brokers may ask for moves.
     When its home has not been heard for `failover_ns`, the client moves to another broker; 0: it waits for its home.
     Acknowledgements leave `ack_wait_ns` apart, or when there are `ack_many` events to acknowledge. For `settle_ns` from
-    its first greeting on, events of subscriptions of an earlier incarnation stay with the broker: this incarnation may
+    its first greeting on, events of subscriptions of an earlier incarnation wait unacknowledged: this incarnation may
     be about to make the same subscriptions.
     """
 

@@ -25,6 +25,7 @@ from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
 from tidings.protocol.client._acks import Acks
 from tidings.protocol.client._bundle import Bundles
+from tidings.protocol.client._early import EarlyEvent, EarlyEvents
 from tidings.protocol.client._migration import Actions, Migration
 from tidings.protocol.client._publisher import Publisher
 from tidings.protocol.client._receiver import EventReceiver
@@ -36,6 +37,8 @@ from tidings.scheduling import Strategy
 
 __all__ = ["Client"]
 
+_HOMES: Final = 2
+"""A client that moves gets events of two brokers."""
 _ROOM_BYTES: Final = 8_192
 """What a frame holds besides attributes and payload: stamp, record, names."""
 
@@ -46,9 +49,9 @@ class Client(Machine):
     __slots__ = (  # there may be many in one process
         "_acks",
         "_bundles",
+        "_early",
         "_is_known",
         "_is_paused",
-        "_left",
         "_migration",
         "_publisher",
         "_receiver",
@@ -66,13 +69,11 @@ class Client(Machine):
         self._is_known = False  # whether a broker knows this epoch
         self._is_paused = False
         self._bundles = bundles
-        self._left: dict[
-            tuple[str, int, int], frozenset[str]
-        ] = {}  # by number, not acknowledged: the subscriptions that got it
         self._stamper = Stamper(record=0)
         self._receiver = EventReceiver(
             settings, counts=self.counts, emit=self._emit, order_at=self._order_at, forget_at=self._forget_at
         )
+        self._early = EarlyEvents(self._receiver.former, _HOMES * (settings.window + 1))
         self._acks = Acks(settings, send=self._send, answer_at=self._answer_at)
         self._requests = Requests(
             retry_least_ns=settings.retry_least_ns,
@@ -158,6 +159,7 @@ class Client(Machine):
             entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
             self._receiver.add(entry, policy)
             self._requests.make("subscribe", name, entry, now_ns)
+        self._take_early_soon()
         return self._finish()
 
     def unsubscribe(self, name: str, now_ns: int) -> list[Effect]:
@@ -267,6 +269,7 @@ class Client(Machine):
             "under way": (self._publisher.under_way, self.settings.window + 1),
             "seen": (self._receiver.seen, self.settings.max_seen),
             "leaving": (self._migration.leaving, self.settings.max_leaving + 1),
+            "early": (len(self._early), self._early.most),
         }
 
     def _request(self, kind: str, name: str, what: Any, now_ns: int) -> list[Effect]:
@@ -330,6 +333,7 @@ class Client(Machine):
     def _let_go(self, peer: Peer) -> None:
         """The client is done with this broker."""
         self._acks.forget(peer)
+        self._early.forget(peer)
         self._agenda.cancel(("silence", peer.name))
         if peer.connection is not None:
             self._by_connection.pop(peer.connection, None)
@@ -409,6 +413,7 @@ class Client(Machine):
     def _drop(self, name: str) -> None:
         """Forget a subscription."""
         self._receiver.drop(name)
+        self._take_early_soon()
         self._agenda.cancel(("order", name))
         for peer in self._migration.peers():
             peer.outcomes.drop(name)
@@ -452,6 +457,7 @@ class Client(Machine):
         peer.outbox.credit = greeting.credit
         is_new = peer.greet(greeting.epoch)
         if is_new:
+            self._early.forget(peer)
             peer.outcomes = Outcomes()
             peer.outcomes.is_traced = sampler(greeting.sample) if greeting.sample else None
             peer.meter.forget_clock()
@@ -500,6 +506,9 @@ class Client(Machine):
                 self._receiver.forget_old(self._now_ns)
             case ("settle",):
                 self._receiver.settle()
+                self._take_early()
+            case ("early",):
+                self._take_early()
 
     def _fail_over(self) -> None:
         """Check whether the home broker is away, and for how long."""
@@ -528,7 +537,7 @@ class Client(Machine):
     def _take_together(self, source: Peer, parts: wire.Parts) -> bool:
         """Take events of a broker in this process all at once; whether that was possible: they are new, valid, on time,
         not traced, and for one subscription without order."""
-        if self._bundles is None or parts.session != source.epoch or self._left or source.outcomes.is_traced:
+        if self._bundles is None or parts.session != source.epoch or self._early or source.outcomes.is_traced:
             return False
         many, targets = len(parts.events), parts.targets[0]
         names = _names_in(targets)
@@ -550,42 +559,60 @@ class Client(Machine):
         that is known."""
         if message.session != source.epoch:
             return
+        if self._early:
+            self._take_early()
         self.events_in += len(message.events)
         new, done = source.inbox.look(message.number, len(message.events), message.floor)
         if left_ns is None:
             left_ns = source.meter.left_ns(message.sent_ns, self._now_ns)
-        left: set[int] = set()
+        early: set[int] = set()
         for number in new:
             place = number - message.number
-            try:
-                targets: Collection[str] = message.targets[place]
-                former = self._receiver.former(targets)
-                if former:
-                    left.add(number)
-                if former or self._left:
-                    targets = self._not_before(source, number, targets, former)
-                self._receiver.take(source, message.events[place], targets, left_ns, self._now_ns)
-            except PeerError as error:
-                self.refused[error.code] += 1
-                for name in message.targets[place]:
-                    source.outcomes.of(name).discarded += 1
-        if left:
-            self.counts["left with the broker"] += len(left)
-            new = [number for number in new if number not in left]
+            event, targets = message.events[place], message.targets[place]
+            former = self._receiver.former(targets)
+            if former:
+                early.add(number)
+                if self._early.has(source, number):
+                    continue
+                if not self._early.add(EarlyEvent(source, source.epoch, number, event, former, left_ns)):
+                    continue
+                targets = {name: terms for name, terms in targets.items() if name not in former}
+            self._take(source, event, targets, left_ns)
+        if early:
+            self.counts["early"] += len(early)
+            new = [number for number in new if number not in early]
         if new:
             source.inbox.take(new)
             source.inbox.acknowledge(new)
         self._acks.take(source, new, done, self._now_ns, ease_ns=message.ease_ns)
 
-    def _not_before(self, source: Peer, number: int, targets: Iterable[str], former: Sequence[str]) -> list[str]:
-        """The subscriptions that get an event: none of a former incarnation, and none that got it before it was left
-        with the broker."""
-        key = (source.name, source.epoch, number)
-        given = self._left.pop(key, frozenset())
-        here = [name for name in targets if name not in former]
-        if former:
-            self._left[key] = given.union(here)
-        return [name for name in here if name not in given]
+    def _take(self, source: Peer, event: wire.Event, targets: Collection[str], left_ns: int) -> None:
+        """Take one event for these subscriptions, or refuse it."""
+        try:
+            self._receiver.take(source, event, targets, left_ns, self._now_ns)
+        except PeerError as error:
+            self.refused[error.code] += 1
+            for name in targets:
+                source.outcomes.of(name).discarded += 1
+
+    def _take_early_soon(self) -> None:
+        """Take what has come for a subscription before it was made or ended, when the application has returned."""
+        if self._early:
+            self._agenda.set(("early",), self._now_ns)
+
+    def _take_early(self) -> None:
+        """Take the events that wait for no subscription any more."""
+        for each, names, is_all in self._early.ready():
+            source = each.source
+            new, _ = source.inbox.look(each.number, 1, 0)
+            if not new:
+                continue  # the broker has given it up
+            self._take(source, each.event, names, each.left_ns)
+            if is_all:
+                source.inbox.take(new)
+                source.inbox.acknowledge(new)
+                if source.is_up:
+                    self._acks.take(source, new, (), self._now_ns)
 
     def _finish(self) -> list[Effect]:
         if self._publisher.is_stirred:

@@ -5,8 +5,7 @@
 - On time means that the application gets the event before its deadline, holding included. A late event is discarded, or
   delivered and marked as late if the subscription takes late events.
 - An event of a subscription that this incarnation has neither made nor ended is for a former incarnation. In the first
-  moments of an incarnation (`settle_ns`) it is left with the broker, so that it arrives again after the application has
-  subscribed; later it is unwanted.
+  moments of an incarnation (`settle_ns`) it waits for the application to subscribe (`_early`); later it is unwanted.
 - The outcome of each event is counted for the broker that it came from, and reported to it (`links/_peers`).
 - No event is held for order beyond its deadline: it is delivered TIMER_SLACK_NS before, because timers may be late,
   together with earlier held events. An event that is already late is held until it is unwanted.
