@@ -61,6 +61,7 @@ _COVERED: Final = (
     "connections_timed_out",
     "dials_refused",
     "dials_unanswered",
+    "early",
     "failed_over",
     "filters_in_slices",
     "glued_frames",
@@ -94,6 +95,9 @@ _OVERLOAD_EVENTS: Final = (30, 80)
 _OVERLOAD_AT_ONCE: Final = 20
 _TRACED: Final = 10
 """Few events make a session here: publishers move on noise, and often."""
+_SLOW: Final = 0.25
+"""How often restarted clients of a storm subscribe late, after the broker has sent what it has kept for them."""
+_SLOW_NS: Final = SECOND
 STAY_NS: Final = 3 * SECOND
 """How long brokers leave a publisher where it is."""
 
@@ -145,6 +149,7 @@ class Storm:
             on_store_failed=lambda process: self._faults.store_failed(process),
         )
         self._dice = Dice(np.random.default_rng([seed, 4]))
+        self._is_slow = Dice(np.random.default_rng([seed, 13])).happens(_SLOW)
         self._make_broker = make_broker
         self._make_client = make_client
         self._graph = self.plan.graph()  # the present overlay: rewires change it
@@ -271,10 +276,19 @@ class Storm:
             self._homes[name] = self.network.dice.one_of(self.plan.brokers)
             self.network.covered["started_elsewhere"] += 1
         self._start_client(client, epoch=1 + process.life)
-        for subscription in begun:
-            if subscription in ended:  # it is unknown whether the process before could still report it
-                self._call(name, "unsubscribe", subscription.name)
-            else:
+        for subscription in ended:  # it is unknown whether the process before could still report it
+            self._call(name, "unsubscribe", subscription.name)
+        again = (process.life, [subscription for subscription in begun if subscription not in ended])
+        if self._is_slow:
+            self.network.at(now_ns + _SLOW_NS, self._app, name, self._subscribe_again, again)
+        else:
+            self._subscribe_again(again)
+
+    def _subscribe_again(self, again: tuple[int, list[SubscriptionPlan]]) -> None:
+        """Request the subscriptions of a restarted client, unless it has been restarted since."""
+        life, subscriptions = again
+        for subscription in subscriptions:
+            if self.network.processes[subscription.client].life == life:
                 self._subscribe(subscription)
 
     def _start_client(self, client: ClientPlan, epoch: int) -> None:
@@ -640,6 +654,7 @@ class Storm:
             self.network.covered["requests_waited"] += process.node.requests.waited
             self.network.covered["commits_retried"] += process.node.commits.retried
             self.network.covered["interest_parts"] += process.node.machine.sent["InterestPart"]
+            self.network.covered["early"] += process.node.machine.counts["early"]
             self.network.covered["failed_over"] += process.node.machine.counts["failover"]
             self.network.covered["rehomed"] += process.node.machine.counts["rehomed"]
 
