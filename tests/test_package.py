@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,11 @@ def test_errors_say_whose_fault_it_is_by_their_exit_code() -> None:
             assert error.__doc__.startswith("Raised when")
             is_callers = issubclass(error, tidings.InputError | tidings.ConfigurationError)
             assert error.exit_code == (2 if is_callers else 1)
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    """In a process of its own, as `make bench` does: other distributions have a package `tests`, too."""
+    code = "import importlib, benchmarks.__main__ as b; [importlib.import_module(f'benchmarks.{n}') for n in b.NAMES]"
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
