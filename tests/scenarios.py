@@ -21,7 +21,7 @@ BACKBONE = """
 duration = "{duration}"
 topology = {topology}
 [links]
-slowness = {{ law = "normal", mean = "40 ms/kB", sd = "10 ms/kB" }}
+slowness = {{ distribution = "normal", mean = "40 ms/kB", sd = "10 ms/kB" }}
 [brokers]
 processing = "1 ms"
 [[publishers]]
@@ -29,15 +29,15 @@ name = "p"
 at = "random"
 count = 6
 rate = "{rate}"
-size = {{ law = "uniform", low = "1 kB", high = "9 kB" }}
+size = {{ distribution = "uniform", low = "1 kB", high = "9 kB" }}
 lifetime = "20 s"
-attributes = {{ x = {{ law = "uniform", low = 0, high = 10 }} }}
+attributes = {{ x = {{ distribution = "uniform", low = 0, high = 10 }} }}
 [[subscribers]]
 name = "s"
 at = "random"
 count = 60
 filter = "x < {{most}}"
-parameters = {{ most = {{ law = "uniform", low = 0, high = 10 }} }}
+parameters = {{ most = {{ distribution = "uniform", low = 0, high = 10 }} }}
 max_delay = [{{ delay = "1 s", price = 5 }}, {{ delay = "3 s", price = 2 }}, {{ delay = "15 s", price = 1 }}]
 """
 """Subscribers with deadlines and prices all over some topology; how busy it is depends on the rate."""

@@ -22,8 +22,8 @@ propagation = "40 ms"
 source = "b"
 target = "c"
 slowness = "40 ms/kB"
-failures.up = { law = "uniform", low = "30 s", high = "70 s" }
-failures.down = { law = "uniform", low = "12 s", high = "20 s" }
+failures.up = { distribution = "uniform", low = "30 s", high = "70 s" }
+failures.down = { distribution = "uniform", low = "12 s", high = "20 s" }
 
 [[publishers]]
 name = "feed"
@@ -71,16 +71,16 @@ links = [["a", "b"], ["b", "c"], ["c", "d"], ["d", "e"], ["e", "a"], ["b", "d"]]
 
 [links]
 propagation = "500 ms"
-failures.up = { law = "uniform", low = "200 s", high = "500 s" }
-failures.down = { law = "uniform", low = "70 s", high = "150 s" }
+failures.up = { distribution = "uniform", low = "200 s", high = "500 s" }
+failures.down = { distribution = "uniform", low = "70 s", high = "150 s" }
 
 [brokers]
 processing = "200 ms"
 
 [[broker]]
 name = "c"
-failures.up = { law = "uniform", low = "200 s", high = "400 s" }
-failures.down = { law = "uniform", low = "70 s", high = "120 s" }
+failures.up = { distribution = "uniform", low = "200 s", high = "400 s" }
+failures.down = { distribution = "uniform", low = "70 s", high = "120 s" }
 
 [[publishers]]
 name = "p"

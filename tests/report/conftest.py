@@ -47,7 +47,7 @@ target = '{HOSTILE_BROKER}'
 loss = 0.2
 [[broker]]
 name = "busy"
-service = {{ law = "exponential", mean = "180 ms" }}
+service = {{ distribution = "exponential", mean = "180 ms" }}
 [[broker]]
 name = "fails"
 failures = {{ availability = 0.8, period = "20 s" }}
@@ -55,7 +55,7 @@ failures = {{ availability = 0.8, period = "20 s" }}
 name = "p"
 at = "hub"
 rate = "5 /s"
-size = {{ law = "uniform", low = "200 B", high = "800 B" }}
+size = {{ distribution = "uniform", low = "200 B", high = "800 B" }}
 attributes = {{ x = 1 }}
 [[subscribers]]
 name = "waits"

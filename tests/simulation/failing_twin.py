@@ -88,7 +88,7 @@ class _Run:
         self.plan, self.batches = planned, Batches(planned)
         self.faults, wanted = planned.network.policies.faults, planned.network.policies.scheduling
         self.strategy = strategy(wanted.name, r=wanted.r)
-        self.laws, self.subscriptions = lend(planned.laws.copy()), planned.subscriptions.copy()
+        self.distributions, self.subscriptions = lend(planned.distributions.copy()), planned.subscriptions.copy()
         self.channels, self.stations = planned.links.copy(), planned.brokers.copy()
         components = planned.components.records
         brokers, links = range(len(self.stations)), range(len(planned.components.answering))
@@ -139,7 +139,7 @@ class _Run:
             what(about, now)
 
     def duration(self, distribution: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, distribution)))
+        return int(whole_ns(factor * draw(self.distributions, distribution)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))
@@ -272,7 +272,7 @@ class _Run:
         link, part = copy.link, self.part[copy.link]
         loss = float(self.channels[link]["loss_chance"])
         is_open = self.up[part] and self.epoch[part] == copy.link_epoch
-        if not is_open or (loss > 0.0 and uniform(self.laws, self.channels[link]["loss"]) < loss):
+        if not is_open or (loss > 0.0 and uniform(self.distributions, self.channels[link]["loss"]) < loss):
             self.fail(copy, now)
         else:
             copy.place = "flying"

@@ -114,7 +114,7 @@ def counted(control: dict[int, int], **rows: Array) -> Any:
 class _Run:
     def __init__(self, planned: SimulationPlan) -> None:
         self.plan, self.batches = planned, Batches(planned)
-        self.laws, self.subscriptions = lend(planned.laws.copy()), planned.subscriptions.copy()
+        self.distributions, self.subscriptions = lend(planned.distributions.copy()), planned.subscriptions.copy()
         self.links, self.brokers = planned.links.copy(), planned.brokers.copy()
         self.calendar: list[tuple[int, int, int, object]] = []
         self.order = self.steps = self.traffic = self.published = 0
@@ -146,7 +146,7 @@ class _Run:
                 self.arrive(what, now) if kind == ARRIVED else self.process(what, now)
 
     def duration(self, distribution: int, factor: float = 1.0) -> int:
-        return int(whole_ns(factor * draw(self.laws, distribution)))
+        return int(whole_ns(factor * draw(self.distributions, distribution)))
 
     def busy(self, since: int, until: int) -> int:
         return max(0, min(until, self.plan.end_ns) - max(since, self.plan.warmup_ns))
@@ -247,7 +247,7 @@ class _Run:
     def cross(self, copy: _Copy, now: int, *, at_once: bool = True) -> None:
         """From the end of a transmission to the next broker, unless it is lost."""
         link = self.links[copy.link]
-        if link["loss_chance"] > 0 and uniform(self.laws, link["loss"]) < link["loss_chance"]:
+        if link["loss_chance"] > 0 and uniform(self.distributions, link["loss"]) < link["loss_chance"]:
             self.end(copy)
             return
         at, kind = now + self.duration(link["propagation"]), ARRIVED

@@ -53,8 +53,10 @@ kind = "layered-mesh"
 layers = [4, 4, 8, 16]
 fan_in = ["all", 2, 2]
 direction = "downstream"
-[links]
-slowness = {{ law = "normal", mean = {{ law = "uniform", low = "50 ms/kB", high = "100 ms/kB" }}, sd = "20 ms/kB" }}
+[links.slowness]
+distribution = "normal"
+mean = {{ distribution = "uniform", low = "50 ms/kB", high = "100 ms/kB" }}
+sd = "20 ms/kB"
 [brokers]
 processing = "2 ms"
 [[publishers]]
@@ -64,16 +66,18 @@ per_broker = 1
 rate = "{rate} /min"
 size = "50 kB"
 {lifetime}
-attributes = {{ A1 = {{ law = "uniform", low = 0, high = 10 }}, A2 = {{ law = "uniform", low = 0, high = 10 }} }}
+attributes.A1 = {{ distribution = "uniform", low = 0, high = 10 }}
+attributes.A2 = {{ distribution = "uniform", low = 0, high = 10 }}
 [[subscribers]]
 name = "subscriber"
 at = "layer:4"
 per_broker = 10
 filter = "A1 < {{x1}} AND A2 < {{x2}}"
 {max_delay}
-parameters = {{ x1 = {{ law = "uniform", low = 0, high = 10 }}, x2 = {{ law = "uniform", low = 0, high = 10 }} }}
+parameters.x1 = {{ distribution = "uniform", low = 0, high = 10 }}
+parameters.x2 = {{ distribution = "uniform", low = 0, high = 10 }}
 """
-_LIFETIME = 'lifetime = { law = "uniform", low = "10 s", high = "30 s" }'
+_LIFETIME = 'lifetime = { distribution = "uniform", low = "10 s", high = "30 s" }'
 _MAX_DELAY = 'max_delay = [{ delay = "10 s", price = 3 }, { delay = "30 s", price = 2 }, { delay = "60 s", price = 1 }]'
 
 

@@ -42,7 +42,7 @@ topology = {shape}
 [links]
 failures = {{ availability = 0.99, period = "60000 s" }}
 [brokers]
-failures = {{ availability = {{ law = "uniform", low = {low}, high = {high} }}, period = "60000 s" }}
+failures = {{ availability = {{ distribution = "uniform", low = {low}, high = {high} }}, period = "60000 s" }}
 [[publishers]]
 name = "publisher"
 at = "random"

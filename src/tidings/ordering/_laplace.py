@@ -69,8 +69,8 @@ def two_laplacians_quantile(p: ArrayLike, scale: ArrayLike) -> FloatArray:
 
 def violation_probability(scale: ArrayLike, delta: ArrayLike) -> FloatArray:
     """The chance that an event overtakes one that left `delta` before it: 1 - F(delta)."""
-    # The law is symmetric, and F(-delta) keeps the digits of a small chance. Without any variation of delay (scale 0)
-    # nothing overtakes; at delta = 0 order is then a matter of luck.
+    # The distribution is symmetric, and F(-delta) keeps the digits of a small chance. Without any variation of delay
+    # (scale 0) nothing overtakes; at delta = 0 order is then a matter of luck.
     return two_laplace_cdf(-_numbers("delta", delta), _scale(scale, least=0.0))
 
 

@@ -7,9 +7,9 @@ with a probability v_i, and by lack of memory what is left of it is a chain that
 
     P[A - B > x] = v exp(S x) 1   for x >= 0,   S the sub-generator of A
 
-so |A - B| is phase-type with initial law 2v (the sum is symmetric: v sums to 1/2). v follows phase by phase: from
-(i, j) A moves on with probability a_i / (a_i + a_j), else B does. Only sums and products of positive numbers occur, so
-equal and nearly equal scales need no care.
+so |A - B| is phase-type with initial distribution 2v (the sum is symmetric: v sums to 1/2). v follows phase by phase:
+from (i, j) A moves on with probability a_i / (a_i + a_j), else B does. Only sums and products of positive numbers
+occur, so equal and nearly equal scales need no care.
 """
 
 import math
@@ -41,7 +41,7 @@ class LaplaceSum(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> PhaseType:
-        """The law of the absolute value."""
+        """The distribution of the absolute value."""
         rates = 1.0 / np.array(self.scales)
         start = _phase_when_the_other_ends(rates)
         generator = np.diag(-rates) + np.diag(rates[:-1], 1)

@@ -37,7 +37,7 @@ _KINDS: Final = {"probabilistic": PROBABILISTIC, "static": STATIC, "quantile": Q
 
 
 class Rule(NamedTuple):
-    """A policy as a kernel takes it: plain numbers, the quantile of the law worked out."""
+    """A policy as a kernel takes it: plain numbers, the quantile of the distribution computed."""
 
     kind: int
     factor: float  # latch = factor · mean |x| - delta
@@ -187,7 +187,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def _factor(probability: float) -> float:
-    """The quantile of the law of delay differences, per unit of mean |x|."""
+    """The quantile of the distribution of delay differences, per unit of mean |x|."""
     from tidings.ordering._laplace import MOMENT_FACTOR, two_laplacians_quantile  # arrays: only receivers need them
 
     return MOMENT_FACTOR * float(two_laplacians_quantile(1.0 - probability, 1.0))

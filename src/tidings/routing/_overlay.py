@@ -101,7 +101,7 @@ class Overlay:
 
     @classmethod
     def of(cls, topology: "Topology") -> "Overlay":
-        """The overlay of a topology: same order of brokers and links, laws reduced to their moments."""
+        """The overlay of a topology: same order of brokers and links, distributions reduced to their moments."""
         distributions = [link.slowness for link in topology.links]
         return cls(
             brokers=tuple(broker.name for broker in topology.brokers),

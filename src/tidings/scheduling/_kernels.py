@@ -16,8 +16,9 @@ Theory of operation:
 - Equation 3: EB = `benefit` with extra_s = 0. Equation 8: EB' = `benefit` with extra_s = FT. PC = EB - EB', and
   EBPC(r) = r EB + (1 - r) PC = EB - (1 - r) EB'.
 - Equation 11, "hopeless": every success is at most epsilon. Each success falls with time, so this holds from one
-  moment on, which is known when the event arrives: a static key (`deletion_time`). The normal law lets a path take
-  negative time, so on a fast last hop that moment may lie beyond the deadline itself: the key is capped by the expiry.
+  moment on, which is known when the event arrives: a static key (`deletion_time`). The normal distribution lets a
+  path take negative time, so on a fast last hop that moment may lie beyond the deadline itself: the key is
+  capped by the expiry.
 - The tabulated cdf is piecewise cubic, with the value and slope of the normal cdf at the knots, 64 a unit, up to 7.5
   either side. It is off by less than 1e-10, and by far less where success saturates and ties are common, so decisions
   by the table are those by the exact cdf. A look-up costs a fraction of an erfc.

@@ -58,7 +58,7 @@ class Room(NamedTuple):
 
 class Board(NamedTuple):
     """All that a decision looks at: the queue (slots in the order in which they were enqueued; a decision is told how
-    many), what is known of each slot, pair and path, the table of the normal law, and room."""
+    many), what is known of each slot, pair and path, the table of the normal distribution, and room."""
 
     queue: IntArray
     slots: Slots

@@ -27,7 +27,7 @@ def serve(w: World, broker: int, copy: int, now: int) -> None:
     """Take a copy to the broker's server, which is free."""
     w.copies[copy].began = now
     w.brokers[broker].serving = copy
-    served = now + whole_ns(w.brokers[broker].table * draw(w.laws, w.brokers[broker].service))
+    served = now + whole_ns(w.brokers[broker].table * draw(w.distributions, w.brokers[broker].service))
     w.brokers[broker].served_at = served
     w.brokers[broker].busy_ns += max(0, min(served, w.settings[END]) - max(now, w.settings[WARMUP]))
     push(w.heap, w.control, served, broker << KIND_BITS | SERVED)
@@ -47,7 +47,7 @@ def enter(w: World, broker: int, copy: int, now: int) -> None:
 def process(w: World, broker: int, copy: int, now: int) -> int:
     """What keeps nobody waiting; the copy if it is through already, or else -1."""
     if w.brokers[broker].has_processing != 0:
-        delay = whole_ns(draw(w.laws, w.brokers[broker].processing))
+        delay = whole_ns(draw(w.distributions, w.brokers[broker].processing))
         if delay > 0:
             push(w.heap, w.control, now + delay, copy << KIND_BITS | PROCESSED)
             return NOBODY

@@ -45,15 +45,15 @@ class Components:
     records: Array
     starts: list[tuple[int, int]]
     answering: Array
-    laws: Distributions
+    distributions: Distributions
     refresh_ns: int | None
 
     def first_refreshes(self, brokers: Array) -> list[tuple[int, int]]:
         """The first refresh of each home broker, at a random place in the interval."""
         if self.refresh_ns is None:
             return []
-        first_distribution = len(self.laws.records) - len(brokers)
-        distributions = lend(self.laws)
+        first_distribution = len(self.distributions.records) - len(brokers)
+        distributions = lend(self.distributions)
         return [
             (int(self.refresh_ns * uniform(distributions, first_distribution + home)), home << KIND_BITS | REFRESH)
             for home in np.flatnonzero(brokers["root"] >= 0).tolist()
@@ -68,7 +68,7 @@ def plan_components(network: Network, links: Array, distributions: Distributions
             records=nothing,
             starts=[],
             answering=np.zeros(0, np.int64),
-            laws=distributions,
+            distributions=distributions,
             refresh_ns=None,
         )
     brokers, faults = len(network.topology.brokers), network.policies.faults
@@ -81,7 +81,7 @@ def plan_components(network: Network, links: Array, distributions: Distributions
         records=records,
         starts=starts,
         answering=_answering(links[: len(network.topology.links)], records),
-        laws=all_distributions,
+        distributions=all_distributions,
         refresh_ns=min(round(faults.refresh_s * NANOSECONDS), NEVER_NS // 4) if faults.is_refreshing else None,
     )
 

@@ -37,7 +37,7 @@ from tidings.model.distributions import (
     Uniform,
     Weibull,
 )
-from tidings.simulation._layout import LAW, NANOSECONDS, NEVER_NS, Array
+from tidings.simulation._layout import DISTRIBUTION, NANOSECONDS, NEVER_NS, Array
 
 CONSTANT, EXPONENTIAL, UNIFORM, NORMAL, GAMMA, LOG_NORMAL, WEIBULL, STAGES, PHASES, QUANTILES, DISCRETE, REPLAY = range(
     12
@@ -71,7 +71,7 @@ class Distributions(NamedTuple):
 
 def encode(distributions: Sequence[DelayDistribution | None], seed: int, part: int) -> Distributions:
     """These distributions; `part` separates the streams of different kinds."""
-    records = np.zeros(len(distributions), LAW)
+    records = np.zeros(len(distributions), DISTRIBUTION)
     rows: list[float] = []
     recordings: dict[int, int] = {}  # many links may replay the same one: its values are held once
     states = np.random.SeedSequence([seed, part]).generate_state(max(len(distributions), 1), np.uint64)

@@ -156,7 +156,7 @@ def _record(**fields: type[np.generic]) -> np.dtype[Any]:
 
 _int, _float = np.int64, np.float64
 
-LAW = _record(state=np.uint64, a=_float, b=_float, c=_float, d=_float, kind=_int, first=_int, count=_int)
+DISTRIBUTION = _record(state=np.uint64, a=_float, b=_float, c=_float, d=_float, kind=_int, first=_int, count=_int)
 LINK = _record(
     source=_int,
     target=_int,

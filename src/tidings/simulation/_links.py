@@ -244,7 +244,7 @@ def depart(w: World, copy: int, now: int) -> None:
         return
     w.copies[copy].place = QUEUED
     w.links[link].sending = copy
-    slowness = draw(w.laws, w.links[link].slowness)
+    slowness = draw(w.distributions, w.links[link].slowness)
     sent = now + whole_ns(w.events[w.copies[copy].event].size_kb * slowness)
     w.links[link].sent_at = sent
     w.links[link].busy_ns += max(0, min(sent, w.settings[END]) - max(now, w.settings[WARMUP]))
@@ -260,10 +260,10 @@ def cross(w: World, copy: int, now: int, at_once: bool) -> int:
         if w.components[component].up == 0 or w.components[component].epoch != w.copies[copy].link_epoch:
             fail(w, copy, FAILED, now)
             return NOBODY
-    if w.links[link].loss_chance > 0.0 and uniform(w.laws, w.links[link].loss) < w.links[link].loss_chance:
+    if w.links[link].loss_chance > 0.0 and uniform(w.distributions, w.links[link].loss) < w.links[link].loss_chance:
         fail(w, copy, LOST, now)
         return NOBODY
-    received = now + whole_ns(draw(w.laws, w.links[link].propagation))
+    received = now + whole_ns(draw(w.distributions, w.links[link].propagation))
     if w.settings[IS_FAILING] != 0:
         w.copies[copy].place = FLYING
         push(w.heap, w.control, received, copy << KIND_BITS | ARRIVED)
@@ -285,7 +285,7 @@ def reach(w: World, copy: int, now: int, received: int, at_once: bool) -> int:
         return NOBODY
     w.copies[copy].began = received
     if w.brokers[broker].has_processing != 0:
-        received += whole_ns(draw(w.laws, w.brokers[broker].processing))
+        received += whole_ns(draw(w.distributions, w.brokers[broker].processing))
     if received > now or not at_once:
         push(w.heap, w.control, received, copy << KIND_BITS | PROCESSED)
         return NOBODY

@@ -160,7 +160,7 @@ def transition(w: World, component: int, now: int) -> None:
     w.components[component].epoch += 1
     w.components[component].changed = now
     distribution = w.components[component].up_distribution if is_up != 0 else w.components[component].down_distribution
-    lasts = max(1, whole_ns(draw(w.laws, distribution)))
+    lasts = max(1, whole_ns(draw(w.distributions, distribution)))
     push(w.heap, w.control, now + lasts, component << KIND_BITS | TRANSITION)
     if len(w.transitions) > 0:
         row = w.control[TRANSITIONS_OUT]

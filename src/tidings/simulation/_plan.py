@@ -57,7 +57,7 @@ class SimulationPlan:
     brokers: Array
     subscriptions: Array
     publishers: Array
-    laws: Distributions
+    distributions: Distributions
     routes: Routes
     places: Array
     branches: Array
@@ -127,7 +127,7 @@ def plan(network: Network, options: Options) -> SimulationPlan:
         brokers=brokers,
         subscriptions=_subscriptions(network, homes),
         publishers=_publishers(network, routes),
-        laws=components.laws,
+        distributions=components.distributions,
         routes=routes,
         places=places,
         branches=branches,

@@ -69,7 +69,7 @@ def make_world(plan: SimulationPlan, *, output_rows: int) -> World:
         links=plan.links.copy(),
         brokers=plan.brokers.copy(),
         subscriptions=plan.subscriptions.copy(),
-        laws=plan.laws.copy(),
+        distributions=plan.distributions.copy(),
         places=plan.places,
         branches=plan.branches,
         parent=plan.parent,

@@ -22,7 +22,7 @@ class World(NamedTuple):
     - Pools, which grow with the load: `heap`, `copies`, `events`, `entries`, `words`; `free` are the lists of free
       blocks. `board` is what strategies decide by: its slots are the copies, its pairs and paths the entries.
     - What is published in the chunk of time at hand: `publications` and their `matches`.
-    - The network: `links`, `brokers`, `subscriptions`, random streams (`laws`), trees (`places`,
+    - The network: `links`, `brokers`, `subscriptions`, random streams (`distributions`), trees (`places`,
       `branches`, `parent`), figures of paths (`routes`), and what each link leads to where there are several paths
       (`reaches`).
     - Where things fail: `components`, tables (`rows`), maps (`views`, `first_link`, `ways`); `walk` is room to work in.
@@ -43,7 +43,7 @@ class World(NamedTuple):
     links: Array
     brokers: Array
     subscriptions: Array
-    laws: Distributions
+    distributions: Distributions
     places: Array
     branches: Array
     parent: Array
