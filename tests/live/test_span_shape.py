@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tidings.cli._app import app
 from tidings.live import connect
-from tidings.live.traces._spans import Leg, Passage, as_export, span_id_of, span_of, trace_id_of
+from tidings.live.traces._spans import Leg, Passage, as_export, span_id_of, span_of, topic_in, trace_id_of
 from tidings.mqtt._mapping import read_event, to_attributes
 from tidings.mqtt._packets import Publish
 from tidings.pipeline._options import PipelineOptions
@@ -23,12 +23,11 @@ from tidings.protocol._effects import Arrival
 MAPPING = Path(__file__).parents[2] / "examples" / "foreign" / "tidings.toml"
 EVENT = ("desk/é", 3, 17)
 CONTEXT = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", True, "a=1")
-CONTENT = wire.encode_content(wire.Content({"topic": "t"}, b"", b""))
-ARRIVAL = Arrival("a", 5_000_000_000, 1_000_000_000, 2_000_000_000, 99, CONTENT)
+ARRIVAL = Arrival("a", 5_000_000_000, 1_000_000_000, 2_000_000_000, 99, b"")
 
 
 def passage(source: str = "", context: TraceContext | None = CONTEXT) -> Passage:
-    return Passage(EVENT, context, source, ARRIVAL, 1_500_000_000)
+    return Passage(EVENT, context, source, ARRIVAL, 1_500_000_000, "t")
 
 
 def legs() -> list[dict[str, Any]]:
@@ -60,8 +59,16 @@ def test_identifiers_follow_from_the_event_and_the_hop() -> None:
     assert "parentSpanId" not in rootless
 
 
+def test_the_topic_of_an_event() -> None:
+    for attributes, topic in (({"x": 1, "topic": "t/1"}, "t/1"), ({"topic": 1}, None), ({}, None)):
+        assert topic_in(wire.encode_content(wire.Content(attributes, b"", b"payload"))) == topic
+    assert topic_in(wire.encode_content(wire.Content({"topic": "t" * 5_000}, b"", b""))) == "t" * 1_024
+    assert topic_in(b"rubbish") is None
+
+
 def test_what_spans_state() -> None:
     first, onward, further, delivered = (plain(span["attributes"]) | span for span in legs())
+    assert first["messaging.destination.name"] == "t"
     assert first["messaging.message.id"] == "desk/é/3/17"
     assert (first["tidings.lifetime_ns"], first["tidings.time_left_s"], first["tidings.age_s"]) == (2 * 10**9, 1.5, 0.5)
     assert (onward["tidings.target"], onward["tidings.queue_s"], onward["tidings.sent_ns"]) == ("b", 0.1, 1_600_000_000)

@@ -22,7 +22,7 @@ __all__ = ["SpanExporter"]
 
 MAX_QUEUED: Final = 8_192
 """Spans that wait for the collector; at the bound new ones are dropped."""
-BATCH: Final = 512
+BATCH: Final = 128
 INTERVAL_S: Final = 0.5
 """How long a span waits for others at the most."""
 PATIENCE_S: Final = 10.0

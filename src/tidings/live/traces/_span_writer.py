@@ -1,14 +1,17 @@
 """The spans of one broker: it notes when events come and leave, and a thread exports what follows (`_spans`)."""
 
 import platform
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tidings import __version__
 from tidings.live.traces._exporter import SpanExporter
 from tidings.live.traces._hops import Hop, OpenHops
-from tidings.live.traces._spans import Leg, Passage, as_export, span_of
+from tidings.live.traces._spans import Leg, Passage, as_export, span_of, topic_in
 from tidings.protocol import Acknowledged, EventId, HandedOver, Note, TraceContext, context_in, sampler
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ __all__ = ["SpanWriter"]
 
 MAX_PASSAGES: Final = 50_000
 """Events that spans are made of; at the bound, what the oldest does from then on is not exported."""
+MAX_TOGETHER: Final = 100
+"""Subscriptions of one client that get a span each for the same event; the others count as dropped spans."""
+_AT_ONCE: Final = 16
+_PAUSE_S: Final = 50e-6
+"""After so many spans the thread pauses: the event loop may be waiting for the interpreter."""
 GRACE_NS: Final = 60_000_000_000
 """How long an event is known after its lifetime: until then it is dropped, or acknowledged."""
 
@@ -42,7 +50,12 @@ class SpanWriter:
         }
 
         def encode(found: list[tuple[Passage, Leg]]) -> bytes:
-            return as_export(resource, __version__, (span_of(node.name, passage, leg) for passage, leg in found))
+            spans = []
+            for number, (passage, leg) in enumerate(found):
+                if number % _AT_ONCE == 0:
+                    time.sleep(_PAUSE_S)
+                spans.append(span_of(node.name, passage, leg))
+            return as_export(resource, __version__, spans)
 
         self.exporter = SpanExporter(settings.otlp, encode, node.log)
 
@@ -55,16 +68,17 @@ class SpanWriter:
 
     def _arrived(self, note: Note, now_ns: int) -> None:
         assert note.arrival is not None
-        event, is_accepted = note.event, note.kind == "accepted"
+        event = note.event
         context = context_in(note.arrival.content)
         if event in self._passages or not self._is_wanted(event, context):
             return
-        is_restored = note.kind == "restored"
-        passage = Passage(event, context, note.peer, note.arrival, now_ns, is_restored)
+        arrival = msgspec.structs.replace(note.arrival, content=b"")  # payloads may be large
+        topic, is_restored = topic_in(note.arrival.content), note.kind == "restored"
+        passage = Passage(event, context, note.peer, arrival, now_ns, topic, is_restored)
         self._passages[event] = passage
         if len(self._passages) > MAX_PASSAGES:
             self._passages.popitem(last=False)
-        if is_accepted:
+        if note.kind == "accepted":
             self.exporter.put((passage, Leg(self._name, None, now_ns)))
 
     def _is_wanted(self, event: EventId, context: TraceContext | None) -> bool:
@@ -83,7 +97,9 @@ class SpanWriter:
             self.exporter.put((passage, Leg(peer, hop.sent_ns, at_ns, outcome)))
             return
         entries = self._node.machine.gossip.local.of(peer)
-        for name in hop.targets or ("",):
+        names = hop.targets or ("",)
+        self.exporter.dropped += max(len(names) - MAX_TOGETHER, 0)
+        for name in names[:MAX_TOGETHER]:
             max_delay_ns = entries[name].max_delay_ns if name in entries else None
             self.exporter.put((passage, Leg(peer, hop.sent_ns, at_ns, outcome, True, name, max_delay_ns)))
 

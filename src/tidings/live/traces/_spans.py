@@ -15,14 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
-from tidings.errors import TidingsError
-from tidings.protocol import Arrival, EventId, TraceContext, wire
+from tidings.protocol import Arrival, EventId, TraceContext
 
-__all__ = ["Leg", "Passage", "as_export", "span_id_of", "span_of", "trace_id_of"]
+__all__ = ["Leg", "Passage", "as_export", "span_id_of", "span_of", "topic_in", "trace_id_of"]
 
 _INTERNAL, _PRODUCER, _CONSUMER = 1, 4, 5
 _ERROR: Final = 2
 _SAMPLED: Final = 1
+_MOST_TOPIC: Final = 1_024
+"""A longer topic is cut."""
 _OUTCOMES: Final = {"full": "hopeless"}
 """What the trace contract calls them."""
 _REASONS: Final = {
@@ -33,13 +34,14 @@ _REASONS: Final = {
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
-    """An event at one broker: the `source` that it came from (empty: its publisher), and when."""
+    """An event at one broker: the `source` that it came from (empty: its publisher), and when; without its content."""
 
     event: EventId
     context: TraceContext | None
     source: str
     arrival: Arrival
     arrived_ns: int
+    topic: str | None = None
     is_restored: bool = False
     """Whether it was in the store when the broker started; where it had come from is unknown."""
 
@@ -128,9 +130,8 @@ def _facts(broker: str, passage: Passage, leg: Leg, name: str, ended_ns: int) ->
         "tidings.outcome": _OUTCOMES.get(leg.outcome, leg.outcome),
         "tidings.age_s": (ended_ns - arrival.since_ns) / 1e9,
     }
-    topic = _topic(arrival.content)
-    if topic is not None:
-        facts["messaging.destination.name"] = topic
+    if passage.topic is not None:
+        facts["messaging.destination.name"] = passage.topic
     lives_ns = arrival.lifetime_ns
     if name == "publish":
         facts |= {"messaging.operation.type": "send", "messaging.client.id": event[0]}
@@ -155,12 +156,24 @@ def _facts(broker: str, passage: Passage, leg: Leg, name: str, ended_ns: int) ->
     return facts
 
 
-def _topic(content: bytes) -> str | None:
+class _Attributes(msgspec.Struct):
+    topic: Any = None
+
+
+class _Content(msgspec.Struct, array_like=True):
+    attributes: _Attributes
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Content)
+
+
+def topic_in(content: bytes) -> str | None:
+    """The topic of an event with this content, if it has one."""
     try:
-        topic = wire.decode_attributes(content).get("topic")
-    except TidingsError:
+        topic = _DECODER.decode(content).attributes.topic
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return topic if isinstance(topic, str) else None
+    return topic[:_MOST_TOPIC] if isinstance(topic, str) else None
 
 
 def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
