@@ -143,6 +143,7 @@ def test_exported_spans_are_a_trace_that_the_pipeline_reads(place: Place, collec
                 await p.publish({"n": n, "topic": f"t/{n % 2}"})
             await until(lambda: len(got) == 20)
             await until(lambda: nodes["c"].machine.accounts.total.on_time == 20)
+            await until(lambda: len(collector.spans) == 80)
 
     spans = place.directory / "spans"
     with collector.serving():

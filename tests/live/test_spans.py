@@ -23,7 +23,7 @@ from tidings.live.operations._status import overview
 from tidings.live.traces import _exporter
 from tidings.live.traces._exporter import SpanExporter
 from tidings.live.traces._spans import span_id_of, trace_id_of
-from tidings.protocol import read_context
+from tidings.protocol import read_context, sampler
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CLOCKS_NS = 50_000_000
@@ -127,18 +127,18 @@ def test_events_without_a_context_are_chosen_by_all_brokers_alike(place: Place, 
             for _ in range(102):
                 event = await anext(events)
             assert event.traceparent is None
-            epoch = event.epoch
-
+            epoch, is_chosen = event.epoch, sampler(0.3)
+            chosen = {("p", epoch, n) for n in range(102) if n != 100 and is_chosen(("p", epoch, n))}
+            await until(lambda: len(collector.spans) == 3 * len(chosen))
         spans = collector.spans
         by_trace: dict[str, list[dict[str, Any]]] = {}
         for span in spans:
             by_trace.setdefault(span["traceId"], []).append(span)
-        assert 3 < len(by_trace) < 62  # 101 tosses with .3: six deviations either way
+        assert by_trace.keys() == set(map(trace_id_of, chosen))
         for trace_id, found in by_trace.items():
             first = found[0]["attributes"]
             event = ("p", epoch, first["tidings.sequence"])
             assert trace_id == trace_id_of(event)
-            assert event[2] != 100
             assert sorted(span["name"] for span in found) == ["deliver", "forward", "publish"]
             publish, onward = named(found, "publish", "a"), named(found, "forward", "a")
             assert "parentSpanId" not in publish
@@ -199,7 +199,7 @@ def test_a_collector_that_is_down_delays_no_delivery_and_gets_the_spans_later(
             outcomes = {sample.labels["outcome"]: sample.value for sample in shown["tidings_spans"].samples}
             assert outcomes == {"exported": 40.0, "dropped": 0.0}
             assert shown["tidings_queued_spans"].samples[0].value == 2.0
-        assert (spans.exported, spans.dropped, spans.queued) == (40, 2, 0)
+        await until(lambda: (spans.exported, spans.dropped, spans.queued) == (40, 2, 0))
         assert len(collector.spans) == 40
 
     run(work())
@@ -216,10 +216,11 @@ def test_an_event_that_is_dropped_has_a_span_that_says_why(place: Place, collect
             await s.subscribe("n >= 0", name="slow", max_held=1)
             await p.publish({"n": 0})
             await until(lambda: nodes["a"].machine.clients["s"].outbox.credit == 0)
-            await p.publish({"n": 1, "traceparent": ASKED}, lifetime_s=0.2)
-            await until(lambda: len(collector.spans) == 2)
-        span = named(collector.spans, "deliver", "a")
-        assert span["status"]["code"] == 2
+            for n in range(1, 6):  # the broker sends one now and then, to see whether there is room
+                await p.publish({"n": n, "traceparent": ASKED}, lifetime_s=0.2)
+            await until(lambda: any("status" in span for span in collector.spans))
+        span = next(span for span in collector.spans if "status" in span)
+        assert (span["name"], span["status"]["code"]) == ("deliver", 2)
         assert span["attributes"]["error.type"] in ("expired", "hopeless")
         assert span["attributes"]["messaging.destination.subscription.name"] == "s/slow"
         assert span["attributes"]["tidings.time_left_s"] < 0.2
@@ -236,9 +237,10 @@ def test_a_broker_that_starts_again_goes_on_with_the_trace(place: Place, collect
                 await s.subscribe("n >= 0", name="all")
             async with connect(place.address("a"), name="p") as p:
                 await p.publish({"n": 1, "traceparent": ASKED})
-        assert [span["name"] for span in collector.spans] == ["publish"]
+            await until(lambda: [span["name"] for span in collector.spans] == ["publish"])
         async with running(read_network(network.path)), connect(place.address("a"), name="s", durable=True) as s:
             await anext(await s.subscribe("n >= 0", name="all"))
+            await until(lambda: len(collector.spans) == 2)
         publish, deliver = collector.spans
         assert deliver["parentSpanId"] == publish["spanId"]
         assert deliver["attributes"]["tidings.restored"] is True
@@ -309,7 +311,7 @@ def test_the_queue_is_bounded_and_what_does_not_fit_is_counted(
     assert found.queued <= 14
     assert found.dropped >= 86
     found.close()
-    assert (found.exported, found.dropped, found.queued) == (0, 100, 0)
+    wait_until(lambda: (found.exported, found.dropped, found.queued) == (0, 100, 0))
     found.put(100)
     assert found.dropped == 101
     assert log.getvalue().count("spans not exported") == 1
@@ -340,9 +342,11 @@ def test_what_the_collector_refuses_is_dropped(collector: Collector) -> None:
         assert "400 Bad Request" in log.getvalue()
         collector.answer = b'{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "too old"}}'
         found.put(2)
+        wait_until(lambda: found.dropped == 2)
+        collector.answer = b""
         found.put(3)
-        wait_until(lambda: found.exported + found.dropped == 3)
-        assert (found.exported, found.dropped) == (1, 2)
+        wait_until(lambda: found.exported == 1)
+        assert (found.dropped, log.getvalue().count("spans not exported")) == (2, 1)
         found.close()
 
 
