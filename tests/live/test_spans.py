@@ -20,7 +20,7 @@ from tidings.live import connect, connect_blocking, read_network
 from tidings.live.operations._logs import Log
 from tidings.live.operations._metrics import _metrics
 from tidings.live.operations._status import overview
-from tidings.live.traces import _exporter
+from tidings.live.traces import _exporter, _span_writer
 from tidings.live.traces._exporter import SpanExporter
 from tidings.live.traces._spans import span_id_of, trace_id_of
 from tidings.protocol import read_context, sampler
@@ -224,6 +224,25 @@ def test_an_event_that_is_dropped_has_a_span_that_says_why(place: Place, collect
         assert span["attributes"]["error.type"] in ("expired", "hopeless")
         assert span["attributes"]["messaging.destination.subscription.name"] == "s/slow"
         assert span["attributes"]["tidings.time_left_s"] < 0.2
+
+    with collector.serving():
+        run(work())
+
+
+def test_a_client_with_many_subscriptions_has_some_spans_and_a_count(
+    place: Place, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_span_writer, "MAX_TOGETHER", 2)
+
+    async def work() -> None:
+        network = place.write("a", more=trace(collector))
+        async with running(network) as nodes, connect(place.address("a"), name="s") as s:
+            await s.subscribe_many({f"n{number}": "n >= 0" for number in range(5)})
+            await s.publish({"n": 1, "traceparent": ASKED})
+            spans = nodes["a"].spans
+            assert spans is not None
+            await until(lambda: spans.exported == 3)
+            assert spans.dropped == 3
 
     with collector.serving():
         run(work())

@@ -6,9 +6,10 @@
 - The same calls with the same arguments give the same effects, byte for byte.
 - An *incarnation* is one run of a machine, from its start to its stop. It is numbered by its *epoch*, which never
   falls.
-- Whether an event is traced depends on its identity alone, so every broker decides the same (`sampler`). A publisher's
-  name and epoch are hashed once; the sequence number is mixed in by two multiplications and a shift (the first half of
-  the finalizer of MurmurHash3), which is as good as random here and costs a fraction of a microsecond.
+- Whether an event is traced depends on its identity alone (`sampler`), and whether spans are made of it on its trace
+  context as well (`_trace_context`), so every broker decides the same. A publisher's name and epoch are hashed once;
+  the sequence number is mixed in by two multiplications and a shift (the first half of the finalizer of MurmurHash3),
+  which is as good as random here and costs a fraction of a microsecond.
 """
 
 import hashlib

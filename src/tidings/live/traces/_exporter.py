@@ -50,8 +50,8 @@ class SpanExporter:
 
     def __init__(self, url: str, encode: Callable[[list[Any]], bytes], log: Log) -> None:
         self.exported = 0
-        self.dropped = 0
-        """Spans that were never exported: too many waited, or the collector refused them."""
+        self._left_out = 0  # counted by the event loop
+        self._refused = 0  # counted by the thread
         self._url = urllib.parse.urlsplit(url.rstrip("/") + "/v1/traces")
         self._encode = encode
         self._log = log
@@ -65,6 +65,11 @@ class SpanExporter:
         self._thread.start()
 
     @property
+    def dropped(self) -> int:
+        """How many were never exported: too many waited, or the collector refused them."""
+        return self._left_out + self._refused
+
+    @property
     def queued(self) -> int:
         """How many wait or are being sent."""
         return len(self._queue) + len(self._batch)
@@ -72,11 +77,15 @@ class SpanExporter:
     def put(self, value: Any) -> None:
         """Export it soon; never waits."""
         if self._closing.is_set() or len(self._queue) >= MAX_QUEUED:
-            self.dropped += 1
+            self._left_out += 1
             return
         self._queue.append(value)
         if len(self._queue) == BATCH:
             self._wake.set()
+
+    def leave_out(self, many: int = 1) -> None:
+        """Count spans that are not exported."""
+        self._left_out += many
 
     def close(self) -> None:
         """Send what waits, if the collector takes it now; the rest is dropped."""
@@ -115,7 +124,7 @@ class SpanExporter:
         except Exception as error:  # a bug of ours must not end the export of all later spans
             dropped, why = many, f"{type(error).__name__}: {error}"
         self._batch = []
-        self.dropped += dropped
+        self._refused += dropped
         self.exported += many - dropped
         if dropped:
             self._trouble(why)
@@ -151,7 +160,7 @@ class SpanExporter:
             self._log.warning("spans not exported", why=why, remedy=remedy)
 
     def _give_up(self) -> None:
-        self.dropped += self.queued
+        self._refused += self.queued
         self._batch = []
         self._queue.clear()
 

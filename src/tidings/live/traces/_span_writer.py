@@ -91,14 +91,14 @@ class SpanWriter:
     def _end(self, event: EventId, peer: str, hop: Hop, at_ns: int, outcome: str) -> None:
         passage = self._passages.get(event)
         if passage is None or outcome == "lost":
-            self.exporter.dropped += 1  # what became of it is unknown
+            self.exporter.leave_out()  # what became of it is unknown
             return
         if peer in self._node.network.links[self._name]:
             self.exporter.put((passage, Leg(peer, hop.sent_ns, at_ns, outcome)))
             return
         entries = self._node.machine.gossip.local.of(peer)
         names = hop.targets or ("",)
-        self.exporter.dropped += max(len(names) - MAX_TOGETHER, 0)
+        self.exporter.leave_out(max(len(names) - MAX_TOGETHER, 0))
         for name in names[:MAX_TOGETHER]:
             max_delay_ns = entries[name].max_delay_ns if name in entries else None
             self.exporter.put((passage, Leg(peer, hop.sent_ns, at_ns, outcome, True, name, max_delay_ns)))
