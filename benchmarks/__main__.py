@@ -25,6 +25,7 @@ NAMES = (
     "subscriptions",
     "status",
     "opening",
+    "spans",
     "relocation",
     "live",
     "live_wakeups",

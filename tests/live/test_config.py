@@ -86,6 +86,18 @@ def test_a_network_as_it_should_be(tmp_path: Path) -> None:
             "[tls]\nkey = 'k'\n[limits]",
             ":6: tls: `certificate` is missing; write for example certificate =",
         ),
+        ("[limits]", "[trace]\nsample = 0.5\n[limits]", ":6: trace: neither `directory` nor `otlp` is given"),
+        (
+            "[limits]",
+            "[trace]\notlp = '127.0.0.1:4318'\n[limits]",
+            ":7: trace.otlp: '127.0.0.1:4318' is not the address of a collector; write it like",
+        ),
+        (
+            "[limits]",
+            "[trace]\notlp = 'http://h:99999'\n[limits]",
+            ":7: trace.otlp: 'http://h:99999' is not the address",
+        ),
+        ("[limits]", "[trace]\notlp = 3\n[limits]", ":7: trace.otlp: 3 is not the address of a collector"),
         ("[[broker]]", "[[broke]]", ":9: broke: unknown key `broke`; did you mean `broker`?"),
         ("[network]", "[network", ":2:9: not valid TOML"),
     ],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidings.protocol._budgets import Budget, Purse
     from tidings.protocol._effects import (
         Acknowledged,
+        Arrival,
         Close,
         Confirmed,
         Connect,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tidings.protocol._errors import FormatError, PeerError, RequestError
     from tidings.protocol._filters import parsed, read_filter
     from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
-    from tidings.protocol._machine import Bound, Machine
+    from tidings.protocol._machine import Bound, Machine, sampler
     from tidings.protocol._names import is_address, qualified_name
     from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
     from tidings.protocol._states import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         TransferStep,
         diagram,
     )
+    from tidings.protocol._trace_context import TRACEPARENT, TRACESTATE, TraceContext, context_in, read_context
     from tidings.protocol.broker._account import NOTHING, Account, Balance
     from tidings.protocol.broker._broker import Broker
     from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
@@ -69,10 +71,13 @@ __all__ = [
     "NOTHING",
     "OLDEST_VERSION",
     "PEER_STEPS",
+    "TRACEPARENT",
+    "TRACESTATE",
     "TRANSFER_STEPS",
     "VERSION",
     "Account",
     "Acknowledged",
+    "Arrival",
     "Balance",
     "Bound",
     "Broker",
@@ -115,17 +120,21 @@ __all__ = [
     "SetTimer",
     "Store",
     "Sync",
+    "TraceContext",
     "TransferState",
     "TransferStep",
     "View",
     "at_most",
     "breadth_first",
+    "context_in",
     "diagram",
     "is_address",
     "parsed",
     "qualified_name",
     "quantile_ns",
+    "read_context",
     "read_filter",
+    "sampler",
     "sum_ns",
     "wire",
 ]

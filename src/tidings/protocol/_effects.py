@@ -14,6 +14,7 @@ from tidings.protocol.wire import Handover, Publication
 
 __all__ = [
     "Acknowledged",
+    "Arrival",
     "Close",
     "Confirmed",
     "Connect",
@@ -38,7 +39,9 @@ __all__ = [
 EventId = tuple[str, int, int]
 """Publisher, the publisher's epoch, sequence number."""
 
-NoteKind = Literal["accepted", "enqueued", "sent", "received", "expired", "hopeless", "full", "withdrawn", "local"]
+NoteKind = Literal[
+    "accepted", "enqueued", "sent", "received", "restored", "expired", "hopeless", "full", "withdrawn", "local"
+]
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -168,11 +171,24 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
     paused_ns: int
 
 
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """An event as a broker takes it on. `root` is the broker that accepted it; `departure_ns` is its departure by the
+    clock of that broker, `since_ns` by this machine's own."""
+
+    root: str
+    departure_ns: int
+    since_ns: int
+    lifetime_ns: int
+    size_bytes: int
+    content: bytes
+
+
 class Note(msgspec.Struct, frozen=True, gc=False):
     """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
     For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
-    accepted ones, the event as its publisher sent it, and its departure by this machine's clock.
+    accepted ones, the event as its publisher sent it, and its departure by this machine's clock. A broker that makes
+    spans adds an arrival to what is accepted, received or restored from its store.
     """
 
     kind: NoteKind
@@ -182,6 +198,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[str, ...] = ()
     publication: Publication | None = None
     since_ns: int = 0
+    arrival: Arrival | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):

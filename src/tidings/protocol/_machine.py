@@ -6,9 +6,10 @@
 - The same calls with the same arguments give the same effects, byte for byte.
 - An *incarnation* is one run of a machine, from its start to its stop. It is numbered by its *epoch*, which never
   falls.
-- Whether an event is traced depends on its identity alone, so every broker decides the same (`sampler`). A publisher's
-  name and epoch are hashed once; the sequence number is mixed in by two multiplications and a shift (the first half of
-  the finalizer of MurmurHash3), which is as good as random here and costs a fraction of a microsecond.
+- Whether an event is traced depends on its identity alone (`sampler`), and whether spans are made of it on its trace
+  context as well (`_trace_context`), so every broker decides the same. A publisher's name and epoch are hashed once;
+  the sequence number is mixed in by two multiplications and a shift (the first half of the finalizer of MurmurHash3),
+  which is as good as random here and costs a fraction of a microsecond.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._budgets import Budget
-from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Remark, Send, SetTimer
+from tidings.protocol._effects import Close, Effect, EventId, Remark, Send, SetTimer
 from tidings.protocol._errors import REMEDIES, PeerError
 from tidings.protocol._rights import Rights
 from tidings.protocol.links._peers import Peer
@@ -53,11 +54,9 @@ class Machine(ABC):
         "_effects",
         "_identities",
         "_is_draining",
-        "_is_noted",
         "_keys",
         "_local",
         "_max_refused",
-        "_noted",
         "_now_ns",
         "_refused_by",
         "_remarks",
@@ -73,7 +72,7 @@ class Machine(ABC):
         "sent",
     )
 
-    def __init__(self, name: str, *, sample: float, max_refused: int) -> None:
+    def __init__(self, name: str, *, max_refused: int) -> None:
         self.name = name
         self.sent: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -84,8 +83,6 @@ class Machine(ABC):
         """The estimated time spent on reading filters (`_budgets`)."""
         self.brokers: set[str] = set()
         """The brokers of the network, as reported to a client when it is admitted."""
-        self._is_noted = sampler(sample)  # whether an event is traced
-        self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused
         self._agenda = Agenda()
         self._effects: list[Effect] = []
@@ -321,12 +318,6 @@ class Machine(ABC):
                 "version", f"{greeting.name!r} greets in version {greeting.version}, but {version} was agreed on"
             )
 
-    def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
-        if self._noted[0] is not event:
-            self._noted = (event, self._is_noted(event))
-        if self._noted[1]:
-            self._effects.append(Note(kind, event, *more))
-
     def _remark(self, event: str, key: str = "", **facts: Any) -> None:
         """Log a remark, once in REMARK_NS for each event and key; then also the number of times since."""
         again_ns, times = self._remarks.pop((event, key), (0, 0))
@@ -338,10 +329,10 @@ class Machine(ABC):
         self._remarks[event, key] = (self._now_ns + REMARK_NS, 0)
         self._effects.append(Remark(event, {**facts, "times_before": times} if times else facts))
 
-    def _remark_refusal(self, peer: Peer | None, kind: str, error: PeerError) -> None:
+    def _remark_refusal(self, peer: Peer | None, kind: str, error: PeerError, **more: Any) -> None:
         name, code = "" if peer is None else peer.name, error.code
         facts = {"peer": name, "kind": kind, "code": code, "why": str(error)[:MAX_WHY], "remedy": REMEDIES[code]}
-        self._remark("refused", f"{code} {name}", **facts)
+        self._remark("refused", f"{code} {name}", **facts, **more)
 
     def _refuse(self, connection: str, error: PeerError) -> None:
         self.refused[error.code] += 1

@@ -62,7 +62,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
 
-    With `tracing` it notes what happens to a share `trace_sample` of the events.
+    With `tracing` it notes what happens to a share `trace_sample` of the events. With `spans`, to those whose publisher
+    asks for it (`_trace_context`), and to a share `span_sample` of those without a context.
 
     With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
 
@@ -84,6 +85,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     must_advertise: bool = True
     tracing: bool = True
     trace_sample: float = 1.0
+    spans: bool = False
+    span_sample: float = 0.0
 
     copies: int = 1
     relocation: Relocation = DEFAULT_RELOCATION

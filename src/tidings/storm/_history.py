@@ -275,7 +275,7 @@ class History:
             if hop is not None and hop.received_ns is None:
                 hop.received_ns = at_ns
                 hop.outcome = "received"
-        else:
+        elif note.kind != "restored":
             self._note_leaving(at_ns, broker, note)
 
     def _note_leaving(self, at_ns: int, broker: str, note: Note) -> None:

@@ -40,7 +40,7 @@ from tidings.live.security._tls import dialling_context, listening_context
 from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._clock import Clock
-from tidings.live.transport._driver import Driver
+from tidings.live.transport._driver import Driver, Tracer
 from tidings.live.transport._listener import BACKLOG, TlsListener
 from tidings.model.filters import Filter
 from tidings.protocol import OLDEST_VERSION, VERSION, Broker, BrokerSettings, FormatError, Heard
@@ -64,6 +64,7 @@ from tidings.protocol.node import (
 if TYPE_CHECKING:
     from tidings.live.broker._mqtt import MqttDoor
     from tidings.live.operations._metrics import MetricsServer
+    from tidings.live.traces._exporter import SpanExporter
 
 __all__ = ["BrokerNode"]
 
@@ -114,6 +115,8 @@ class BrokerNode:
         self._heard = set[str]()  # neighbours
         self.door: MqttDoor | None = None
         self._door_token = new_secret()
+        self.spans: SpanExporter | None = None
+        """Exports spans, if the file asks for it."""
 
     @property
     def machine(self) -> Broker:
@@ -223,10 +226,7 @@ class BrokerNode:
             on_failure=self._fail,
         )
         self.driver.committer = self.committer
-        if self.network.document.trace is not None:
-            from tidings.live.traces._writer import TraceWriter
-
-            self.driver.tracer = TraceWriter(self, found.noted_ns)
+        self.driver.tracer = self._tracer(found.noted_ns)
         self.driver.start()
         if any(token.token is not None for token in self.network.document.token) and is_open(self.network.path):
             remedy = f"chmod o= {self.network.path}, or give token_file instead of token"
@@ -238,6 +238,25 @@ class BrokerNode:
             read_s=round(read_s, 3),
             restored_s=round(time.monotonic() - began_s - read_s, 3),
         )
+
+    def _tracer(self, since_ns: int) -> "Tracer | None":
+        """What writes traces and exports spans, if the file asks for it; nothing of it is loaded otherwise."""
+        trace, tracers = self.network.document.trace, list[Tracer]()
+        if trace is not None and trace.directory is not None:
+            from tidings.live.traces._writer import TraceWriter
+
+            tracers.append(TraceWriter(self, since_ns))
+        if trace is not None and trace.otlp is not None:
+            from tidings.live.traces._span_writer import SpanWriter
+
+            writer = SpanWriter(self)
+            self.spans = writer.exporter
+            tracers.append(writer)
+        if len(tracers) < 2:
+            return tracers[0] if tracers else None
+        from tidings.live.traces._tracers import Tracers
+
+        return Tracers(tracers)
 
     # -- those who come ------------------------------------------------------------------------------------------
 

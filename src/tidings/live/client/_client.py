@@ -39,6 +39,7 @@ from tidings.live.client._arguments import (
     require_bytes,
     split_payload,
 )
+from tidings.live.client._context import add_context, current_context
 from tidings.live.client._subscription import Attributes, Delivery, Keep, Subscription
 from tidings.live.configuration._address import Address
 from tidings.live.transport._clock import Clock
@@ -270,10 +271,12 @@ class Tidings:
     ) -> "asyncio.Future[int]":
         """Publish an event as soon as fewer than `max_in_flight` are under way; a future of the result of `publish`.
 
-        Without an advertisement, the client first advertises that it may publish anything.
+        Without an advertisement, the client first advertises that it may publish anything. If OpenTelemetry has a
+        current span, the event gets its context (`traceparent`), unless `attributes` has one.
         """
         terms = _publishing_terms(lifetime_s, require)
         plain = plain_attributes(attributes)
+        add_context(plain, attributes, current_context())
         require_bytes(payload)
         await self._await_room()
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -297,12 +300,14 @@ class Tidings:
         """
         terms = _publishing_terms(lifetime_s, require)
         batch = _Batch(asyncio.get_running_loop().create_future())
+        context = current_context()
         try:
             for number, event in enumerate(event_rows(events)):
                 try:
                     plain, body = split_payload(event, payload)
                 except (EventError, InputError) as error:
                     raise type(error)(f"event {number}: {error}") from None
+                add_context(plain, event, context)
                 await self._await_room()
                 self._offer(plain, body, terms, batch)
         except Exception:

@@ -12,6 +12,7 @@ import msgspec
 
 from tidings.errors import InputError, TidingsError
 from tidings.extras import missing_extra
+from tidings.protocol import TRACEPARENT, read_context
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     late: bool
     hold_s: float = 0.0
     out_of_order: bool = False
+
+    @property
+    def traceparent(self) -> str | None:
+        """The publisher's trace context (W3C), to continue its trace; None if there is none, or none that is valid.
+
+        `opentelemetry.propagate.extract(event.attributes)` reads it, with `tracestate`.
+        """
+        value = self.attributes.get(TRACEPARENT)
+        return value if isinstance(value, str) and read_context(value) is not None else None
 
 
 Keep = Callable[[Sequence[Delivery]], bool]

@@ -125,6 +125,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     def settings_of(self, name: str) -> BrokerSettings:
         """The settings of a broker's machine."""
         general, limits, moving = self.document.network, self.document.limits, self.document.relocation
+        trace = self.document.trace
         return BrokerSettings(
             name=name,
             neighbours=self.links[name],
@@ -139,8 +140,10 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             covering=general.covering,
             synchronised_clocks=general.synchronised_clocks,
             must_advertise=general.must_advertise,
-            tracing=self.document.trace is not None,
-            trace_sample=1.0 if self.document.trace is None else self.document.trace.sample,
+            tracing=trace is not None and trace.directory is not None,
+            trace_sample=1.0 if trace is None else trace.sample,
+            spans=trace is not None and trace.otlp is not None,
+            span_sample=0.0 if trace is None else trace.otlp_sample,
             ping_ns=round(general.ping_s * _SECOND_NS),
             silence_ns=round(general.silence_s * _SECOND_NS),
             refresh_ns=round(general.refresh_s * _SECOND_NS),
@@ -312,6 +315,12 @@ def _check_settings(network: Network, place: Place) -> None:
         (place / "network" / "forget").fail(
             f"subscriptions at a broker that is away are kept for {forget_s:g} s, but events live for up to "
             f"{lifetime_s:g} s ([limits] lifetime): make it at least that long"
+        )
+    trace = network.document.trace
+    if trace is not None and trace.directory is None and trace.otlp is None:
+        (place / "trace").fail(
+            'neither `directory` nor `otlp` is given: write directory = "trace" for files, or '
+            'otlp = "http://127.0.0.1:4318" for spans'
         )
     alone = [name for name, neighbours in network.links.items() if not neighbours]
     if network.document.network.copies > 1 and alone:

@@ -4,6 +4,7 @@ Quantities are written with their unit (`"5 s"`, `"1 MB"`); the attribute carrie
 Paths are relative to the file; `{name}` in one stands for the broker's name.
 """
 
+import urllib.parse
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -61,6 +62,30 @@ class AddressWritten:
 
 
 Where = Annotated[Address, AddressWritten()]
+
+
+class UrlWritten:
+    """Marker of a field that is written as http://host:port, with a path if wanted."""
+
+    def prepare(self, raw: Any, place: Place) -> Any:
+        """The same, if it is valid."""
+        try:
+            found = urllib.parse.urlsplit(raw) if isinstance(raw, str) else None
+            is_valid = (
+                found is not None
+                and found.scheme in ("http", "https")
+                and bool(found.hostname)
+                and found.port != 0
+                and not (found.query or found.fragment or found.username)
+            )
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            place.fail(f'{raw!r} is not the address of a collector; write it like "http://127.0.0.1:4318"')
+        return raw
+
+
+Url = Annotated[str, UrlWritten()]
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,13 +227,15 @@ class BridgeWritten(_Written, frozen=True, kw_only=True):
 
 
 class TraceWritten(_Written, frozen=True, kw_only=True):
-    """Traces as Parquet files: of this share of the events, a new file at this size or age."""
+    """Traces as Parquet files: of this share of the events, a new file at this size or age. Spans for a collector of
+    OpenTelemetry: of the events whose publisher asks for it, and of a share of those without a trace context."""
 
-    directory: Text
+    directory: Text | None = None
     sample: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     roll_rows: Count = 100_000
     roll_age_s: Seconds = field(name="roll_age", default=10.0)
-    EXAMPLES: ClassVar = {"directory": 'directory = "trace"'}
+    otlp: Url | None = None
+    otlp_sample: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
 class BrokerWritten(_Written, frozen=True, kw_only=True):

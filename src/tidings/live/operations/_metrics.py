@@ -145,6 +145,13 @@ def _metrics(facts: dict[str, Any]) -> Iterator[Metric]:
         "tidings_store_damaged_records", "Records that were damaged at the start.", value=float(store["damaged"])
     )
     yield GaugeMetricFamily("tidings_store_full", "1 while the store has no room.", value=float(store["full"]))
+    if facts["spans"] is not None:
+        spans = CounterMetricFamily("tidings_spans", "Spans, by what became of them.", labels=["outcome"])
+        for outcome in ("exported", "dropped"):
+            spans.add_metric([outcome], float(facts["spans"][outcome]))
+        yield spans
+        queued = float(facts["spans"]["queued"])
+        yield GaugeMetricFamily("tidings_queued_spans", "Spans that wait for the collector.", value=queued)
     links = GaugeMetricFamily("tidings_link_up", "1 if the neighbour is heard.", labels=["neighbour"])
     for name in facts["absent"]:
         links.add_metric([name], 0.0)

@@ -180,6 +180,9 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
             "full": node.driver.node.is_full,
             "damaged": sum(node.driver.node.damaged.values()),
         },
+        "spans": None
+        if node.spans is None
+        else {"exported": node.spans.exported, "dropped": node.spans.dropped, "queued": node.spans.queued},
     }
 
 

@@ -4,8 +4,7 @@ Each broker writes what it saw, in files of its own, so that the files of all br
 
 - publications that it accepted, and their hop from the publisher (source NULL);
 - hops that it sent: the row is complete when the acknowledgement arrives, and has the receipt on this broker's own
-  clock (the acknowledgement, less the time the receiver held it, less half a round trip), so a row never mixes two
-  clocks;
+  clock (`_hops`), so a row never mixes two clocks;
 - deliveries to its clients, as they report them (`Given`): departure and age, so these rows do not mix clocks either,
   and an event is on time in the trace exactly if its application got it on time;
 - its clients' subscriptions, in one file that is replaced when they change; its links, once; when it and its links were
@@ -18,14 +17,14 @@ all brokers. A thread writes the files. A broker that is killed loses the rows o
 
 import concurrent.futures
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tidings.live.traces._hops import Hop, OpenHops
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
-from tidings.protocol import Acknowledged, EventId, HandedOver, Note, wire
+from tidings.protocol import Acknowledged, EventId, HandedOver, Note, sampler, wire
 from tidings.protocol.node import value_of
 
 if TYPE_CHECKING:
@@ -33,20 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceWriter"]
 
-MAX_OPEN: Final = 200_000
-"""Hops that have begun and not ended; at the bound the oldest is written as lost."""
-_TYPICAL_BYTES: Final = 1_000
 _OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
-
-
-class _Hop:
-    __slots__ = ("enqueued_ns", "number", "sent_ns", "targets")
-
-    def __init__(self, enqueued_ns: int) -> None:
-        self.enqueued_ns = enqueued_ns
-        self.sent_ns: int | None = None
-        self.number = -1
-        self.targets: tuple[str, ...] = ()
+"""The outcomes of events that were dropped."""
 
 
 class TraceWriter:
@@ -55,6 +42,7 @@ class TraceWriter:
     def __init__(self, node: "BrokerNode", since_ns: int) -> None:
         settings = node.network.document.trace
         assert settings is not None
+        assert settings.directory is not None
         self.directory: Path = node.network.path.parent / settings.directory
         self._node = node
         self._name = node.name
@@ -65,9 +53,9 @@ class TraceWriter:
         self._count = 0
         self._files = 0
         self._began_s = time.monotonic()
-        self._hops: OrderedDict[tuple[EventId, str], _Hop] = OrderedDict()
-        self._numbers: dict[str, dict[int, EventId]] = {}  # by peer: the event of each number under way
-        self._free_ns: dict[str, int] = {}  # by peer: when the last event sent to it arrived
+        # With spans, others are noted too.
+        self._is_sampled = sampler(settings.sample if settings.otlp is not None else 1.0)
+        self._hops = OpenHops(node, self._end)
         self._links_up: dict[str, bool] = {}
         self._subscriptions = SubscriptionRows(self.directory, self._name)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "tidings-trace")
@@ -90,50 +78,16 @@ class TraceWriter:
 
     def note(self, note: Note, now_ns: int) -> None:
         """Write down what happened."""
-        event, kind = note.event, note.kind
-        if kind == "enqueued":
-            self._hops[event, note.peer] = _Hop(now_ns)
-            if len(self._hops) > MAX_OPEN:
-                (event, peer), hop = self._hops.popitem(last=False)
-                self._end(event, peer, hop, None, "lost")
-        elif kind == "sent":
-            under_way = self._hops.get((event, note.peer))
-            if under_way is not None:
-                under_way.sent_ns, under_way.number, under_way.targets = now_ns, note.number, note.targets
-                self._numbers.setdefault(note.peer, {})[note.number] = event
-        elif kind == "accepted":
-            self._accepted(event, note.publication, note.since_ns, now_ns)
-        elif kind in _OUTCOMES:
-            given_up = self._hops.pop((event, note.peer), None)
-            if given_up is not None:
-                self._end(event, note.peer, given_up, None, _OUTCOMES[kind])
-        elif kind == "withdrawn":
-            self._hops.pop((event, note.peer), None)
+        if not self._is_sampled(note.event):
+            return
+        if note.kind == "accepted":
+            self._accepted(note.event, note.publication, note.since_ns, now_ns)
+        else:
+            self._hops.note(note, now_ns)
 
     def acknowledged(self, report: Acknowledged, now_ns: int) -> None:
         """The peer has received events."""
-        peer = report.peer
-        numbers = self._numbers.get(peer)
-        if not numbers:
-            return
-        known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
-        half_ns, transit_ns = 0, 0
-        if known is not None:
-            half_ns, transit_ns = int(known.meter.least_ns / 2), known.meter.transit_ns(_TYPICAL_BYTES)
-        last_ns, newest = now_ns - report.held_ns - half_ns, report.numbers[-1][1]
-        for first, last in report.numbers:
-            for number in [number for number in numbers if first <= number <= last]:
-                event = numbers.pop(number, None)
-                # An event that was sent again under another number has two, and ends with the first.
-                hop = None if event is None else self._hops.pop((event, peer), None)
-                if event is not None and hop is not None and hop.sent_ns is not None:
-                    # A link carries one event after the other: each had to wait for those under way before it.
-                    hop.sent_ns = max(hop.sent_ns, self._free_ns.get(peer, 0))
-                    # How long it was held is known of the last one; the others were acknowledged with it, and came when
-                    # such an event comes.
-                    received_ns = last_ns if number == newest else min(last_ns, hop.sent_ns + transit_ns)
-                    self._free_ns[peer] = max(received_ns, hop.sent_ns)
-                    self._end(event, peer, hop, self._free_ns[peer], "received")
+        self._hops.acknowledged(report, now_ns)
 
     def handed_over(self, report: HandedOver) -> None:
         """A client has handed events to its application."""
@@ -194,10 +148,11 @@ class TraceWriter:
         )
         self._add("hops", _hop_row(event, None, self._name, departure_ns, departure_ns, now_ns, "received"))
 
-    def _end(self, event: EventId, peer: str, hop: _Hop, received_ns: int | None, outcome: str) -> None:
-        self._numbers.get(peer, {}).pop(hop.number, None)
+    def _end(self, event: EventId, peer: str, hop: Hop, at_ns: int, outcome: str) -> None:
         if peer in self._node.network.links[self._name]:
-            self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, outcome))
+            received_ns = at_ns if outcome == "received" else None
+            named = _OUTCOMES.get(outcome, outcome)
+            self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, named))
 
     def _transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:
         self._add("transitions", {"kind": kind, "source": self._name, "target": target, "at_ns": at_ns, "up": up})

@@ -18,12 +18,13 @@ from typing import Any, Final, get_args
 import msgspec
 
 from tidings.protocol import wire
-from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard
+from tidings.protocol._effects import Acknowledged, Close, Effect, HandedOver, Heard, Note, NoteKind
 from tidings.protocol._errors import PeerError, known_code
 from tidings.protocol._machine import Bound
 from tidings.protocol._rights import Rights
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import PeerStep
+from tidings.protocol._trace_context import TraceContext
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._carrier import Carrier, Hooks
 from tidings.protocol.broker._copies import COPY, Copies, KeptCopy
@@ -31,6 +32,7 @@ from tidings.protocol.broker._departures import Departures
 from tidings.protocol.broker._doorway import Doorway
 from tidings.protocol.broker._entrance import Entrance
 from tidings.protocol.broker._gossip import Gossip
+from tidings.protocol.broker._held import Held
 from tidings.protocol.broker._journal import Journal
 from tidings.protocol.broker._ledgers import MAX_ROWS, Ledgers
 from tidings.protocol.broker._newcomers import Newcomers
@@ -126,7 +128,7 @@ class Broker(Doorway):
         )
         self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, forward=self._forward)
         self._readiness = Readiness(settings, self._kept, gossip=self.gossip, journal=self._journal)
-        ports = Ports(self._send, self._send_events, self._note, self._count)
+        ports = Ports(self._send, self._send_events, self._note, self._choice, self._count)
         self._add_event_parts(settings, Peers(self.neighbours, self.clients), ports)
 
     def _add_event_parts(self, settings: BrokerSettings, peers: Peers, ports: Ports) -> None:
@@ -181,7 +183,6 @@ class Broker(Doorway):
             coordinator=self.coordinator,
             ports=ports,
             deny=self._deny,
-            is_noted=self._is_noted,
             when_durable=self.copies.after,
         )
 
@@ -671,7 +672,7 @@ class Broker(Doorway):
     def _on_ack(self, source: Peer, message: wire.Ack) -> None:
         source.outbox.credit = message.credit
         if message.session == self.epoch:
-            if self.settings.tracing:
+            if self.settings.tracing or self.settings.spans:
                 self._emit(Acknowledged(source.name, message.numbers, message.held_ns))
             if message.outcomes:
                 self._on_report(source, message.outcomes)
@@ -821,10 +822,16 @@ class Broker(Doorway):
             self.departures.returned(source.name, message.entry.name)
             self.newcomers.subscribed(source.name, message.entry.name)
 
-    def _deny(self, source: Peer, kind: str, name: str, number: int, error: PeerError) -> None:
+    def _deny(
+        self, source: Peer, kind: str, name: str, number: int, error: PeerError, context: TraceContext | None = None
+    ) -> None:
         self.refused[error.code] += 1
-        self._remark_refusal(source, kind, error)
+        self._remark_refusal(source, kind, error, **({} if context is None else {"trace_id": context.trace_id}))
         self._send(source, wire.Error(error.code, str(error)[:4096], kind, name, number))
+
+    def _note(self, kind: NoteKind, held: Held, *more: Any) -> None:
+        if held.is_noted:
+            self._effects.append(Note(kind, held.id, *more))
 
     def _note_reading(self, took_us: float) -> None:
         self.read_us += took_us

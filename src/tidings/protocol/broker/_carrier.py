@@ -21,7 +21,7 @@ Rules:
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
-from tidings.protocol._effects import EventId
+from tidings.protocol._effects import EventId, NoteKind
 from tidings.protocol._names import address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
@@ -113,6 +113,7 @@ class Carrier:
         self._neighbours = peers.neighbours
         self._local = gossip.local
         self._note = ports.note
+        self._choice = ports.choice
         self._count = ports.count
         self._expire_at = hooks.expire_at
         self._traced = hooks.traced
@@ -206,22 +207,31 @@ class Carrier:
                 # Two brokers have accepted it, and this one states its period: it is the same event, and counts once.
                 root = self._unaudited.pop(id)
                 self.accounts.arrived_in(self.courses.end(event.content, lifetime_ns), root, event.root, event.period)
-        self._note("received", id, source)
         held = self.holdings.get(id)
         if held is None:
             facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1)
             held = Held(
                 id, event.root, *facts, event.content, error_ns=error_ns, period=event.period, check=event.check
             )
-            held.is_restored = is_restored
+            held.is_restored, held.is_noted = is_restored, self._is_noted(id, event.content)
             held.alone()
         elif held.period == UNAUDITED:
             held.count_as(event.root, event.period)
+        self._note_arrival("received", held, source)
         held.hops = max(held.hops, event.hops)
         held.trace = event.trace
         clients = self._take_on(held, targets, course, now_ns)
         if event.trace is not None:
             self._traced(held, event.trace, source, clients, now_ns)
+
+    def _is_noted(self, id: EventId, content: bytes) -> bool:
+        choice = self._choice
+        return choice.is_traced(id) or (choice.spans and choice.has_spans(id, content))
+
+    def _note_arrival(self, kind: NoteKind, held: Held, source: str = "") -> None:
+        if held.is_noted:
+            arrival = held.arrival() if self._choice.spans else None
+            self._note(kind, held, source, -1, (), None, held.since_ns, arrival)
 
     def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course, now_ns: int) -> int:
         """Hold an event for these targets; `course` has the receivers here. How many clients here get it now."""
@@ -262,7 +272,7 @@ class Carrier:
             if len(self._unaudited) > MAX_UNAUDITED:
                 del self._unaudited[next(iter(self._unaudited))]
         self.accounts.arrived(course, held.root, held.period)
-        self._note("local", held.id)
+        self._note("local", held)
         return list(course.local)
 
     def _come_since(self, held: Held, course: Course) -> dict[str, tuple[Term, ...]]:
@@ -331,6 +341,9 @@ class Carrier:
     def _entered(self, read: list[Held]) -> list[Held]:
         """Remember stored events that clients here have had, or get now."""
         for held in read:
+            held.is_noted = self._is_noted(held.id, held.content)
+            if self._choice.spans:
+                self._note_arrival("restored", held)
             if held.course.local and not self.memory.has(held.id):
                 self.memory.remember(held.id, max(held.expires_ns, held.since_ns + held.lifetime_ns))
         self._set_expiry()
@@ -354,7 +367,7 @@ class Carrier:
             for client in clients:
                 handed = held.handed.get(client)
                 if handed is not None:
-                    self._note("expired", held.id, client)
+                    self._note("expired", held, client)
                     handed.peer.outbox.give_up(handed, has_expired=True)
                 wanted = held.local[client]
                 if held.restored_for:
@@ -386,7 +399,7 @@ class Carrier:
         if clients:
             self._count("expired")
         for client in clients:
-            self._note("expired", held.id, client)
+            self._note("expired", held, client)
             part.peers[client].outbox.queue.give_up(held)
             wanted = part.local[client]
             dropped[client, id(wanted)] = (wanted, dropped.get((client, id(wanted)), (wanted, 0))[1] + 1)
@@ -400,7 +413,7 @@ class Carrier:
     def _expire_targets(self, held: Held, targets: Sequence[str]) -> None:
         """An event has expired for these home brokers."""
         for parcel in dict.fromkeys(filter(None, map(held.parcels.get, targets))):
-            self._note("expired", held.id, parcel.peer.name)
+            self._note("expired", held, parcel.peer.name)
             parcel.targets = {to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel}
             parcel.peer.outbox.give_up(parcel, has_expired=True)
         self.accounts.dropped_in_transit(held, targets)

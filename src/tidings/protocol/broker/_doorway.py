@@ -22,6 +22,7 @@ from tidings.protocol._machine import Machine
 from tidings.protocol._names import require_plain
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import ALLOWED, PeerState, PeerStep
+from tidings.protocol._trace_context import Choice
 from tidings.protocol.links._outbox import FRAME_BYTES, Outbox
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import SendLimits
@@ -42,8 +43,8 @@ class Doorway(Machine):
     """A machine with neighbours and clients."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self._sample = settings.trace_sample if settings.tracing else 0.0
-        super().__init__(settings.name, sample=self._sample, max_refused=settings.max_refused)
+        super().__init__(settings.name, max_refused=settings.max_refused)
+        self._choice = Choice(settings)
         self.settings = settings
         self.epoch = 0
         self.neighbours: dict[str, Peer] = {}
@@ -113,11 +114,11 @@ class Doorway(Machine):
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
     def _hello(self, version: int) -> wire.Hello:
-        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
+        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._choice.share)
 
     def _welcome(self, hello: wire.Hello, last_epoch: int = 0) -> wire.Welcome:
         own = (hello.version, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._sample, last_epoch)
+        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._choice.share, last_epoch)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)

@@ -10,10 +10,10 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
-from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._names import broker_of
 from tidings.protocol._settings import BrokerSettings
+from tidings.protocol._trace_context import TraceContext, context_in
 from tidings.protocol.broker._carrier import Carrier
 from tidings.protocol.broker._courses import Course
 from tidings.protocol.broker._held import Held
@@ -37,8 +37,7 @@ class Entrance:
         registry: Registry,
         coordinator: Coordinator,
         ports: Ports,
-        deny: Callable[[Peer, str, str, int, PeerError], None],
-        is_noted: Callable[[EventId], bool],
+        deny: Callable[[Peer, str, str, int, PeerError, TraceContext | None], None],
         when_durable: Callable[[tuple[Any, ...]], None],
     ) -> None:
         self._settings = settings
@@ -48,7 +47,7 @@ class Entrance:
         self._send = ports.send
         self._deny = deny
         self._note = ports.note
-        self._is_noted = is_noted
+        self._choice = ports.choice
         self._count = ports.count
         self._when_durable = when_durable
         self._relocates = settings.relocation != "off"
@@ -126,7 +125,8 @@ class Entrance:
         carrier, own, most_ns = self._carrier, self._settings.name, self._settings.max_lifetime_ns
         name, epoch, first, events = source.name, source.epoch, message.number, message.events
         is_checked = source.rights is not None or self._registry.checks(name)
-        find, decode, is_sampled = carrier.courses.finder(), wire.decode_attributes, self._is_noted
+        find, decode, choice = carrier.courses.finder(), wire.decode_attributes, self._choice
+        is_traced = choice.is_traced
         left_ns = source.meter.left_ns(message.sent_ns, now_ns)
         sure, sure_bytes = carrier.room(0), carrier.room_bytes(0)
         period = UNAUDITED if message.is_again else carrier.accounts.period()
@@ -157,7 +157,7 @@ class Entrance:
                 source.record = course.record
             taken.append(number)
             id = (name, epoch, event.sequence)
-            is_noted = is_sampled(id)
+            is_noted = is_traced(id) or (choice.spans and choice.published_has_spans(id, attributes))
             if is_noted or self._relocates or not course.is_unwanted:
                 since_ns = self._since_ns(event, left_ns, now_ns)
                 # By this broker's clock from here on, unless clocks are synchronised: a publisher's may show anything.
@@ -181,7 +181,8 @@ class Entrance:
         """
         carrier, course = self._carrier, held.course
         if held.is_noted:
-            self._note("accepted", held.id, "", number, (), publication, held.since_ns)
+            arrival = held.arrival() if self._choice.spans else None
+            self._note("accepted", held, "", number, (), publication, held.since_ns, arrival)
         trace = self._coordinator.tag(held, now_ns) if self._relocates else None
         if course.is_unwanted and trace is None:
             return
@@ -227,7 +228,8 @@ class Entrance:
 
     def _refuse(self, source: Peer, event: wire.Publication, number: int, error: EventError | PeerError) -> None:
         code = error.code if isinstance(error, PeerError) else "content"
-        self._deny(source, "publish", str(event.sequence), number, PeerError(code, str(error)))
+        why = PeerError(code, str(error))
+        self._deny(source, "publish", str(event.sequence), number, why, context_in(event.content))
 
     def acknowledge(self, peer: Peer, epoch: int, numbers: Sequence[int], held_ns: int) -> None:
         """Acknowledge durable events, if their sender still has the same epoch."""

@@ -32,7 +32,7 @@ from typing import Any, Final, Self, cast
 import msgspec
 from msgspec import Raw
 
-from tidings.protocol._effects import EventId
+from tidings.protocol._effects import Arrival, EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._courses import NO_COURSE, Course, Exit, latest_ns, read_course
@@ -102,6 +102,11 @@ class Held(msgspec.Struct, eq=False):
         self.expires_ns, self.wakes_ns = self.since_ns, LONGEST_NS
         self.targets, self.local, self.parcels, self.handed, self.addressed = {}, {}, {}, {}, {}
         return self
+
+    def arrival(self) -> Arrival:
+        """The event as this broker has taken it on."""
+        times = (self.departure_ns, self.since_ns, self.lifetime_ns)
+        return Arrival(self.root, *times, self.size_bytes, self.content)
 
     def leave_group(self) -> None:
         """Hold it separately from now on, with its own list of receivers if it has one."""

@@ -62,7 +62,7 @@ class Client(Machine):
     )
 
     def __init__(self, settings: ClientSettings, bundles: Bundles | None = None) -> None:
-        super().__init__(settings.name, sample=0.0, max_refused=settings.max_refused)
+        super().__init__(settings.name, max_refused=settings.max_refused)
         self.settings = settings
         self.epoch = settings.epoch
         """The epoch of this incarnation: later than any that its broker knows of, whatever the clocks show."""

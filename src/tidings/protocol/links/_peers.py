@@ -10,7 +10,7 @@ acknowledgements and whenever it is pinged. The counts are of its present epoch 
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ from tidings.protocol._rights import Rights
 from tidings.protocol._states import PEER_STEPS, PeerState, PeerStep
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.wire import MAX_OUTCOMES, VERSION, Handover, Outcome
+
+if TYPE_CHECKING:
+    from tidings.protocol._trace_context import Choice
 
 __all__ = ["MAX_RANGE", "Inbox", "Outcomes", "Peer", "Peers", "Ports", "Tally", "ranges"]
 
@@ -280,9 +283,11 @@ class Peers(NamedTuple):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """How the parts of a broker reach the outside: messages, frames with events, notes for a trace, and counters."""
+    """How the parts of a broker reach the outside: messages, frames with events, notes for a trace and which events
+    are noted, and counters."""
 
     send: Callable[[Peer, Any], None]
     send_events: Callable[[Peer, str, Any], None]
     note: Callable[..., None]
+    choice: "Choice"
     count: Callable[..., None]
