@@ -1,54 +1,40 @@
-"""Facts as DataFrames: made by hand, and their partials by the kernels of a run (which takes rows of files instead)."""
+"""Facts made by hand, their partials by the kernels of a run (which takes rows of files instead), and their tables."""
 
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark import cloudpickle
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
 
+from tidings.pipeline._partials import KINDS, RECEIVED
+from tidings.pipeline.arrow._job import arrivals_by_slice, together
+from tidings.pipeline.arrow._small_tables import Setting, small_partials
+from tidings.pipeline.arrow._sums import sums_of
+from tidings.pipeline.arrow._tables import tables_of
 from tidings.pipeline.ingest import OUTCOMES
+from tidings.pipeline.interest import SUBSCRIPTIONS, parse_filters
 from tidings.pipeline.measures import (
     LEVEL,
-    PARTIAL_CONTENT,
-    PARTIAL_PAIRS,
-    PARTIAL_PUBLISHERS,
-    PARTIAL_TRANSMISSIONS,
-    RECEPTIONS,
     WINDOW_NS,
-    arrivals_in_slices,
-    brokers_table,
     content_of,
-    links_table,
-    merge_arrivals,
-    merge_components,
-    merge_content,
-    merge_publishers,
-    merged_pairs,
-    merged_transmissions,
     pairs_of,
-    pairs_table,
     publishers_of,
     receptions_of,
-    scores_table,
-    small_components,
     spans_of,
-    traffic_table,
     transmissions_of,
-    unmatched,
 )
-from tidings.pipeline.measures._components import SPANS
-from tidings.pipeline.rows import EventRows, FateRows, HopRows, audience_of, names_of, over_partitions, values_of
+from tidings.pipeline.rows import (
+    QUARANTINED,
+    ROWS,
+    EventRows,
+    FateRows,
+    HopRows,
+    arrow_schema,
+    audience_of,
+    names_of,
+    values_of,
+)
 from tidings.pipeline.rows._facts import TIMES
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests
-
-WITHOUT_EVENT: Final = -1
-"""The chunk (of no publisher) of rows that belong to no event, and of the small tables; it is always computed."""
 
 EVENTS: Final = (
     "publisher string, sequence bigint, chunk bigint, departure_ns bigint, broker string, size_bytes bigint, "
@@ -80,18 +66,16 @@ event matches, NULL if one of them has none: whatever is received later than tha
 class Facts:
     """The facts of some chunks of a trace, and the small tables beside them, clean and without duplicates.
 
-    The rows of a publisher's chunk are in one partition.
-
     `subscriptions` has the trace's columns and `number` (int), which `events.matches` refers to; `topology` and
     `transitions` are the trace's own.
     """
 
-    events: DataFrame
-    fates: DataFrame
-    transmissions: DataFrame
-    subscriptions: DataFrame
-    topology: DataFrame
-    transitions: DataFrame
+    events: pa.Table
+    fates: pa.Table
+    transmissions: pa.Table
+    subscriptions: pa.Table
+    topology: pa.Table
+    transitions: pa.Table
 
 
 def event_rows(table: pa.Table) -> EventRows:
@@ -147,81 +131,40 @@ def hop_rows(table: pa.Table) -> HopRows:
     )
 
 
-def partial_pairs(facts: Facts, *, window_ns: int = WINDOW_NS) -> DataFrame:
-    audience = audience_of(facts.subscriptions.toArrow())
-
-    def compute(table: pa.Table) -> pa.Table:
-        return pairs_of(fate_rows(table), audience, window_ns=window_ns)
-
-    counted = over_partitions(facts.fates, compute, PARTIAL_PAIRS)
-    return counted.unionByName(unmatched(facts.subscriptions), allowMissingColumns=True)
-
-
-def partial_content(facts: Facts) -> DataFrame:
-    audience = audience_of(facts.subscriptions.toArrow())
-    return over_partitions(facts.events, lambda table: content_of(event_rows(table), audience), PARTIAL_CONTENT)
-
-
-def partial_transmissions(facts: Facts) -> DataFrame:
-    return over_partitions(facts.transmissions, lambda table: transmissions_of(hop_rows(table)), PARTIAL_TRANSMISSIONS)
-
-
-def partial_components(facts: Facts) -> DataFrame:
-    lasted = over_partitions(facts.events, lambda table: spans_of(event_rows(table)), SPANS)
-    return small_components(facts.topology, facts.transitions).unionByName(_of_events(lasted))
-
-
-def _of_events(lasted: DataFrame) -> DataFrame:
-    kinds = {"kind": "string", "source": "string", "target": "string", "at_ns": "bigint", "up": "boolean"}
-    nothing = [fn.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
-    return lasted.select("publisher", "chunk", *nothing, "first_ns", "last_ns")
+def partials_of(facts: Facts, *, window_ns: int = WINDOW_NS, is_first: bool = True) -> dict[str, pa.Table]:
+    """The partials of facts, by kind; those of the small tables are among the first ones only."""
+    audience = audience_of(facts.subscriptions)
+    events, hops = event_rows(facts.events), hop_rows(facts.transmissions)
+    found = {
+        "pairs": [pairs_of(fate_rows(facts.fates), audience, window_ns=window_ns)],
+        "transmissions": [transmissions_of(hops)],
+        "publishers": [publishers_of(events)],
+        "content": [content_of(events, audience)],
+        "components": [spans_of(events)],
+        RECEIVED: [receptions_of(hops)],
+    }
+    setting = Setting(
+        subscriptions=facts.subscriptions,
+        topology=facts.topology,
+        transitions=facts.transitions,
+        brokers=None,
+        interests=parse_filters(SUBSCRIPTIONS.empty_table())[0],
+        audience=audience,
+        fingerprint="",
+        quarantined=arrow_schema(QUARANTINED).empty_table(),
+        rows=arrow_schema(ROWS).empty_table(),
+    )
+    for kind, tables in small_partials(setting).items() if is_first else ():
+        found.setdefault(kind, []).extend(tables)
+    return {kind: together(kind, found.get(kind, [])) for kind in KINDS}
 
 
-def partial_publishers(facts: Facts) -> DataFrame:
-    return over_partitions(facts.events, lambda table: publishers_of(event_rows(table)), PARTIAL_PUBLISHERS)
+def tables_of_partials(partials: dict[str, pa.Table], *, level: float = LEVEL) -> dict[str, pa.Table]:
+    return tables_of(sums_of(partials, arrivals_by_slice(partials[RECEIVED])), level=level)
 
 
-def partial_arrivals(facts: Facts) -> DataFrame:
-    received = over_partitions(facts.transmissions, lambda table: receptions_of(hop_rows(table)), RECEPTIONS)
-    return arrivals_in_slices(received)
+def tables_of_facts(facts: Facts, *, level: float = LEVEL, window_ns: int = WINDOW_NS) -> dict[str, pa.Table]:
+    return tables_of_partials(partials_of(facts, window_ns=window_ns), level=level)
 
 
-def merge_pairs(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    return pairs_table(merged_pairs(partials), level=level)
-
-
-def merge_links(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    return links_table(merged_transmissions(partials), level=level)
-
-
-def merge_brokers(partials: DataFrame, *, level: float = LEVEL) -> DataFrame:
-    return brokers_table(merged_transmissions(partials), level=level)
-
-
-def merge_scores(partials: DataFrame, *, keys: Sequence[str]) -> DataFrame:
-    return scores_table(merged_pairs(partials), keys=keys)
-
-
-def merge_traffic(partials: DataFrame) -> DataFrame:
-    return traffic_table(merged_transmissions(partials))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """One table: its partials are by `by`, and add up to it however the facts were split."""
-
-    name: str
-    by: str
-    partial: Callable[[Facts], DataFrame]
-    merge: Callable[[DataFrame], DataFrame]
-
-
-PROFILES: Final = (
-    Profile(name="publishers", by="chunk", partial=partial_publishers, merge=merge_publishers),
-    Profile(name="content", by="chunk", partial=partial_content, merge=merge_content),
-    Profile(name="brokers", by="chunk", partial=partial_transmissions, merge=merge_brokers),
-    Profile(name="arrivals", by="slice", partial=partial_arrivals, merge=merge_arrivals),
-    Profile(name="links", by="chunk", partial=partial_transmissions, merge=merge_links),
-    Profile(name="components", by="chunk", partial=partial_components, merge=merge_components),
-    Profile(name="pairs", by="chunk", partial=partial_pairs, merge=merge_pairs),
-)
+PROFILES: Final = ("publishers", "content", "brokers", "arrivals", "links", "components", "pairs")

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from tidings.errors import ConfigurationError
+from tidings.pipeline._held import frame_of
+from tidings.pipeline._merging import merged_tables
 from tidings.pipeline._partials import FAULTY, RECEIVED
 from tidings.pipeline._small_tables import read_setting
-from tidings.pipeline._unit_kernels import as_partials, of_kind, partials_of_source
+from tidings.pipeline._unit_kernels import arrivals_in_slices, as_partials, of_kind, partials_of_source
 from tidings.pipeline.gathering import Source
 from tidings.pipeline.ingest import frame_rows, no_rows
-from tidings.pipeline.measures import arrivals_in_slices
-from tidings.pipeline.measures._merges import ARRIVALS, MEASURES
 from tidings.pipeline.rows import Counting
 
 __all__ = ["frame_tables"]
@@ -41,21 +41,12 @@ def frame_tables(
         rows = frames.get(table)
         return no_rows(spark, table).drop("_host") if rows is None else frame_rows(table, rows)
 
-    setting = read_setting(spark, read, lambda _, rows: rows, clock_tolerance_ns=clock_tolerance_ns)
+    setting = read_setting(spark, read, lambda _, rows: frame_of(spark, rows), clock_tolerance_ns=clock_tolerance_ns)
     source = Source(read=read, setting=setting, topic=topic, clock_tolerance_ns=clock_tolerance_ns)
     source.check_topic()
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     counting = Counting(counted_from_ns=warmup_ns, clock_tolerance_ns=clock_tolerance_ns)
     partials = partials_of_source(spark, source, counting, window_ns=window_ns, partitions=partitions)
     found = as_partials("quarantine", source.found_again(of_kind(FAULTY, partials)))
-
-    def of(kind: str) -> DataFrame:
-        if kind == ARRIVALS:
-            return arrivals_in_slices(of_kind(RECEIVED, partials), partitions=partitions)
-        return of_kind(kind, partials.unionAll(found) if kind == "quarantine" else partials)
-
-    tables: dict[str, DataFrame] = {}
-    for measure in MEASURES:
-        rows = of(measure.name) if measure.prepare is None else measure.prepare(of(measure.name))
-        tables |= {name: merge(rows) for name, merge in measure.tables.items()}
-    return tables
+    arrivals = arrivals_in_slices(of_kind(RECEIVED, partials), partitions=partitions)
+    return merged_tables(partials.unionAll(found), arrivals)

@@ -21,6 +21,7 @@ from pyspark.sql import functions as fn
 from tidings.pipeline._catalog import check_schema_name, publish_tables
 from tidings.pipeline._held import read_held, write_held
 from tidings.pipeline._manifest import FORMAT, Manifest, Workload, workload_of
+from tidings.pipeline._merging import ARRIVALS, merged_tables
 from tidings.pipeline._options import PipelineOptions, Progress, silence, small_files, terms_of
 from tidings.pipeline._partials import FAULTY, KINDS, PASSING, RECEIVED, UNIT_COLUMNS, UNITS
 from tidings.pipeline._result import PipelineResult, SubscriberScore, check_bad, make_result
@@ -28,9 +29,9 @@ from tidings.pipeline._run_store import Run, RunStore, open_store
 from tidings.pipeline._session import once
 from tidings.pipeline._small_tables import Setting, read_setting
 from tidings.pipeline._storage import naming_damaged_files, read_path, write_path
-from tidings.pipeline._unit_kernels import as_partials, of_kind, partials_of_source, read_partials
+from tidings.pipeline._unit_kernels import arrivals_in_slices, as_partials, partials_of_source, read_partials
 from tidings.pipeline.arrow._sums import sums_of
-from tidings.pipeline.arrow._tables import tables_of
+from tidings.pipeline.arrow._tables import MADE, tables_of
 from tidings.pipeline.gathering import LARGE, UNIT, Source, Touched, touched_units
 from tidings.pipeline.ingest import Mapping as FileMapping
 from tidings.pipeline.ingest import (
@@ -41,8 +42,8 @@ from tidings.pipeline.ingest import (
     require_attributes,
     with_clocks,
 )
-from tidings.pipeline.measures import PARTIAL_ARRIVALS, arrivals_in_slices
-from tidings.pipeline.measures._merges import ARRIVALS, MEASURES, Measure
+from tidings.pipeline.ingest._columns import spark_columns
+from tidings.pipeline.measures import PARTIAL_ARRIVALS
 from tidings.pipeline.rows import Counting, arrow_schema
 
 __all__ = ["run_pipeline"]
@@ -126,7 +127,7 @@ def _run(
             setting = read_setting(
                 spark,
                 lambda table: read_table(spark, table, files, mapping=mapping),
-                lambda name, rows: _written(spark, run.setting(name), rows),
+                lambda name, rows: _held(spark, run.setting(name), rows),
                 faults=[file for file in files if file.fault is not None],
                 clock_tolerance_ns=options.clock_tolerance_ns,
             )
@@ -240,7 +241,7 @@ class _Job:
 
     def _write_tables(self) -> dict[str, str]:
         """All tables, by name: made here of partials that are few, or else by Spark."""
-        places = {name: self._run.table(name) for measure in MEASURES for name in measure.tables}
+        places = {name: self._run.table(name) for name in ("quarantine", *(made.name for made in MADE))}
         partials = self._store.storage.list(self._run.partials(""))
         if sum(file.size_bytes for file in partials) <= MERGED_HERE_BYTES_MAX:
             self._merge_here(places)
@@ -267,20 +268,11 @@ class _Job:
 
     def _merge_by_spark(self, places: Mapping[str, str]) -> None:
         """Most of what a small table costs is waiting, so some are written at a time."""
-        units = read_partials(self._spark, self._run)
-
-        def merged(measure: Measure) -> list[tuple[str, DataFrame]]:
-            if measure.name == ARRIVALS:
-                partials = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(read_path(self._run.partials(ARRIVALS)))
-            else:
-                partials = of_kind(measure.name, units)
-            if measure.prepare is not None:
-                partials = self._laid_down(measure.name, measure.prepare(partials))
-            return [(name, merge(partials)) for name, merge in measure.tables.items()]
-
+        partials = read_partials(self._spark, self._run)
+        arrivals = self._spark.read.schema(PARTIAL_ARRIVALS).parquet(read_path(self._run.partials(ARRIVALS)))
+        tables = merged_tables(partials, arrivals, lambda rows: self._laid_down("firsts", rows))
         with _settings(self._spark, INTERPRETED), _threads(self._spark) as pool:
-            tables = [each for some in pool.map(merged, MEASURES) for each in some]
-            list(pool.map(lambda each: each[1].write.parquet(write_path(places[each[0]])), tables))
+            list(pool.map(lambda name: tables[name].write.parquet(write_path(places[name])), places))
 
     def _laid_down(self, name: str, frame: DataFrame) -> DataFrame:
         return _written(self._spark, self._run.scratch(name), frame)
@@ -329,6 +321,14 @@ def _written(spark: SparkSession, place: str, rows: DataFrame) -> DataFrame:
     """The rows, written and read from there."""
     rows.write.parquet(write_path(place))
     return spark.read.schema(rows.schema).parquet(read_path(place))
+
+
+def _held(spark: SparkSession, place: str, rows: pa.Table) -> DataFrame:
+    """Rows that the driver holds, written and read from there."""
+    write_held(spark, place, rows)
+    columns, fault = spark_columns(rows.schema)
+    assert columns is not None, fault
+    return spark.read.schema(columns).parquet(read_path(place))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tidings.pipeline.ingest import TraceFile
 
 __all__ = ["FORMAT", "Manifest", "Workload", "gone_files", "workload_of"]
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 """Of the partials and the manifest; partials of another one are not used."""
 
 

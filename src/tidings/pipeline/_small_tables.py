@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.model.trace import TABLES
-from tidings.pipeline._held import frame_of
 from tidings.pipeline._options import SMALL
 from tidings.pipeline.arrow import _small_tables as held
 from tidings.pipeline.arrow._batches import Batch
@@ -23,26 +22,32 @@ __all__ = ["Setting", "batches_of_rows", "read_setting"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The small tables. `brokers` (column `broker`) is None if the trace does not name them.
+    """The small tables: as the driver holds them, and those that rows are joined with.
 
-    `quarantined` and `rows` are partials of the unit of no event.
+    `brokers` (column `broker`) is None if the trace does not name them.
     """
 
+    held: held.Setting
     subscriptions: DataFrame
-    topology: DataFrame
-    transitions: DataFrame
     brokers: DataFrame | None
-    interests: Interests
-    audience: Audience
-    fingerprint: str
-    quarantined: DataFrame
-    rows: DataFrame
+
+    @property
+    def interests(self) -> Interests:
+        return self.held.interests
+
+    @property
+    def audience(self) -> Audience:
+        return self.held.audience
+
+    @property
+    def fingerprint(self) -> str:
+        return self.held.fingerprint
 
 
 def read_setting(
     spark: SparkSession,
     read: Callable[[str], DataFrame],
-    lay_down: Callable[[str, DataFrame], DataFrame],
+    lay_down: Callable[[str, pa.Table], DataFrame],
     *,
     faults: Sequence[TraceFile] = (),
     clock_tolerance_ns: int,
@@ -54,17 +59,11 @@ def read_setting(
     """
     batches = {table: list(batches_of_rows(table, read(table).toArrow())) for table in SMALL}
     found = held.read_setting(batches, faults, clock_tolerance_ns=clock_tolerance_ns)
-    brokers = found.brokers
+    frames = {table: lay_down(table, getattr(found, table)) for table in SMALL}
     return Setting(
-        subscriptions=lay_down("subscriptions", frame_of(spark, found.subscriptions).coalesce(1)),
-        topology=lay_down("topology", frame_of(spark, found.topology).coalesce(1)),
-        transitions=lay_down("transitions", frame_of(spark, found.transitions).coalesce(1)),
-        brokers=None if brokers is None else spark.createDataFrame(pa.table({"broker": brokers})),
-        interests=found.interests,
-        audience=found.audience,
-        fingerprint=found.fingerprint,
-        quarantined=frame_of(spark, found.quarantined),
-        rows=frame_of(spark, found.rows),
+        held=found,
+        subscriptions=frames["subscriptions"],
+        brokers=None if found.brokers is None else spark.createDataFrame(pa.table({"broker": found.brokers})),
     )
 
 

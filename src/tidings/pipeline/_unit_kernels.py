@@ -7,28 +7,33 @@ the generated code, every join and window brings its own sort or hash table, and
 of have to be kept somewhere in between; here they are arrays that are thrown away with their partition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from tidings.pipeline._partials import KINDS, PARTIALS, RECEIVED, UNIT_COLUMNS, UNITS, as_batch, computed_of, struct_of
+from tidings.pipeline._held import frame_of
+from tidings.pipeline._partials import KINDS, PARTIALS, RECEIVED, UNITS, as_batch, computed_of, struct_of
+from tidings.pipeline._portions import portions
 from tidings.pipeline._run_store import Run
 from tidings.pipeline._storage import read_path
+from tidings.pipeline.arrow._small_tables import small_partials
 from tidings.pipeline.gathering import Source
-from tidings.pipeline.interest import Shipped, ship
-from tidings.pipeline.measures import small_components, unmatched
-from tidings.pipeline.rows import Counting, unpack
+from tidings.pipeline.interest import Matcher, Shipped, ship
+from tidings.pipeline.measures import PARTIAL_ARRIVALS
+from tidings.pipeline.measures._brokers import arrivals_of
+from tidings.pipeline.rows import Counting, over_partitions
 
-__all__ = ["as_partials", "of_kind", "partials_of_source", "read_partials"]
+__all__ = ["arrivals_in_slices", "as_partials", "of_kind", "partials_of_source", "read_partials"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Computing:
-    """What the workers have to know; `audience` is an Audience."""
+    """What the workers have to know; `matcher` is a Matcher, `audience` an Audience."""
 
+    matcher: Shipped
     audience: Shipped
     counting: Counting
     window_ns: int
@@ -39,28 +44,26 @@ def partials_of_source(
 ) -> DataFrame:
     """The PARTIALS of a source: those of its units, and the small tables' own."""
     setting = source.setting
-    partials = partials_of_units(
-        source.gathered(partitions=partitions), ship(spark, setting.audience), counting, window_ns=window_ns
+    asked = Computing(
+        matcher=ship(spark, Matcher(setting.interests)),
+        audience=ship(spark, setting.audience),
+        counting=counting,
+        window_ns=window_ns,
     )
-    small = {
-        "pairs": unmatched(setting.subscriptions),
-        "components": small_components(setting.topology, setting.transitions),
-        "quarantine": setting.quarantined,
-        "rows": setting.rows,
-    }
-    for kind, rows in small.items():
-        partials = partials.unionAll(as_partials(kind, rows))
-    return partials
+    partials = partials_of_units(source.gathered(partitions=partitions), asked)
+    return partials.unionAll(frame_of(spark, partials_together(small_partials(setting.held))))
 
 
-def partials_of_units(rows: DataFrame, audience: Shipped, counting: Counting, *, window_ns: int) -> DataFrame:
-    """The PARTIALS of rows (PACKED) of which those of a unit are in one partition."""
-    asked = Computing(audience=audience, counting=counting, window_ns=window_ns)
+def partials_of_units(rows: DataFrame, asked: Computing) -> DataFrame:
+    """The PARTIALS of rows of which those of a unit are in one partition."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = unpack(batches)
-        if table.num_rows:
-            computed = computed_of(table, asked.audience.value(), asked.counting, window_ns=asked.window_ns)
+        found = [batch for batch in batches if batch.num_rows]
+        if not found:
+            return
+        audience = asked.audience.value()
+        for table in portions(pa.Table.from_batches(found), asked.matcher.value(), len(audience)):
+            computed = computed_of(table, audience, asked.counting, window_ns=asked.window_ns)
             for kind, partials in computed.items():
                 for batch in partials.combine_chunks().to_batches():
                     yield as_batch(kind, batch)
@@ -69,14 +72,29 @@ def partials_of_units(rows: DataFrame, audience: Shipped, counting: Counting, *,
 
 
 def as_partials(kind: str, rows: DataFrame) -> DataFrame:
-    """Rows of one kind as PARTIALS; what they do not have is NULL."""
-    own = [column.split(" ", 1) for column in KINDS[kind].removeprefix(UNIT_COLUMNS).split(", ")]
-    values = [(fn.col(name) if name in rows.columns else fn.lit(None)).cast(wanted).alias(name) for name, wanted in own]
+    """Rows of one kind as PARTIALS."""
     structs = [
-        (fn.struct(*values) if name == kind else fn.lit(None)).cast(struct_of(columns)).alias(name)
+        (fn.struct(*rows.columns[2:]) if name == kind else fn.lit(None)).cast(struct_of(columns)).alias(name)
         for name, columns in KINDS.items()
     ]
     return rows.select(fn.lit(kind).alias("kind"), "publisher", "chunk", *structs)
+
+
+def partials_together(tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
+    """Tables by kind as one of PARTIALS."""
+    return pa.Table.from_batches(
+        [
+            as_batch(kind, batch)
+            for kind, some in tables.items()
+            for table in some
+            for batch in table.combine_chunks().to_batches()
+        ]
+    )
+
+
+def arrivals_in_slices(receptions: DataFrame, *, partitions: int) -> DataFrame:
+    """The partials by slice: where the receptions (RECEPTIONS) of all publishers meet."""
+    return over_partitions(receptions.repartition(partitions, "broker", "slice"), arrivals_of, PARTIAL_ARRIVALS)
 
 
 def of_kind(kind: str, partials: DataFrame) -> DataFrame:

@@ -3,14 +3,17 @@
 `of` computes them from DataFrames; see docs/reference/pipeline.md.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tidings.pipeline.measures import LEVEL, PAIR_SCORES, SCORES, TRAFFIC
+from tidings.pipeline.measures import LEVEL, SCORES, TRAFFIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LEVEL", "PAIR_SCORES", "SCORES", "TRAFFIC", "of"]
+__all__ = ["LEVEL", "SCORES", "TABLES", "TRAFFIC", "of"]
+
+TABLES: Final = ("subscriber_scores", "publisher_scores", "topic_scores", "window_scores")
+"""All tables of scores."""
 
 
 def of(
@@ -44,4 +47,4 @@ def of(
     found = frame_tables(
         frames, window_ns=window_ns, topic=topic, warmup_ns=warmup_ns, clock_tolerance_ns=clock_tolerance_ns
     )
-    return {name: found[name] for name in (*PAIR_SCORES, "traffic", "quarantine", "rows")}
+    return {name: found[name] for name in (*TABLES, "traffic", "quarantine", "rows")}

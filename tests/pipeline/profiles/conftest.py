@@ -64,17 +64,14 @@ TOPOLOGY = "kind string, source string, target string, length_km double, x doubl
 TRANSITIONS = "kind string, source string, target string, at_ns bigint, up boolean"
 
 
-def frame(spark: Any, rows: Rows, schema: str) -> Any:
-    """Rows as a DataFrame with exactly these columns; what a row does not say is NULL."""
+def frame(rows: Rows, schema: str) -> pa.Table:
+    """Rows as a table with exactly these columns; what a row does not say is NULL."""
     columns = [tuple(column.split()) for column in schema.split(", ")]
     kinds = pa.schema([(name, ARROW[kind]) for name, kind in columns])
-    return spark.createDataFrame(
-        pa.Table.from_pylist([{name: row.get(name) for name, _ in columns} for row in rows], kinds)
-    )
+    return pa.Table.from_pylist([{name: row.get(name) for name, _ in columns} for row in rows], kinds)
 
 
 def make_facts(
-    spark: Any,
     *,
     events: Rows = [],  # noqa: B006 (never changed)
     fates: Rows = [],  # noqa: B006
@@ -88,13 +85,14 @@ def make_facts(
         subscriptions = [{"subscription": name, "number": number} for number, name in enumerate(names)]
         numbers = {name: number for number, name in enumerate(names)}
         fates = [{**row, "number": numbers[row["subscription"]]} for row in fates]
+    subscriptions = [{"price": 1.0, **row} for row in subscriptions]
     return Facts(
-        events=frame(spark, events, EVENTS),
-        fates=frame(spark, fates, FATES),
-        transmissions=frame(spark, transmissions, TRANSMISSIONS),
-        subscriptions=frame(spark, subscriptions, SUBSCRIPTIONS),
-        topology=frame(spark, topology, TOPOLOGY),
-        transitions=frame(spark, transitions, TRANSITIONS),
+        events=frame(events, EVENTS),
+        fates=frame(fates, FATES),
+        transmissions=frame(transmissions, TRANSMISSIONS),
+        subscriptions=frame(subscriptions, SUBSCRIPTIONS),
+        topology=frame(topology, TOPOLOGY),
+        transitions=frame(transitions, TRANSITIONS),
     )
 
 
@@ -141,8 +139,5 @@ def known_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
 
 
 @pytest.fixture(scope="session")
-def known(spark: Any, known_rows: dict[str, Rows]) -> Facts:
-    facts = make_facts(spark, **known_rows)
-    for table in (facts.events, facts.fates, facts.transmissions):
-        table.cache()
-    return facts
+def known(known_rows: dict[str, Rows]) -> Facts:
+    return make_facts(**known_rows)

@@ -9,22 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.facts import PROFILES, Facts, merge_brokers, merge_links, merge_pairs
+from tests.pipeline.facts import PROFILES, Facts, tables_of_facts
 
-from tidings.pipeline.measures import PROBABILITIES, merge_arrivals, merge_publishers
-
-pytestmark = pytest.mark.spark
+from tidings.pipeline.measures import PROBABILITIES
 
 LEVEL = 1 - 1e-7
 Z = 5.33
 RANK = 0.03
-WITH_LEVEL = {
-    "publishers": merge_publishers,
-    "brokers": merge_brokers,
-    "arrivals": merge_arrivals,
-    "links": merge_links,
-    "pairs": merge_pairs,
-}
 Rows = dict[str, list[dict[str, Any]]]
 Tables = dict[str, dict[Any, dict[str, Any]]]
 KEYS = {
@@ -45,7 +36,7 @@ def keyed(table: Any, keys: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
         parts = tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in keys)
         return parts[0] if len(parts) == 1 else parts
 
-    rows = [row.asDict(recursive=True) for row in table.collect()]
+    rows = table.to_pylist()
     assert len({key(row) for row in rows}) == len(rows)
     return {key(row): row for row in rows}
 
@@ -53,13 +44,8 @@ def keyed(table: Any, keys: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def tables(known: Facts) -> Tables:
     """All profiles of the known network."""
-    found = {}
-    for profile in PROFILES:
-        partials = profile.partial(known)
-        merge = WITH_LEVEL.get(profile.name)
-        table = profile.merge(partials) if merge is None else merge(partials, level=LEVEL)
-        found[profile.name] = keyed(table, KEYS[profile.name])
-    return found
+    found = {**tables_of_facts(known, level=LEVEL), "components": tables_of_facts(known)["components"]}
+    return {name: keyed(found[name], KEYS[name]) for name in PROFILES}
 
 
 def assert_quantiles(quantiles_ns: list[int], values: np.ndarray) -> None:

@@ -4,23 +4,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.facts import PROFILES, Profile
+from tests.pipeline.facts import tables_of_facts
 
 from .conftest import Rows, make_facts
-
-pytestmark = pytest.mark.spark
 
 MS = 1_000_000
 SECOND = 1_000_000_000
 
 
-def table_of(spark: Any, name: str, **rows: Rows) -> list[dict[str, Any]]:
-    profile: Profile = next(profile for profile in PROFILES if profile.name == name)
-    merged = profile.merge(profile.partial(make_facts(spark, **rows)))
-    return [row.asDict(recursive=True) for row in merged.collect()]
+def table_of(name: str, **rows: Rows) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables_of_facts(make_facts(**rows))[name].to_pylist()
+    return found
 
 
-def test_delays_of_two_stages_fit_both_distributions(spark: Any) -> None:
+def test_delays_of_two_stages_fit_both_distributions() -> None:
     """Two exponential stages of 1 ms after 5 ms: their differences are two-Laplace of scale 1 ms.
 
     With 4,000 samples and the sketch's 1.33 % a distance of .06 is far out; a scale that is wrong by 3/2 makes .08.
@@ -31,7 +28,7 @@ def test_delays_of_two_stages_fit_both_distributions(spark: Any) -> None:
         {"publisher": "p", "sequence": n, "chunk": 0, "subscription": "s", "departure_ns": n, "arrived_ns": n + int(d)}
         for n, d in enumerate(delays)
     ]
-    (row,) = table_of(spark, "pairs", fates=fates)
+    (row,) = table_of("pairs", fates=fates)
     assert row["hypoexponential_shift_s"] == pytest.approx(0.005, abs=0.0001)
     assert 2 <= len(row["hypoexponential_rates_per_s"]) <= 3
     assert row["hypoexponential_distance"] < 0.06
@@ -39,18 +36,18 @@ def test_delays_of_two_stages_fit_both_distributions(spark: Any) -> None:
     assert row["two_laplace_distance"] < 0.06
 
 
-def test_a_distribution_that_does_not_fit_is_far(spark: Any) -> None:
+def test_a_distribution_that_does_not_fit_is_far() -> None:
     delays = [MS if n % 2 else 100 * MS for n in range(2000)]
     fates = [
         {"publisher": "p", "sequence": n, "chunk": 0, "subscription": "s", "departure_ns": 0, "arrived_ns": d}
         for n, d in enumerate(delays)
     ]
-    (row,) = table_of(spark, "pairs", fates=fates)
+    (row,) = table_of("pairs", fates=fates)
     assert row["hypoexponential_distance"] > 0.2
     assert row["two_laplace_distance"] > 0.2
 
 
-def test_pairs_with_little_to_say(spark: Any) -> None:
+def test_pairs_with_little_to_say() -> None:
     """Nothing arrived; one event arrived; all took the same time."""
     fates = [
         {"publisher": "p", "sequence": 0, "chunk": 0, "subscription": "none", "departure_ns": 0},
@@ -67,7 +64,7 @@ def test_pairs_with_little_to_say(spark: Any) -> None:
             for n in range(5)
         ),
     ]
-    found = {row["subscription"]: row for row in table_of(spark, "pairs", fates=fates)}
+    found = {row["subscription"]: row for row in table_of("pairs", fates=fates)}
     assert found["none"]["arrived"] == 0.0
     assert found["none"]["delay_mean_s"] is None
     assert found["none"]["delay_quantiles_ns"] is None
@@ -98,7 +95,7 @@ def hop(number: int, **changes: Any) -> dict[str, Any]:
     return {**usual, **changes}
 
 
-def test_equal_sizes_leave_slowness_and_propagation_open(spark: Any) -> None:
+def test_equal_sizes_leave_slowness_and_propagation_open() -> None:
     hops = [
         *(hop(n) for n in range(3)),
         *(
@@ -106,7 +103,7 @@ def test_equal_sizes_leave_slowness_and_propagation_open(spark: Any) -> None:
             for n in range(2)
         ),
     ]
-    found = {row["source"]: row for row in table_of(spark, "links", transmissions=hops)}
+    found = {row["source"]: row for row in table_of("links", transmissions=hops)}
     assert found["a"]["delay_mean_s"] == 0.04
     for name in ("slowness_mean_s_per_kb", "slowness_variance", "propagation_s"):
         assert found["a"][name] is None
@@ -115,16 +112,16 @@ def test_equal_sizes_leave_slowness_and_propagation_open(spark: Any) -> None:
     assert found["x"]["delay_quantiles_ns"] is None
 
 
-def test_durations_at_the_edges(spark: Any) -> None:
+def test_durations_at_the_edges() -> None:
     """A clock that runs backwards a little, and a wait of 40 days: a negative value counts, a long one is bounded."""
     hops = [hop(0, began_ns=40 * MS - 5, ended_ns=40 * MS), hop(1, began_ns=40 * 86_400 * SECOND, ended_ns=2**62)]
-    (row,) = table_of(spark, "brokers", transmissions=hops)
+    (row,) = table_of("brokers", transmissions=hops)
     assert row["waiting_min_ns"] == -5
     assert row["waiting_max_ns"] == 2**48 - 1
     assert row["waiting_mean_s"] == pytest.approx((2**48 - 6) / 2e9, rel=1e-12)
 
 
-def test_components(spark: Any) -> None:
+def test_components() -> None:
     """A link that fails every 100 s for 10 s, and one that was down when the trace began."""
     moves = [
         {"kind": "link", "source": "a", "target": "b", "at_ns": at * SECOND, "up": up}
@@ -138,7 +135,7 @@ def test_components(spark: Any) -> None:
         {"kind": "broker", "source": "b"},
     ]
     events = [{"publisher": "p", "sequence": 0, "chunk": 0, "departure_ns": 0, "matches": []}]
-    rows = table_of(spark, "components", events=events, topology=topology, transitions=moves)
+    rows = table_of("components", events=events, topology=topology, transitions=moves)
     found = {(row["kind"], row["source"]): row for row in rows}
     assert len(found) == 3
     link = found["link", "a"]
@@ -152,7 +149,7 @@ def test_components(spark: Any) -> None:
     assert found["broker", "b"]["availability"] == 1.0
 
 
-def test_content_keeps_names_in_order_and_lifetimes_apart(spark: Any) -> None:
+def test_content_keeps_names_in_order_and_lifetimes_apart() -> None:
     events = [
         {
             "publisher": "p",
@@ -165,7 +162,7 @@ def test_content_keeps_names_in_order_and_lifetimes_apart(spark: Any) -> None:
         for n, (matches, life) in enumerate([([0, 1], 5), ([0, 1], None), ([], 5), ([0, 1], 5), ([1], 5)])
     ]
     subscriptions = [{"subscription": "z", "number": 0}, {"subscription": "a", "number": 1}]
-    rows = table_of(spark, "content", events=events, subscriptions=subscriptions)
+    rows = table_of("content", events=events, subscriptions=subscriptions)
     found = {(tuple(row["subscriptions"]), row["lifetime_ns"]): row for row in rows}
     assert {key: row["events"] for key, row in found.items()} == {
         (("a", "z"), 5): 2,
@@ -177,7 +174,7 @@ def test_content_keeps_names_in_order_and_lifetimes_apart(spark: Any) -> None:
     assert found[("a", "z"), 5]["size_mean_bytes"] == 15.0
 
 
-def test_content_of_an_unknown_subscription_is_an_error(spark: Any) -> None:
+def test_content_of_an_unknown_subscription_is_an_error() -> None:
     events = [{"publisher": "p", "sequence": 0, "chunk": 0, "size_bytes": 1, "matches": [7]}]
     with pytest.raises(Exception, match="subscription number 7"):
-        table_of(spark, "content", events=events, subscriptions=[{"subscription": "a", "number": 0}])
+        table_of("content", events=events, subscriptions=[{"subscription": "a", "number": 0}])

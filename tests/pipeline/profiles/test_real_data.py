@@ -11,13 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.pipeline.facts import FATES, PROFILES, Facts
+from tests.pipeline.facts import FATES, Facts, tables_of_facts
 
 from tidings.pipeline.measures import PROBABILITIES
 
-from .conftest import make_facts
-
-pytestmark = pytest.mark.spark
+from .conftest import ARROW, make_facts
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("TIDINGS_DATA", ROOT.parent / "shared" / "data"))
@@ -32,24 +30,24 @@ def data(name: str) -> Path:
 
 
 def profiled(name: str, facts: Facts) -> pd.DataFrame:
-    profile = next(profile for profile in PROFILES if profile.name == name)
-    return profile.merge(profile.partial(facts)).toPandas()
+    found: pd.DataFrame = tables_of_facts(facts)[name].to_pandas()
+    return found
 
 
-def with_fates(spark: Any, columns: dict[str, Any]) -> Facts:
+def with_fates(columns: dict[str, Any]) -> Facts:
     """Facts that are deliveries and no more."""
     names, numbers = np.unique(columns["subscription"], return_inverse=True)
     facts = make_facts(
-        spark, subscriptions=[{"subscription": str(name), "number": number} for number, name in enumerate(names)]
+        subscriptions=[{"subscription": str(name), "number": number} for number, name in enumerate(names)]
     )
     columns = {**columns, "number": numbers.astype(np.int32)}
-    given = spark.createDataFrame(pa.table(columns))
     known = [tuple(column.split()) for column in FATES.split(", ")]
-    fates = given.selectExpr(*(name if name in columns else f"CAST(NULL AS {kind}) AS {name}" for name, kind in known))
+    nothing = [None] * len(numbers)
+    fates = pa.table({name: pa.array(columns.get(name, nothing), ARROW[kind]) for name, kind in known})
     return Facts(**{**vars(facts), "fates": fates})
 
 
-def test_outages(spark: Any) -> None:
+def test_outages() -> None:
     """54 university services, half a year: outages come in bursts, so up times are far from exponential."""
     watched = pd.read_csv(data("upptime_availability/hosts.csv.gz")).query("source == 'dhbern'")
     outages = pd.read_csv(data("upptime_availability/outages.csv.gz")).query("source == 'dhbern' and server_side == 1")
@@ -61,7 +59,6 @@ def test_outages(spark: Any) -> None:
     ]
     ends = [watched.first_s.min(), watched.last_s.max()]
     facts = make_facts(
-        spark,
         events=[
             {"publisher": "watch", "sequence": n, "chunk": 0, "departure_ns": int(at) * SECOND}
             for n, at in enumerate(ends)
@@ -82,10 +79,9 @@ def test_outages(spark: Any) -> None:
 
 
 @pytest.mark.full
-def test_phones_over_umts(spark: Any) -> None:
+def test_phones_over_umts() -> None:
     rows = pd.read_csv(data("ooo_umts_events/ooo_umts_events.csv.gz"))
     facts = with_fates(
-        spark,
         {
             "publisher": (rows.session + "/" + rows.device).to_numpy(),
             "sequence": rows.seq.to_numpy(),
@@ -107,12 +103,11 @@ def test_phones_over_umts(spark: Any) -> None:
 
 
 @pytest.mark.full
-def test_planetlab(spark: Any) -> None:
+def test_planetlab() -> None:
     rows = pd.read_csv(data("planetlab_rtt/rtt_300nodes_18slices.csv.gz")).iloc[::10]
     delays_ms = rows.filter(like="rtt_ms").to_numpy() / 2
     slices = delays_ms.shape[1]
     facts = with_fates(
-        spark,
         {
             "publisher": np.repeat(rows.src.astype(str).to_numpy(), slices),
             "sequence": np.tile(np.arange(slices), len(rows)),

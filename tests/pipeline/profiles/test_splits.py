@@ -4,19 +4,23 @@ Rows come in another order, and partials are made of other groups of chunks, eac
 """
 
 import random
-from functools import reduce
 from typing import Any
+from zlib import crc32
 
+import pyarrow as pa
 import pytest
-from tests.pipeline.facts import PROFILES
+from tests.pipeline.facts import PROFILES, partials_of, tables_of_facts, tables_of_partials
 
+from tidings.pipeline import _merging
+from tidings.pipeline._partials import KINDS, PASSING, RECEIVED, as_batch
+from tidings.pipeline.arrow._job import arrivals_by_slice
+from tidings.pipeline.arrow._sums import added, sums_of
+from tidings.pipeline.arrow._tables import MADE, tables_of
 from tidings.pipeline.measures import SLICE_NS
 
 from .conftest import Rows, make_facts
 
-pytestmark = pytest.mark.spark
-
-SKETCHED = ("_quantiles_ns", "_sketch", "_distance")
+SKETCHED = ("_quantiles_ns", "_sketch", "_distance", "_p50_ns", "_p90_ns", "_p99_ns")
 EVENTS = 1500
 """First events of each publisher that are used: two and a half slices of time."""
 
@@ -35,20 +39,20 @@ def chunked(rows: dict[str, Rows]) -> dict[str, Rows]:
     return {**small, **kept, "transitions": transitions}
 
 
-def exact(table: Any) -> list[tuple[Any, ...]]:
-    columns = [name for name in table.columns if not name.endswith(SKETCHED)]
-    return sorted(tuple(map(repr, row)) for row in table.select(*columns).collect())
+def exact(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [name for name in table.column_names if not name.endswith(SKETCHED)]
+    return sorted(tuple(map(repr, row.values())) for row in table.select(columns).to_pylist())
 
 
-def partials_by_group(spark: Any, rows: dict[str, Rows], profile: Any, groups: int, generator: random.Random) -> Any:
+def partials_by_group(
+    rows: dict[str, Rows], groups: int, generator: random.Random, *, by: str = "chunk"
+) -> list[dict[str, pa.Table]]:
     """Partials of groups of chunks (or of slices) made one group at a time, from rows in random order."""
     group: dict[Any, int] = {}
 
     def mine(row: dict[str, Any], number: int) -> bool:
-        if profile.by == "chunk":
-            key: Any = row["publisher"], row["chunk"]
-        else:
-            key = (row.get("received_ns") or 0) // SLICE_NS
+        slice_key = (row.get("received_ns") or 0) // SLICE_NS
+        key = (row["publisher"], row["chunk"]) if by == "chunk" else slice_key
         return group.setdefault(key, generator.randrange(groups)) == number
 
     parts = []
@@ -59,33 +63,69 @@ def partials_by_group(spark: Any, rows: dict[str, Rows], profile: Any, groups: i
         }
         for table in kept.values():
             generator.shuffle(table)
-        facts = make_facts(spark, **kept)
-        part = profile.partial(facts)
-        if number > 0 and profile.name == "components":
-            part = part.where("chunk >= 0")  # the small tables are one chunk, made once
-        parts.append(part)
-    return reduce(lambda left, right: left.unionByName(right), parts)
+        parts.append(partials_of(make_facts(**kept), is_first=number == 0))  # the small tables are one chunk, made once
+    return parts
 
 
-QUICK = ("links", "pairs")  # one whose partials others share, and one with windows; all of them in the full tests
+@pytest.fixture(scope="module")
+def whole(known_rows: dict[str, Rows]) -> dict[str, pa.Table]:
+    return tables_of_facts(make_facts(**chunked(known_rows)))
 
 
-@pytest.mark.parametrize(
-    "profile",
-    [pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.full]) for each in PROFILES],
-)
-def test_any_split_merges_to_the_same(spark: Any, known_rows: dict[str, Rows], profile: Any) -> None:
-    rows = chunked(known_rows)
-    whole = exact(profile.merge(profile.partial(make_facts(spark, **rows))))
-    assert whole
-    generator = random.Random(profile.name)
-    split = partials_by_group(spark, rows, profile, 3, generator)
-    assert exact(profile.merge(split.repartition(3))) == whole
+@pytest.mark.parametrize("by", ["chunk", "slice"])
+def test_any_split_merges_to_the_same(known_rows: dict[str, Rows], whole: dict[str, pa.Table], by: str) -> None:
+    parts = partials_by_group(chunked(known_rows), 3, random.Random(by), by=by)
+    together = {kind: pa.concat_tables([part[kind] for part in parts]) for kind in KINDS}
+    # What comes in slices of time needs whole slices, all else whole chunks.
+    names = ("arrivals",) if by == "slice" else (*(made.name for made in MADE if made.name != "arrivals"),)
+    merged = tables_of_partials(together)
+    sums = tables_of(added(*(sums_of(part, arrivals_by_slice(part[RECEIVED])) for part in parts)))
+    for name in names:
+        assert exact(whole[name]) or name in ("topic_scores", "rows"), name
+        assert exact(merged[name]) == exact(whole[name]), name
+        if name not in VIOLATIONS:
+            assert exact(sums[name]) == exact(whole[name]), name
 
 
-def test_without_facts_there_are_no_rows(spark: Any) -> None:
-    nothing = make_facts(spark)
-    for profile in PROFILES:
-        table = profile.merge(profile.partial(nothing))
-        assert table.count() == 0, profile.name
-        assert len(table.columns) > 3
+VIOLATIONS = [f"{name}_scores" for name in ("subscriber", "publisher", "topic", "window")]
+"""Tables with counts of what later chunks make of a chunk: it has to be summed beside these."""
+
+
+def test_any_number_of_tasks_makes_the_same(
+    known_rows: dict[str, Rows], whole: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of pipeline/_merging.py, as Spark makes them: few rows at a time, a pair's from its last chunk on."""
+    monkeypatch.setattr(_merging, "ROWS_AT_A_TIME", 20)
+    generator = random.Random(7)
+    tasks: list[list[pa.RecordBatch]] = [[], [], []]
+    for part in partials_by_group(chunked(known_rows), 3, generator):
+        for kind in (kind for kind in KINDS if kind not in PASSING):
+            for batch in part[kind].to_batches():
+                for number in range(batch.num_rows):
+                    row = as_batch(kind, batch.slice(number, 1))
+                    subscription = batch["subscription"][number].as_py() if kind == "pairs" else None
+                    lane = f"{row['publisher'][0].as_py()} {subscription}"
+                    tasks[crc32(lane.encode()) % 3].append(row)
+
+    def place(row: pa.RecordBatch) -> tuple[Any, ...]:
+        pair = (row["pairs"][0].as_py() or {}).get("subscription")
+        return repr(row["publisher"][0].as_py()), repr(pair), -row["chunk"][0].as_py()
+
+    firsts: dict[str, list[pa.Table]] = {}
+    for task in tasks:
+        batches = pa.Table.from_batches(sorted(task, key=place)).combine_chunks().to_batches(max_chunksize=7)
+        for batch in _merging._first_rows(iter(batches)):
+            name = batch["table"][0].as_py()
+            names = [field.name for field in batch[name].type]
+            firsts.setdefault(name, []).append(pa.table(batch[name].flatten(), names=names))
+    made_of = {made.name: made for made in MADE if made.name in firsts}
+    assert set(made_of) == {made.name for made in MADE if whole[made.name].num_rows} - {"arrivals"}
+    for name, made in made_of.items():
+        assert exact(made.of(pa.concat_tables(firsts[name]))) == exact(whole[name]), name
+
+
+def test_without_facts_there_are_no_rows() -> None:
+    for name, table in tables_of_facts(make_facts()).items():
+        assert table.num_rows == 0, name
+        assert len(table.column_names) > 1
+    assert set(PROFILES) < set(tables_of_facts(make_facts()))

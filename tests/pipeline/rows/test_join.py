@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark.sql")
 
-from tidings.pipeline.rows import Counting, FateRows, JoinedRows, audience_of, join_rows
-from tidings.pipeline.rows._gathered import GATHERED_SCHEMA as SCHEMA
-from tidings.pipeline.rows._gathered import NUMBERS, STRINGS, TABLES
+from tidings.pipeline.rows import GATHERED as SCHEMA
+from tidings.pipeline.rows import OWN, Counting, FateRows, JoinedRows, audience_of, join_rows
+from tidings.pipeline.rows._gathered import TABLES
 from tidings.pipeline.rows._join import PAIRS_MOST
 
 AUDIENCE = audience_of(
@@ -42,14 +42,21 @@ def rows_of(of: int, **columns: Any) -> st.SearchStrategy[Row]:
 
 PUBLICATIONS = rows_of(
     0,
-    a=TIMES,
-    b=st.just(10),
-    c=st.sampled_from([None, 20]),
-    first=BROKERS,
+    departure_ns=TIMES,
+    size_bytes=st.just(10),
+    lifetime_ns=st.sampled_from([None, 20]),
+    broker=BROKERS,
     matches=st.sampled_from([[], [0], [0, 1]]),
 )
-HOPS = rows_of(1, a=TIMES, b=st.sampled_from([None, 70]), f=st.just(0), first=st.none() | BROKERS, second=BROKERS)
-DELIVERIES = rows_of(2, a=TIMES, b=TIMES, c=st.sampled_from([0, 1]), first=BROKERS)
+HOPS = rows_of(
+    1,
+    enqueued_ns=TIMES,
+    sent_ns=st.sampled_from([None, 70]),
+    outcome=st.just(0),
+    source=st.none() | BROKERS,
+    target=BROKERS,
+)
+DELIVERIES = rows_of(2, arrived_ns=TIMES, delivered_ns=TIMES, number=st.sampled_from([0, 1]), broker=BROKERS)
 BROKEN = st.fixed_dictionaries(
     {
         "of": st.sampled_from([0, 1, 2]),
@@ -58,6 +65,7 @@ BROKEN = st.fixed_dictionaries(
         "bad": st.just({"file": "f", "reasons": ["missing-id"], "row": "{}"}),
     }
 )
+TIMED = {1: ("enqueued_ns", "sent_ns", "source"), 2: ("arrived_ns", "delivered_ns", "broker")}
 ALL = st.lists(PUBLICATIONS | HOPS | DELIVERIES | BROKEN, max_size=25)
 
 
@@ -69,7 +77,7 @@ def joined(rows: list[Row], *, pairs_most: int = PAIRS_MOST) -> tuple[JoinedRows
 
 
 def values(row: Row) -> tuple[Any, ...]:
-    return tuple(repr(row.get(name)) for name in (*NUMBERS, *STRINGS, "matches"))
+    return tuple(repr(row.get(name)) for name in OWN)
 
 
 def plain(rows: list[Row]) -> tuple[dict[Any, Any], list[Any], list[Any]]:
@@ -84,48 +92,58 @@ def plain(rows: list[Row]) -> tuple[dict[Any, Any], list[Any], list[Any]]:
                 groups.setdefault((row["publisher"], row["sequence"]), []).append(row)
         for key, group in groups.items():
             if of == 0:
-                order = sorted(
-                    group, key=lambda row: (row["a"], row["first"], row["c"] is not None, row["c"] or 0, row["matches"])
-                )
+                order = sorted(group, key=rank)
                 events[key] = order[0]
                 faults += [(key, 0, "duplicate", values(row)) for row in order[1:]]
                 continue
             faults += faulty(of, key, group, events.get(key))
     fates = []
     for key, event in events.items():
-        if event["a"] < COUNTING.counted_from_ns:
+        if event["departure_ns"] < COUNTING.counted_from_ns:
             continue
         for number in event["matches"]:
             mine = arrivals(good, key, event, number)
-            limits = [limit for limit in (event["c"], [30, None][number]) if limit is not None]
-            delay = mine[0]["a"] - event["a"] if mine else None
+            limits = [limit for limit in (event["lifetime_ns"], [30, None][number]) if limit is not None]
+            delay = mine[0]["arrived_ns"] - event["departure_ns"] if mine else None
             is_on_time = delay is not None and (not limits or delay < min(limits))
             fates.append((*key, number, delay, is_on_time, len(mine[1:])))
     return events, fates, faults
 
 
+def rank(row: Row) -> tuple[Any, ...]:
+    """The order among publications of an event, the first of which is kept."""
+    lifetime_ns = row["lifetime_ns"]
+    return row["departure_ns"], row["broker"], lifetime_ns is not None, lifetime_ns or 0, row["matches"]
+
+
 def arrivals(good: list[Row], key: Any, event: Row, number: int) -> list[Row]:
     """The deliveries of a pair that are in time with its departure, the first one first."""
-    mine = [row for row in good if row["of"] == 2 and (row["publisher"], row["sequence"]) == key and row["c"] == number]
+    mine = [
+        row for row in good if row["of"] == 2 and (row["publisher"], row["sequence"]) == key and row["number"] == number
+    ]
     return sorted(
-        (row for row in mine if row["a"] >= event["a"] - 2), key=lambda row: (row["a"], row["b"], row["first"])
+        (row for row in mine if row["arrived_ns"] >= event["departure_ns"] - 2),
+        key=lambda row: (row["arrived_ns"], row["delivered_ns"], row["broker"]),
     )
 
 
 def faulty(of: int, key: Any, group: list[Row], event: Row | None) -> list[Any]:
     if event is None:
         return [(key, of, "unknown-publication", values(row)) for row in group]
+    time, after, where = TIMED[of]
     faults, kept = [], []
     for row in group:
-        is_wanted = of == 1 or row["c"] in event["matches"]
-        reason = "not-matching" if not is_wanted else "negative-delay" if row["a"] < event["a"] - 2 else None
+        is_wanted = of == 1 or row["number"] in event["matches"]
+        reason = (
+            "not-matching" if not is_wanted else "negative-delay" if row[time] < event["departure_ns"] - 2 else None
+        )
         if reason is None:
             kept.append(row)
         else:
             faults.append((key, of, reason, values(row)))
     seen: set[Any] = set()
-    for row in sorted(kept, key=lambda row: (row["a"], row["b"] or 0, row["first"] or "")):
-        identity = values(row) if of == 1 else row["c"]
+    for row in sorted(kept, key=lambda row: (row[time], row[after] or 0, row[where] or "")):
+        identity = values(row) if of == 1 else row["number"]
         if identity in seen:
             faults.append((key, of, "duplicate", values(row)))
         seen.add(identity)
@@ -141,7 +159,7 @@ def test_facts_and_faults_are_those_of_plain_python(rows: list[Row], pairs_most:
     events, fates, faults = plain(rows)
     found, pieces, faulty_rows = joined(rows, pairs_most=pairs_most)
     assert len(pieces) == 1 or all(len(piece.sequence) <= max(pairs_most, len(events)) for piece in pieces)
-    counted = {key for key, event in events.items() if event["a"] >= COUNTING.counted_from_ns}
+    counted = {key for key, event in events.items() if event["departure_ns"] >= COUNTING.counted_from_ns}
     names = found.events.publisher.to_arrow().to_pylist()
     assert set(zip(names, found.events.sequence.tolist(), strict=True)) == counted
     columns = [
@@ -193,12 +211,13 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], generator: Any) -> N
 def test_what_clocks_leave_open_is_counted_at_both_ends() -> None:
     """Four delays around a deadline of 30, from host 0 to host 1, whose clocks may make them 6 longer or 4 shorter."""
     delays = [23, 25, 31, 34]
+    event = {"publisher": "p", "broker": "a"}
     sends = [
-        {"of": 0, "publisher": "p", "sequence": number, "a": 100, "b": 1, "d": 0, "first": "a", "matches": [0]}
+        {**event, "of": 0, "sequence": number, "departure_ns": 100, "size_bytes": 1, "clock": 0, "matches": [0]}
         for number in range(len(delays))
     ]
     gets = [
-        {"of": 2, "publisher": "p", "sequence": number, "a": 100 + delay, "b": 200, "c": 0, "d": 1, "first": "a"}
+        {**event, "of": 2, "sequence": number, "arrived_ns": 100 + delay, "delivered_ns": 200, "number": 0, "clock": 1}
         for number, delay in enumerate(delays)
     ]
     table = pa.Table.from_pylist([*sends, *gets], SCHEMA)
@@ -207,6 +226,6 @@ def test_what_clocks_leave_open_is_counted_at_both_ends() -> None:
     assert fates.is_on_time.tolist() == [True, True, False, False]
     assert fates.is_surely_on_time.tolist() == [True, False, False, False]
     assert fates.is_maybe_on_time.tolist() == [True, True, True, False]
-    unknown = table.set_column(table.schema.get_field_index("d"), "d", pa.nulls(len(table), pa.int64()))
+    unknown = table.set_column(table.schema.get_field_index("clock"), "clock", pa.nulls(len(table), pa.int64()))
     (fates,) = join_rows(unknown, AUDIENCE, Counting(clock_low_ns=low, clock_high_ns=high)).fates
     assert fates.is_surely_on_time.tolist() == fates.is_maybe_on_time.tolist() == fates.is_on_time.tolist()

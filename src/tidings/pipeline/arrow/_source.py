@@ -1,10 +1,9 @@
 """Rows of the large tables in one form, by unit, in parts of bounded size: what Spark's shuffle does, on this disk.
 
-A batch is read, converted, checked, matched and dealt to the parts that its units belong to (rows/_packets.py); what is
+A batch is read, converted, checked, matched and dealt to the parts that its units belong to (_spill.py); what is
 dealt goes to a file, so memory holds a batch and then one part. A trace of one part stays in memory.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,10 +16,11 @@ from tidings.pipeline.arrow._batches import Batch, shown_rows
 from tidings.pipeline.arrow._checks import found_bad, is_known, known_mark
 from tidings.pipeline.arrow._log import Readable
 from tidings.pipeline.arrow._small_tables import Setting
+from tidings.pipeline.arrow._spill import Spill
 from tidings.pipeline.ingest import OUTCOMES
 from tidings.pipeline.ingest._json import double_text, json_text
 from tidings.pipeline.interest import Matcher
-from tidings.pipeline.rows import BAD, KEPT_IN, QUARANTINED, pack, table_of, together
+from tidings.pipeline.rows import BAD, KEPT_IN, OWN, QUARANTINED, table_of, together
 
 __all__ = ["LARGE", "Source"]
 
@@ -28,7 +28,7 @@ LARGE: Final = tuple(KEPT_IN)
 TOPIC: Final = "topic"
 ROWS_PER_PACK: Final = 250_000
 _BROKERS: Final = {"publications": ("broker",), "hops": ("source", "target"), "deliveries": ("broker",)}
-_ALIKE: Final = ("publisher", "sequence", "a", "b", "c", "d", "e", "f", "first", "second", "matches")
+_ALIKE: Final = ("publisher", "sequence", *OWN)
 
 
 Seen = Callable[[Batch, pa.Table], None]
@@ -49,19 +49,10 @@ class Source:
         if parts == 1:
             yield together([rows for table in LARGE for rows in self._looked_at(table, seen)])
             return
-        with tempfile.TemporaryFile(prefix="tidings-") as spill:
-            spans: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
+        with Spill(parts) as spill:
             for batch in self._long_batches(seen):
-                packed = pack(batch, parts)
-                for part, value in zip(packed.column("part").to_pylist(), packed.column("rows"), strict=True):
-                    spans[part].append((spill.tell(), spill.write(value.as_buffer())))
-            for span in spans:
-                tables = []
-                for begin, length in span:
-                    spill.seek(begin)
-                    tables.append(pa.ipc.open_stream(spill.read(length)).read_all())
-                if tables:
-                    yield together(tables)
+                spill.add(batch)
+            yield from spill.parts()
 
     def _looked_at(self, table: str, seen: Seen | None) -> Iterator[pa.Table]:
         for batch, rows in self._rows(table):
@@ -143,9 +134,9 @@ class Source:
             columns["matches"] = matcher.matches(_one(rows["departure_ns"]), read)
             columns["topic"] = _topic(batch.attributes.get(self.topic or TOPIC), len(rows))
         known = {*columns, *rows.column_names}  # `clock` only where a mapping has clocks compared
-        kept = {name: column for name, column in KEPT_IN[table].items() if column in known}
+        kept = [name for name in KEPT_IN[table] if name in known]
         names = ["of", "publisher", "sequence", *kept]
-        own = [columns[column] if column in columns else _one(rows[column]) for column in kept.values()]
+        own = [columns[name] if name in columns else _one(rows[name]) for name in kept]
         of = pa.array(np.full(len(rows), LARGE.index(table), np.int32))
         arrays = [of, _one(rows["publisher"]), _one(rows["sequence"]), *own]
         if len(bad):
@@ -178,7 +169,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _identity(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """What a gathered row says of itself."""
     return {name: row[name] for name in ("publisher", "sequence")} | {
-        column: row[name] for name, column in KEPT_IN[table].items() if column.endswith("_ns")
+        name: row[name] for name in KEPT_IN[table] if name.endswith("_ns")
     }
 
 

@@ -29,10 +29,15 @@ from tidings.pipeline.rows import Values, grouped, grouped_value, names_of, valu
 __all__ = [
     "DEPARTURES",
     "PAIRS",
+    "PAIR_SUMS",
     "Sums",
     "added",
     "batches_of",
+    "exploded",
     "joined_slices",
+    "merged_components",
+    "merged_content",
+    "merged_publishers",
     "numbered",
     "sums_of",
     "with_violations",
@@ -44,7 +49,7 @@ Sums = dict[str, pa.Table]
 PAIRS: Final = "pairs"
 DEPARTURES: Final = "departures"
 """By topic and window of departure."""
-_PAIR_SUMS: Final = (*PAIR_TOTALS, Total("earned", "exact"))
+PAIR_SUMS: Final = (*PAIR_TOTALS, Total("earned", "exact"))
 _BATCH_COUNTS: Final = ("matched", "on_time", "arrived")
 _QUARANTINE: Final = ("table", "file", "reasons", "row", "rows")
 
@@ -58,16 +63,9 @@ def sums_of(partials: Mapping[str, pa.Table], arrivals: pa.Table) -> Sums:
     """The sums of the partials of units by kind, and of slices of time."""
     pairs = with_violations(partials["pairs"])
     pairs = pairs.append_column("earned", earned(pairs))
-    lists = pairs["batch_ns"].combine_chunks()
-    parents = np.repeat(np.arange(len(pairs)), np.asarray(lists.value_lengths().fill_null(0)))
-    batches = pa.table(
-        {
-            "batch_ns": lists.flatten(),
-            **{name: pairs[f"batch_{name}"].combine_chunks().flatten() for name in _BATCH_COUNTS},
-        }
-    )
+    parents, batches = exploded(pairs)
     return {
-        **{name: summed(pairs, keys, _PAIR_SUMS) for name, keys in zip((PAIRS, DEPARTURES), SETS, strict=True)},
+        **{name: summed(pairs, keys, PAIR_SUMS) for name, keys in zip((PAIRS, DEPARTURES), SETS, strict=True)},
         **{batches_of(keys): batches_by(pairs, parents, batches, keys) for keys in BATCHED},
         **_others(
             {
@@ -81,11 +79,19 @@ def sums_of(partials: Mapping[str, pa.Table], arrivals: pa.Table) -> Sums:
     }
 
 
+def exploded(rows: pa.Table) -> tuple[Any, pa.Table]:
+    """The batches of time that rows have as lists, and the row of each."""
+    lists = rows["batch_ns"].combine_chunks()
+    parents = np.repeat(np.arange(len(rows)), np.asarray(lists.value_lengths().fill_null(0)))
+    counts = {name: rows[f"batch_{name}"].combine_chunks().flatten() for name in _BATCH_COUNTS}
+    return parents, pa.table({"batch_ns": lists.flatten(), **counts})
+
+
 def added(*given: Sums) -> Sums:
     """The sums of all of these together."""
     whole = {name: pa.concat_tables([sums[name] for sums in given], promote_options="permissive") for name in given[0]}
     found: Sums = {
-        name: summed(whole[name], keys, _PAIR_SUMS) for name, keys in zip((PAIRS, DEPARTURES), SETS, strict=True)
+        name: summed(whole[name], keys, PAIR_SUMS) for name, keys in zip((PAIRS, DEPARTURES), SETS, strict=True)
     }
     for keys in BATCHED:
         rows = whole[batches_of(keys)]
@@ -97,9 +103,9 @@ def added(*given: Sums) -> Sums:
 def _others(rows: Mapping[str, pa.Table]) -> Sums:
     return {
         "transmissions": summed(rows["transmissions"], ["source", "target"], TRANSMISSION_TOTALS),
-        "publishers": _publishers(rows["publishers"]),
-        "content": _content(rows["content"]),
-        "components": _components(rows["components"]),
+        "publishers": merged_publishers(rows["publishers"]),
+        "content": merged_content(rows["content"]),
+        "components": merged_components(rows["components"]),
         "quarantine": rows["quarantine"],
         "rows": summed(rows["rows"], ["table"], [Total("rows", "sum")]),
         "arrivals": summed(rows["arrivals"], ["broker", "slice"], ARRIVAL_TOTALS),
@@ -135,7 +141,7 @@ def numbered(*columns: Any) -> Any:
     return number
 
 
-def _publishers(rows: pa.Table) -> pa.Table:
+def merged_publishers(rows: pa.Table) -> pa.Table:
     groups = rows_by(rows, ["publisher"])
     lists, order = rows["brokers"].to_pylist(), groups.order.tolist()
     ends = [*groups.starts.tolist(), len(order)]
@@ -144,7 +150,7 @@ def _publishers(rows: pa.Table) -> pa.Table:
     return merged.append_column("brokers", pa.array(brokers, pa.list_(pa.string())))
 
 
-def _content(rows: pa.Table) -> pa.Table:
+def merged_content(rows: pa.Table) -> pa.Table:
     signatures: dict[tuple[str, ...], int] = {}
     names = [signatures.setdefault(tuple(names), len(signatures)) for names in rows["subscriptions"].to_pylist()]
     codes = codes_of(rows, ["publisher", "lifetime_ns"])
@@ -153,7 +159,7 @@ def _content(rows: pa.Table) -> pa.Table:
     return summed(rows, ["publisher", "subscriptions", "lifetime_ns"], totals, groups)
 
 
-def _components(rows: pa.Table) -> pa.Table:
+def merged_components(rows: pa.Table) -> pa.Table:
     """The small tables' own rows as they are; of all units one row that says from when to when the trace goes."""
     own = rows.filter(pc.is_valid(rows["kind"]))
     units = rows.filter(pc.is_null(rows["kind"]))

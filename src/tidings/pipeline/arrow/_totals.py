@@ -28,6 +28,7 @@ __all__ = [
     "EXACT",
     "batch_sums",
     "batches_by",
+    "clustering",
     "codes_of",
     "earned",
     "exact_sum",
@@ -204,19 +205,25 @@ def batch_sums(batches: pa.Table, keys: Sequence[str], share: str, hits: str, tr
     return pa.table(columns)
 
 
-def usual(rows: pa.Table, share: str) -> float:
-    """How clustered rows are as a rule: the median of those that have seen enough; step by step as `with_usual`."""
+def clustering(rows: pa.Table, share: str) -> pa.Array:
+    """How clustered the batches of each row are; NULL where they have not seen enough to tell."""
     known = np.asarray(rows[sum_columns(share)[0]].is_valid())
     count, hits, misses, hit_squares, products, miss_squares = (
         np.asarray(rows[name].cast(pa.float64(), safe=False).fill_null(0.0)) for name in sum_columns(share)
     )
     knows = known & (count >= BATCHES_LEAST) & (np.minimum(hits, misses) >= count)
-    if not knows.any():
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part, rest = hits / (hits + misses), misses / (hits + misses)
+        spread = rest * rest * hit_squares - 2.0 * part * rest * products + part * part * miss_squares
+        found = np.maximum(1.0, spread * count / (count - 1.0) / (part * rest * (hits + misses)))
+    return pa.array(found, pa.float64(), mask=~knows)
+
+
+def usual(rows: pa.Table, share: str) -> float:
+    """How clustered rows are as a rule: the median of those that have seen enough."""
+    found = np.sort(clustering(rows, share).drop_null().to_numpy())
+    if not len(found):
         return 1.0
-    count, hits, misses = count[knows], hits[knows], misses[knows]
-    part, rest = hits / (hits + misses), misses / (hits + misses)
-    spread = rest * rest * hit_squares[knows] - 2.0 * part * rest * products[knows] + part * part * miss_squares[knows]
-    clustering = np.sort(np.maximum(1.0, spread * count / (count - 1.0) / (part * rest * (hits + misses))))
-    place = (len(clustering) - 1) * 0.5
-    lower, upper = clustering[int(np.floor(place))], clustering[int(np.ceil(place))]
+    place = (len(found) - 1) * 0.5
+    lower, upper = found[int(np.floor(place))], found[int(np.ceil(place))]
     return float(lower if lower == upper else 0.5 * lower + 0.5 * upper)

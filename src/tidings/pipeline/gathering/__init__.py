@@ -1,7 +1,7 @@
 """Gathering: the rows of the large tables brought to the place of their unit, checked and matched, by one shuffle.
 
 Spark reads, converts and checks them by its own expressions (`ingest`), so a trace may lie wherever Spark reads from.
-In the shuffle, rows are packed Arrow columns (rows/_packets.py).
+They travel as named, typed columns; what filters ask for is matched where they meet (_unit_kernels.py).
 """
 
 from tidings.pipeline.gathering._forms import UNIT

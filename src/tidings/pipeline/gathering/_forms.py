@@ -15,31 +15,27 @@ from pyspark.sql import functions as fn
 from tidings.model.trace import TABLES
 from tidings.pipeline._units import CHUNK_EVENTS, WITHOUT_EVENT
 from tidings.pipeline.ingest import JSON_OPTIONS, OUTCOMES, shown_path
-from tidings.pipeline.rows import KEPT_IN
+from tidings.pipeline.ingest._columns import quoted
+from tidings.pipeline.rows import KEPT_IN, OWN
 
 __all__ = [
     "UNIT",
     "found_again",
-    "in_one_form",
+    "to_gather",
     "unit_columns",
-    "with_faults",
 ]
 
 UNIT: Final = ("publisher", "chunk")
 """What is computed and replaced as one."""
 
-_KINDS: Final = {
-    **dict.fromkeys(("a", "b", "c", "d", "e", "f"), "bigint"),
-    **dict.fromkeys(("first", "second"), "string"),
-    "matches": "array<int>",
-}
 _BAD: Final = "struct<file: string, reasons: array<string>, row: string>"
 
 
-def unit_columns() -> list[Column]:
-    """The unit of a row, by its publisher and sequence number."""
+def unit_columns(without_event: Column | None = None) -> list[Column]:
+    """The unit of a row, by its publisher and sequence number; rows without an event may be told apart by a column."""
     has_event = fn.col("publisher").isNotNull() & fn.col("sequence").isNotNull()
-    chunk = fn.when(has_event, fn.expr(f"sequence div {CHUNK_EVENTS}L")).otherwise(fn.lit(WITHOUT_EVENT))
+    other = fn.lit(WITHOUT_EVENT) if without_event is None else without_event
+    chunk = fn.when(has_event, fn.expr(f"sequence div {CHUNK_EVENTS}L")).otherwise(other)
     return [fn.when(has_event, fn.col("publisher")).alias("publisher"), chunk.cast("bigint").alias("chunk")]
 
 
@@ -54,27 +50,27 @@ def _one() -> Column:
     return fn.lit(1).cast("bigint").alias("rows")
 
 
-def with_faults(table: str, checked: DataFrame) -> DataFrame:
-    """Checked rows as those columns of GATHERED that the table has, but for `of`.
-
-    Publications have `matches` and `topic`, deliveries the `number` of a subscription.
-    """
-    own = [_value(column).cast(_KINDS[name]).alias(name) for name, column in _kept(table, checked).items()]
-    return checked.select("publisher", "sequence", *own, _bad(table))
+def to_gather(table: str, checked: DataFrame, attributes: Mapping[str, str]) -> DataFrame:
+    """Checked rows as GATHERED has them; in place of `matches` the `attributes` that filters read (types by name)."""
+    given = fn.struct(*(fn.col("attributes").getField(name).alias(name) for name in attributes))
+    kind = f"struct<{', '.join(f'{quoted(name)}: {kind}' for name, kind in attributes.items())}>"
+    read = given if table == "publications" else fn.lit(None).cast(kind)
+    others = [read.alias("attributes")] if attributes else []
+    return in_one_form(table, checked, *others, _bad(table)).drop("matches")
 
 
 def in_one_form(table: str, rows: DataFrame, *others: Column) -> DataFrame:
     """The columns of GATHERED, up to `bad`, and others."""
-    kept = _kept(table, rows)
-    own = [
-        (_value(kept[name]) if name in kept else fn.lit(None)).cast(kind).alias(name) for name, kind in _KINDS.items()
-    ]
-    number = list(KEPT_IN).index(table)
-    return rows.select(fn.lit(number).cast("int").alias("of"), "publisher", "sequence", *own, *others)
+    return rows.select(_of(table), "publisher", "sequence", *_own(table, rows), *others)
 
 
-def _kept(table: str, rows: DataFrame) -> dict[str, str]:
-    return {name: column for name, column in KEPT_IN[table].items() if column in rows.columns}
+def _of(table: str) -> Column:
+    return fn.lit(list(KEPT_IN).index(table)).cast("int").alias("of")
+
+
+def _own(table: str, rows: DataFrame) -> list[Column]:
+    has = {name for name in KEPT_IN[table] if name in rows.columns}
+    return [(_value(name) if name in has else fn.lit(None)).cast(kind).alias(name) for name, kind in OWN.items()]
 
 
 def _value(name: str) -> Column:
@@ -99,7 +95,7 @@ def _found_again(table: str, faults: DataFrame, checked: DataFrame) -> DataFrame
     rows = in_one_form(table, good, *_quarantine_columns(table))
     events = faults.select("publisher", "sequence").distinct()
     near = rows.join(events, ["publisher", "sequence"], "left_semi")
-    alike = ("publisher", "sequence", *_KINDS)
+    alike = ("publisher", "sequence", *OWN)
     order = Window.partitionBy(*alike).orderBy("file", "row")
     numbered = near.select(*alike, "file", "row", fn.row_number().over(order).cast("bigint").alias("turn"))
     names = (*alike, "turn")

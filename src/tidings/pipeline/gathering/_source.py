@@ -1,22 +1,20 @@
 """The large tables of a trace, or what a run has to compute of them: checked, matched and brought together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from tidings.errors import InputError
-from tidings.pipeline.gathering._forms import found_again, with_faults
+from tidings.pipeline.gathering._forms import found_again, to_gather, unit_columns
 from tidings.pipeline.gathering._touched_units import LARGE, Touched, restricted
 from tidings.pipeline.ingest import check_rows
-from tidings.pipeline.interest import with_matches
-from tidings.pipeline.rows import KEPT_IN, PACKED, pack, with_numbers
+from tidings.pipeline.interest import attributes_read, with_matches
+from tidings.pipeline.rows import OWN
 
 if TYPE_CHECKING:
     from tidings.pipeline._small_tables import Setting
@@ -40,12 +38,17 @@ class Source:
     touched: Touched | None = None
 
     def gathered(self, *, partitions: int) -> DataFrame:
-        """All rows as PACKED, those of a unit in one partition."""
-        packed = [
-            _packed(table, with_faults(table, self._matched(table, self._checked(table))), partitions=partitions)
-            for table in LARGE
-        ]
-        return reduce(DataFrame.unionAll, packed).repartitionById(partitions, "part")
+        """All rows in the columns of GATHERED, with `attributes` in place of `matches`; those of a unit in one
+        partition, those without an event anywhere."""
+        checked = {table: self._checked(table) for table in LARGE}
+        published = checked["publications"].withColumn("topic", self._topic(checked["publications"]))
+        read = attributes_read(published, self.setting.interests)
+        rows = reduce(
+            DataFrame.unionAll,
+            (to_gather(table, one, read) for table, one in {**checked, "publications": published}.items()),
+        )
+        anywhere = fn.xxhash64(*(name for name, kind in OWN.items() if kind == "bigint"))
+        return rows.repartition(partitions, *unit_columns(anywhere))
 
     def found_again(self, faults: DataFrame) -> DataFrame:
         """The rows that these FAULTS are of, as rows of the quarantine (QUARANTINED)."""
@@ -86,17 +89,3 @@ class Source:
         # One whose files disagree about its kind has a field for each, of which one has the value.
         inner = getattr(kinds[wanted].dataType, "names", None)
         return fn.coalesce(*(value.getField(kind).cast("string") for kind in inner)) if inner else value.cast("string")
-
-
-def _packed(table: str, rows: DataFrame, *, partitions: int) -> DataFrame:
-    """The rows of a table (those columns of GATHERED that it has, but for `of`), as PACKED."""
-    of = [*KEPT_IN].index(table)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                numbers = pa.array(np.full(batch.num_rows, of, np.int32))
-                columns = [numbers, *(with_numbers(column) for column in batch.columns)]
-                yield pack(pa.RecordBatch.from_arrays(columns, names=["of", *batch.schema.names]), partitions)
-
-    return rows.mapInArrow(run, PACKED)

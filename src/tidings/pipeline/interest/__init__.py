@@ -2,7 +2,7 @@
 
 from tidings.pipeline.interest._index_file import Shipped, ship
 from tidings.pipeline.interest._matcher import Matcher, by_kind
-from tidings.pipeline.interest._matches import of, with_matches
+from tidings.pipeline.interest._matches import attributes_read, of, with_matches
 from tidings.pipeline.interest._subscriptions import (
     BAD_FILTER,
     SUBSCRIPTIONS,
@@ -21,6 +21,7 @@ __all__ = [
     "Matcher",
     "Shipped",
     "are_no_filters",
+    "attributes_read",
     "by_kind",
     "fingerprint",
     "of",

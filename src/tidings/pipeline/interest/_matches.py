@@ -16,7 +16,7 @@ from tidings.pipeline.interest._subscriptions import Interests, parse_filters
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["of", "with_matches"]
+__all__ = ["attributes_read", "of", "with_matches"]
 
 
 def of(publications: "DataFrame", subscriptions: "DataFrame") -> "DataFrame":
@@ -50,7 +50,7 @@ def with_matches(publications: "DataFrame", interests: Interests) -> "DataFrame"
     """
     from pyspark.sql import functions as fn
 
-    names = _attributes_read(publications, interests)
+    names = attributes_read(publications, interests)
     shipped = ship(publications.sparkSession, Matcher(interests))
 
     def matches(departures: pa.Array, *values: pa.Array) -> pa.Array:
@@ -62,8 +62,8 @@ def with_matches(publications: "DataFrame", interests: Interests) -> "DataFrame"
     return publications.select(*others, udf(*arguments).alias("matches"))
 
 
-def _attributes_read(publications: "DataFrame", interests: Interests) -> list[str]:
-    """The attributes that filters read and events have, in a fixed order."""
+def attributes_read(publications: "DataFrame", interests: Interests) -> dict[str, str]:
+    """The attributes that filters read and events have, in a fixed order, with their types."""
     from pyspark.sql.types import BooleanType, NullType, NumericType, StringType, StructType
 
     kinds = publications.schema["attributes"].dataType
@@ -80,4 +80,4 @@ def _attributes_read(publications: "DataFrame", interests: Interests) -> list[st
                 f"the attribute {name!r} is of type {kind.simpleString()}: a filter reads it, but events have numbers, "
                 f"strings and booleans only; cast it before matching"
             )
-    return names
+    return {name: kinds[name].dataType.simpleString() for name in names}

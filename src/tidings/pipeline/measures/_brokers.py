@@ -11,7 +11,6 @@ The service time is `ended_ns` - `began_ns`, with any processing that keeps nobo
 busy share of a broker with one server. Waiting times are not independent of each other, so their scv has no interval.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,10 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.pipeline.measures._estimates import (
-    LEVEL,
     duration,
     duration_columns,
-    finished,
     floats,
     partial_columns,
     scv_columns,
@@ -30,9 +27,7 @@ from tidings.pipeline.measures._estimates import (
     sum_of_products,
     whole,
 )
-from tidings.pipeline.measures._links import SETS
-from tidings.pipeline.measures._pair_sums import of_set
-from tidings.pipeline.measures._sums import Total, merged_value, partial_value, shown, totals
+from tidings.pipeline.measures._sums import Total, merged_value
 from tidings.pipeline.rows import (
     Groups,
     HopRows,
@@ -40,7 +35,6 @@ from tidings.pipeline.rows import (
     grouped,
     grouped_value,
     names_of,
-    over_partitions,
     packed,
     table_of,
     truncated_quotient,
@@ -49,7 +43,7 @@ from tidings.pipeline.rows import (
 from tidings.statistics import events_interval, moments, ratio, scv_interval
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "ARRIVALS",
@@ -58,11 +52,8 @@ __all__ = [
     "PARTIAL_ARRIVALS",
     "RECEPTIONS",
     "SLICE_NS",
-    "arrivals_in_slices",
-    "brokers_table",
     "finish_arrivals",
     "finish_brokers",
-    "merge_arrivals",
     "receptions_of",
 ]
 
@@ -78,25 +69,6 @@ ARRIVALS = (
     "broker string, arrivals bigint, first_ns bigint, last_ns bigint, rate_per_s double, rate_low_per_s double, "
     f"rate_high_per_s double, gap_mean_s double, gap_scv double, {scv_columns('gap')}"
 )
-
-
-def brokers_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    """The table of `merged_transmissions`."""
-
-    from pyspark.sql import functions as fn
-
-    mine = of_set(merged, ("target",), SETS).where("arrivals > 0")
-    sketched = mine.select(
-        fn.col("target").alias("broker"),
-        "arrivals",
-        fn.col("first_received_ns").alias("first_ns"),
-        fn.col("last_received_ns").alias("last_ns"),
-        "last_ended_ns",
-        *(name for name in mine.columns if name.startswith(("service_", "waiting_"))),
-        *shown("service"),
-        *shown("waiting"),
-    )
-    return finished(sketched, partial(finish_brokers, level=level), BROKERS)
 
 
 def finish_brokers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
@@ -117,11 +89,6 @@ PARTIAL_ARRIVALS: Final = (
     "broker string, slice bigint, arrivals bigint, first_ns bigint, last_ns bigint, "
     f"{partial_columns('gap', sketch=False)}"
 )
-
-
-def arrivals_in_slices(receptions: "DataFrame", *, partitions: int = 1) -> "DataFrame":
-    """The partials by slice: where the receptions (RECEPTIONS) of all publishers meet."""
-    return over_partitions(receptions.repartition(partitions, "broker", "slice"), arrivals_of, PARTIAL_ARRIVALS)
 
 
 def receptions_of(hops: HopRows, *, by_unit: bool = False) -> pa.Table:
@@ -205,19 +172,6 @@ ARRIVAL_TOTALS: Final = (
     Total("last_ns", "greatest"),
     *merged_value("gap", sketch=False),
 )
-
-
-def merge_arrivals(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    from pyspark.sql import Window
-    from pyspark.sql import functions as fn
-
-    order = Window.partitionBy("broker").orderBy("slice")
-    bordered = partials.withColumn("border", fn.col("first_ns") - fn.lag("last_ns").over(order))
-    merged = bordered.groupBy("broker").agg(
-        *totals(*ARRIVAL_TOTALS),
-        *partial_value("border", fn.col("border")),
-    )
-    return finished(merged, partial(finish_arrivals, level=level), ARRIVALS)
 
 
 def finish_arrivals(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:

@@ -7,27 +7,22 @@ Failures are rare, so a partial holds the transitions themselves: they are in th
 stands for the small tables and is always computed again; those of the other chunks say how long the trace goes.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tidings.pipeline._units import WITHOUT_EVENT
-from tidings.pipeline.measures._estimates import LEVEL, finished
 from tidings.pipeline.rows import EventRows, grouped, table_of
 from tidings.statistics import Periods, Rates, censored_rates, exponentiality, periods, ratio
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "COMPONENTS",
     "PARTIAL_COMPONENTS",
     "SPANS",
     "finish_components",
-    "merge_components",
-    "small_components",
     "spans_of",
 ]
 
@@ -55,11 +50,6 @@ COMPONENTS = (
 SPANS: Final = "publisher string, chunk bigint, first_ns bigint, last_ns bigint"
 
 
-def small_components(topology: "DataFrame", transitions: "DataFrame") -> "DataFrame":
-    """The partials of the small tables, in the unit of no event."""
-    return _small(topology).unionByName(_small(transitions, "at_ns", "up"))
-
-
 def spans_of(events: EventRows) -> pa.Table:
     """From when to when the events of each unit departed (SPANS)."""
     groups = grouped(events.publisher.codes, events.chunk)
@@ -70,37 +60,6 @@ def spans_of(events: EventRows) -> pa.Table:
         "last_ns": groups.greatest(events.departure_ns),
     }
     return table_of(columns, SPANS)
-
-
-def _small(table: "DataFrame", *known: str) -> "DataFrame":
-    """Rows of a small table; what it does not say is NULL."""
-
-    from pyspark.sql import functions as fn
-
-    kinds = {"at_ns": "bigint", "up": "boolean", "first_ns": "bigint", "last_ns": "bigint"}
-    others = [fn.lit(None).cast(kind).alias(name) for name, kind in kinds.items() if name not in known]
-    chunk = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
-    return table.select(*chunk, *_COMPONENT, *known, *others)
-
-
-def merge_components(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
-    lasted = partials.agg(
-        fn.min(fn.least("first_ns", "at_ns")).alias("first_ns"),
-        fn.max(fn.greatest("last_ns", "at_ns")).alias("last_ns"),
-    )
-    # A set: the same transition reported twice is one. In order of time; at one time down comes before up.
-    moves = fn.collect_set(fn.when(fn.col("at_ns").isNotNull(), fn.struct("at_ns", "up")))
-    merged = partials.where("kind IS NOT NULL").groupBy(*_COMPONENT).agg(fn.array_sort(moves).alias("moves"))
-    watched = merged.crossJoin(fn.broadcast(lasted)).select(
-        *_COMPONENT,
-        "first_ns",
-        "last_ns",
-        fn.col("moves.at_ns").alias("at_ns"),
-        fn.col("moves.up").alias("up"),
-    )
-    return finished(watched, partial(finish_components, level=level), COMPONENTS)
 
 
 def finish_components(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:

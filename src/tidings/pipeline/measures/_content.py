@@ -12,14 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.compiled import compiled
 from tidings.errors import InputError
-from tidings.pipeline.measures._sums import Total, totals
 from tidings.pipeline.rows import Audience, EventRows, grouped, table_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-__all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of", "merge_content"]
+__all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of"]
+
+Array = npt.NDArray[Any]
 
 _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -53,57 +55,43 @@ def content_of(events: EventRows, audience: Audience) -> pa.Table:
     return table_of(columns, PARTIAL_CONTENT)
 
 
-def _signatures(events: EventRows) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+def _signatures(events: EventRows) -> tuple[Array, list[bytes]]:
     """For each event the number of its signature, and the signatures: the bytes of their numbers.
 
     Hashes of signatures are compared first; each distinct one is then looked at once, unless two signatures share it.
     """
-    lengths = np.diff(events.starts)
-    hashes = _hashes(events.numbers, events.starts[:-1], lengths)
+    hashes = hashes_of(events.numbers, events.starts)
     _, first, alike = np.unique(hashes, return_index=True, return_inverse=True)
-    is_same = _are_equal(events.numbers, events.starts[:-1], lengths, first[alike])
-    chosen = first if is_same else np.arange(len(lengths))
-    data, starts = events.numbers.astype(np.int32).tobytes(), 4 * events.starts
+    is_same = are_equal(events.numbers, events.starts, first[alike])
+    chosen = first if is_same else np.arange(len(hashes))
+    data, starts = np.ascontiguousarray(events.numbers, np.int32).view(np.uint8), 4 * events.starts
     known: dict[bytes, int] = {}
     begins, ends = starts[chosen].tolist(), starts[chosen + 1].tolist()
-    found = [known.setdefault(data[begin:end], len(known)) for begin, end in zip(begins, ends, strict=True)]
+    found = [known.setdefault(data[begin:end].tobytes(), len(known)) for begin, end in zip(begins, ends, strict=True)]
     numbered = np.array(found, np.int64)
     return numbered[alike] if is_same else numbered, list(known)
 
 
-def _hashes(numbers: npt.NDArray[Any], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+@compiled
+def hashes_of(numbers: Array, starts: Array) -> Array:
     """Of ascending numbers: equal for equal lists."""
-    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * _MIXER
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIXER
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(32)), dtype=np.uint64)))
-    found: npt.NDArray[np.uint64] = sums[starts + lengths] - sums[starts]
+    found = np.zeros(len(starts) - 1, np.uint64)
+    for event in range(len(found)):
+        for place in range(starts[event], starts[event + 1]):
+            mixed = (np.uint64(numbers[place]) + np.uint64(1)) * _MIXER
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIXER
+            found[event] += mixed ^ (mixed >> np.uint64(32))
     return found
 
 
-def _are_equal(
-    numbers: npt.NDArray[Any], starts: npt.NDArray[Any], lengths: npt.NDArray[Any], other: npt.NDArray[Any]
-) -> bool:
-    """Whether each list is the same as that of the other event."""
-    if not np.array_equal(lengths, lengths[other]):
-        return False
-    shift = np.repeat(starts[other] - starts, lengths)
-    return bool(np.array_equal(numbers, numbers[np.arange(len(numbers)) + shift]))
-
-
-def merge_content(partials: "DataFrame") -> "DataFrame":
-    from pyspark.sql import Window
-    from pyspark.sql import functions as fn
-
-    merged = partials.groupBy("publisher", "subscriptions", "lifetime_ns").agg(
-        *totals(Total("events", "sum"), Total("size_sum", "exact"))
-    )
-    of_publisher = Window.partitionBy("publisher")
-    return merged.select(
-        "publisher",
-        "subscriptions",
-        "lifetime_ns",
-        "events",
-        (fn.col("events") / fn.sum("events").over(of_publisher)).alias("share"),
-        (fn.col("size_sum").cast("double") / fn.col("events")).alias("size_mean_bytes"),
-        (fn.count("*").over(of_publisher) > MOST_SIGNATURES).alias("is_crowded"),
-    )
+@compiled
+def are_equal(numbers: Array, starts: Array, other: Array) -> bool:
+    """Whether the list of each event is the same as that of the other event."""
+    for event in range(len(other)):
+        first, length = starts[other[event]], starts[event + 1] - starts[event]
+        if starts[other[event] + 1] - first != length:
+            return False
+        for place in range(length):
+            if numbers[starts[event] + place] != numbers[first + place]:
+                return False
+    return True

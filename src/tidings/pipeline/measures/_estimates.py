@@ -1,7 +1,7 @@
 """The last step of a merge: estimates from merged sums, in one pass over one row per thing profiled.
 
 The estimators are `tidings.statistics`; here Arrow batches become arrays and go back. NaN, the result of
-an estimator without enough data, becomes NULL. Only numbers go to Python; names and sketches stay with Spark.
+an estimator without enough data, becomes NULL.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from tidings.pipeline.rows._groups import HALVES
 from tidings.statistics import Moments, moments, scv_interval
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 LEVEL: Final = 0.95
 """The level of confidence of intervals by default."""
@@ -26,7 +26,6 @@ __all__ = [
     "Finish",
     "duration",
     "duration_columns",
-    "finished",
     "floats",
     "moments_of",
     "partial_columns",
@@ -38,36 +37,6 @@ __all__ = [
 ]
 
 Finish = Callable[[pa.RecordBatch], Mapping[str, Any]]
-
-_ARROW: Final = {
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "double": pa.float64(),
-    "array<double>": pa.list_(pa.float64()),
-}
-_STAYS: Final = ("string", "array<string>", "binary")
-
-
-def finished(merged: "DataFrame", finish: Finish, columns: str) -> "DataFrame":
-    """The table with these columns ("name type, ..."): the merged ones as they are, all others by `finish`."""
-
-    from pyspark.sql import functions as fn
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # the stubs leave it out
-
-    given = [name for name, kind in merged.dtypes if kind not in _STAYS]
-    wanted = [(name, kind) for name, kind in (column.split() for column in columns.split(", "))]
-    computed = [(name, kind) for name, kind in wanted if name not in merged.columns]
-
-    def estimate(*arrays: pa.Array) -> pa.Array:
-        estimates = finish(pa.RecordBatch.from_arrays(list(arrays), names=given))
-        values = [pa.array(estimates[name], _ARROW[kind], from_pandas=True) for name, kind in computed]
-        return pa.StructArray.from_arrays(values, names=[name for name, _ in computed])
-
-    struct = ", ".join(f"{name}: {kind}" for name, kind in computed)
-    call: Any = arrow_udf(estimate, f"struct<{struct}>")
-    estimated = merged.withColumn("estimates", call(*given))
-    source = {name: f"estimates.{name}" for name, _ in computed}
-    return estimated.select(*(fn.col(source.get(name, name)).cast(kind).alias(name) for name, kind in wanted))
 
 
 def floats(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:

@@ -12,48 +12,38 @@ deadline of the subscriptions that its event matches: from then on it can be on 
 Brokers (_brokers.py) use the same partials: transmissions are counted once, by link.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tidings.pipeline.ingest import OUTCOMES
 from tidings.pipeline.measures._estimates import (
-    LEVEL,
     duration,
     duration_columns,
-    finished,
     floats,
     partial_columns,
     product_columns,
     sum_of_products,
     whole,
 )
-from tidings.pipeline.measures._pair_sums import of_set
 from tidings.pipeline.measures._sums import (
     Total,
     merged_products,
     merged_value,
-    shown,
-    totals,
 )
 from tidings.pipeline.rows import HopRows, grouped, grouped_products, grouped_value, table_of
 from tidings.statistics import line_from_sums, ratio, wilson_interval
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "LINKS",
     "PARTIAL_TRANSMISSIONS",
-    "SETS",
     "TRAFFIC",
     "TRANSMISSION_TOTALS",
     "finish_links",
-    "links_table",
-    "merged_transmissions",
     "traffic_counts",
-    "traffic_table",
     "transmissions_of",
 ]
 
@@ -124,8 +114,6 @@ def transmissions_of(hops: HopRows) -> pa.Table:
     return table_of(columns, PARTIAL_TRANSMISSIONS)
 
 
-SETS: Final = (("source", "target"), ("target",))
-"""What sums of transmissions are made by: link and receiving broker."""
 TRANSMISSION_TOTALS: Final = (
     *(Total(name, "sum") for name in ("copies", *map(_column, OUTCOMES), "sent", "arrivals", "in_vain")),
     *(Total(name, "exact") for name in ("bytes", "received_bytes", "in_vain_bytes")),
@@ -138,26 +126,6 @@ TRANSMISSION_TOTALS: Final = (
     *merged_value("service"),
     *merged_value("waiting"),
 )
-
-
-def merged_transmissions(partials: "DataFrame") -> "DataFrame":
-    """Sums by each of SETS, for links, traffic and brokers; `of_set` chooses one of them."""
-
-    from pyspark.sql import functions as fn
-
-    return partials.groupingSets([[*keys] for keys in SETS], "source", "target").agg(
-        fn.grouping_id().cast("int").alias("grouping"),
-        *totals(*TRANSMISSION_TOTALS),
-    )
-
-
-def links_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    """The table of `merged_transmissions`."""
-    mine = of_set(merged, ("source", "target"), SETS).withColumnsRenamed(
-        {"first_sent_ns": "first_ns", "last_sent_ns": "last_ns"}
-    )
-    own = [name for name in mine.columns if not name.startswith(("service_", "waiting_", "first_rec", "last_rec"))]
-    return finished(mine.select(*own, *shown("wait"), *shown("delay")), partial(finish_links, level=level), LINKS)
 
 
 def finish_links(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:
@@ -205,15 +173,6 @@ _TRAFFIC_COUNTS: Final[dict[str, tuple[str, ...]]] = {
 
 TRAFFIC: Final = "source string, target string, " + ", ".join(f"{name} bigint" for name in _TRAFFIC_COUNTS)
 """Per link: copies enqueued, sent, received, lost on it, dropped from its queue; bytes; expired work."""
-
-
-def traffic_table(merged: "DataFrame") -> "DataFrame":
-    """The table of `merged_transmissions`."""
-
-    from pyspark.sql import functions as fn
-
-    sums = [fn.expr(" + ".join(each)).cast("bigint").alias(name) for name, each in _TRAFFIC_COUNTS.items()]
-    return of_set(merged, ("source", "target"), SETS).select("source", "target", *sums)
 
 
 def traffic_counts(links: pa.Table) -> dict[str, list[int]]:

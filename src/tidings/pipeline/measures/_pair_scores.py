@@ -18,22 +18,20 @@ Rules:
 - Delays are arrived_ns - departure_ns; their quantiles come from a KLL sketch (measures/_sums.py says how exact).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tidings.pipeline.measures._batch_sums import shares_of, sum_columns
-from tidings.pipeline.measures._estimates import LEVEL, finished, floats
-from tidings.pipeline.measures._pair_sums import COUNTS, batched, sums_by
+from tidings.pipeline.measures._batch_sums import shares_of
+from tidings.pipeline.measures._estimates import LEVEL, floats
+from tidings.pipeline.measures._pair_sums import COUNTS
 from tidings.statistics import ratio
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    pass
 
-__all__ = ["LEVEL", "PAIR_SCORES", "QUANTILES", "SCORES", "finish_scores", "scores_table"]
+__all__ = ["QUANTILES", "SCORES", "finish_scores"]
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -48,35 +46,9 @@ SCORES: Final = (
 """The columns of every table of scores, after those that say whose they are."""
 
 
-def scores_table(merged: "DataFrame", *, keys: Sequence[str]) -> "DataFrame":
-    """The table by these columns, of `merged_pairs`."""
-
-    from pyspark.sql import functions as fn
-
-    mine = batched(merged, sums_by(merged, keys), keys, "on_time")
-    sums = (*COUNTS, "fifo_violations", "earnings", "delay_sum", "delay_sketch")
-    extremes = [fn.col(f"delay_{name}").alias(f"delay_{name}_ns") for name in ("min", "max")]
-    kinds = dict(mine.dtypes)
-    columns = ", ".join([*(f"{key} {kinds[key]}" for key in keys), SCORES])
-    batches = [*sum_columns("on_time"), "on_time_usual"]
-    return finished(mine.select(*keys, *sums, *batches, *extremes, *_quantiles()), finish_scores, columns)
-
-
-def _quantiles() -> "list[Column]":
-    from pyspark.sql import functions as fn
-
-    sketch = fn.col("delay_sketch")
-    return [
-        fn.when(
-            fn.kll_sketch_get_n_bigint(sketch) > 0, fn.kll_sketch_get_quantile_bigint(sketch, fn.lit(probability))
-        ).alias(f"delay_p{round(100 * probability)}_ns")
-        for probability in QUANTILES
-    ]
-
-
-def finish_scores(batch: pa.RecordBatch) -> dict[str, Any]:
+def finish_scores(batch: pa.RecordBatch, *, level: float = LEVEL) -> dict[str, Any]:
     matched, on_time, least, most, late = (batch.column(name).to_numpy() for name in COUNTS[:5])
-    found = shares_of(batch, "on_time", level=LEVEL)
+    found = shares_of(batch, "on_time", level=level)
     return {
         "lost": matched - on_time - late,
         "on_time_reliability": ratio(on_time, matched),
@@ -87,12 +59,3 @@ def finish_scores(batch: pa.RecordBatch) -> dict[str, Any]:
         "delivered_share": ratio(on_time + late, matched),
         "delay_mean_ns": ratio(floats(batch, "delay_sum"), on_time + late),
     }
-
-
-PAIR_SCORES: "Final[Mapping[str, Callable[[DataFrame], DataFrame]]]" = {
-    "subscriber_scores": partial(scores_table, keys=("subscription", "subscriber")),
-    "publisher_scores": partial(scores_table, keys=("publisher",)),
-    "topic_scores": partial(scores_table, keys=("topic",)),
-    "window_scores": partial(scores_table, keys=("window_ns",)),
-}
-"""Every table of scores by name, and the function that makes it from `merged_pairs`."""

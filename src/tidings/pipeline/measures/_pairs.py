@@ -15,7 +15,6 @@ and counted once for both.
   the chunk that are not, `border_ns` keeps when they were delivered, to be held against the next chunks.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,19 +22,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.compiled import compiled
-from tidings.pipeline._units import CHUNK_EVENTS, WITHOUT_EVENT
-from tidings.pipeline.measures._batch_sums import shares_of, sum_columns
+from tidings.pipeline._units import CHUNK_EVENTS
+from tidings.pipeline.measures._batch_sums import shares_of
 from tidings.pipeline.measures._estimates import (
-    LEVEL,
     duration,
     duration_columns,
-    finished,
     floats,
     moments_of,
     partial_columns,
 )
-from tidings.pipeline.measures._pair_sums import COUNTS, SETS, batched, of_set
-from tidings.pipeline.measures._sums import PROBABILITIES, quantiles, shown
 from tidings.pipeline.rows import (
     LONGEST,
     Audience,
@@ -61,7 +56,7 @@ from tidings.statistics import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "BORDER_EVENTS",
@@ -72,8 +67,6 @@ __all__ = [
     "WINDOW_NS",
     "finish_pairs",
     "pairs_of",
-    "pairs_table",
-    "unmatched",
 ]
 
 WINDOW_NS: Final = 60_000_000_000
@@ -187,34 +180,6 @@ def _followed(
             overtaken[row] = earliest < delivered[row]
             earliest = min(earliest, delivered[row])
     return difference, known, overtaken
-
-
-def unmatched(subscriptions: "DataFrame") -> "DataFrame":
-    """Every subscription with nothing matched yet, in the unit of no event: it has a score even so."""
-
-    from pyspark.sql import functions as fn
-
-    zeros = [fn.lit(0).cast("bigint").alias(name) for name in (*COUNTS, "overtaken")]
-    unit = [fn.lit(None).cast("string").alias("publisher"), fn.lit(WITHOUT_EVENT).cast("bigint").alias("chunk")]
-    return subscriptions.select(*unit, "subscription", "subscriber", "price", *zeros)
-
-
-def pairs_table(merged: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    """The table of `merged_pairs`."""
-    keys = ("publisher", "subscription")
-    rows = of_set(merged, SETS[0], SETS).dropna(subset=[*keys])
-    sketched = batched(merged, rows, keys, "arrived").select(
-        *keys,
-        "matched",
-        *sum_columns("arrived"),
-        "arrived_usual",
-        *(name for name in merged.columns if name.startswith(("delay_", "difference_"))),
-        *shown("delay"),
-        quantiles("difference", PROBABILITIES).alias("difference_quantiles_ns"),
-        quantiles("delay", MIDDLES).alias("delay_grid"),
-        quantiles("difference", MIDDLES).alias("difference_grid"),
-    )
-    return finished(sketched, partial(finish_pairs, level=level), PAIRS)
 
 
 def finish_pairs(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:

@@ -5,23 +5,20 @@ from a chunk to the next is left out, and a sample of the events has gaps only w
 is that of sequence numbers over the time between the first and the last departure, so a sample does not change it.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from tidings.pipeline.measures._estimates import (
-    LEVEL,
     duration,
     duration_columns,
-    finished,
     floats,
     partial_columns,
     scv_columns,
     scv_of,
 )
-from tidings.pipeline.measures._sums import Total, merged_value, shown, totals
+from tidings.pipeline.measures._sums import Total, merged_value
 from tidings.pipeline.rows import (
     EventRows,
     Groups,
@@ -36,14 +33,13 @@ from tidings.pipeline.rows import (
 from tidings.statistics import events_interval, ratio
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "PARTIAL_PUBLISHERS",
     "PUBLISHERS",
     "PUBLISHER_TOTALS",
     "finish_publishers",
-    "merge_publishers",
     "publishers_of",
 ]
 
@@ -113,19 +109,6 @@ PUBLISHER_TOTALS: Final = (
     Total("size_max", "greatest"),
     *merged_value("gap"),
 )
-
-
-def merge_publishers(partials: "DataFrame", *, level: float = LEVEL) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
-    merged = partials.groupBy("publisher").agg(
-        fn.array_sort(fn.array_distinct(fn.flatten(fn.collect_list("brokers")))).alias("brokers"),
-        *totals(*PUBLISHER_TOTALS),
-    )
-    sizes = {f"size_{end}": f"size_{end}_bytes" for end in ("min", "max")}
-    return finished(
-        merged.select("*", *shown("gap")).withColumnsRenamed(sizes), partial(finish_publishers, level=level), PUBLISHERS
-    )
 
 
 def finish_publishers(batch: pa.RecordBatch, *, level: float) -> dict[str, Any]:

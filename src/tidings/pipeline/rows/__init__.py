@@ -16,7 +16,7 @@ from tidings.pipeline.rows._columns import (
     values_of,
 )
 from tidings.pipeline.rows._facts import Audience, EventRows, FateRows, HopRows, audience_of
-from tidings.pipeline.rows._gathered import BAD, FAULTS, GATHERED, GATHERED_SCHEMA, KEPT_IN
+from tidings.pipeline.rows._gathered import BAD, FAULTS, GATHERED, KEPT_IN, OWN, together
 from tidings.pipeline.rows._groups import (
     LONGEST,
     LOW_BITS,
@@ -30,7 +30,6 @@ from tidings.pipeline.rows._groups import (
     turns,
 )
 from tidings.pipeline.rows._join import QUARANTINED, ROWS, Counting, JoinedRows, join_rows
-from tidings.pipeline.rows._packets import PACKED, pack, together, unpack, with_numbers
 from tidings.pipeline.rows._sketches import SKETCH_K, merged_sketches, sketch_quantiles, sketches
 
 __all__ = [
@@ -38,11 +37,10 @@ __all__ = [
     "BATCHES_MOST",
     "FAULTS",
     "GATHERED",
-    "GATHERED_SCHEMA",
     "KEPT_IN",
     "LONGEST",
     "LOW_BITS",
-    "PACKED",
+    "OWN",
     "QUARANTINED",
     "ROWS",
     "SKETCH_K",
@@ -67,7 +65,6 @@ __all__ = [
     "names_of",
     "names_taken",
     "over_partitions",
-    "pack",
     "packed",
     "sketch_quantiles",
     "sketches",
@@ -76,7 +73,5 @@ __all__ = [
     "together",
     "truncated_quotient",
     "turns",
-    "unpack",
     "values_of",
-    "with_numbers",
 ]

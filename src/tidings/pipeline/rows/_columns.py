@@ -14,6 +14,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["Names", "Values", "arrow_schema", "names_of", "names_taken", "over_partitions", "table_of", "values_of"]
 
@@ -109,12 +110,14 @@ def _as_arrow(column: Any, kind: pa.DataType) -> pa.Array:
     return column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind)
 
 
-def over_partitions(rows: "DataFrame", compute: Callable[[pa.Table], pa.Table], columns: str) -> "DataFrame":
-    """What `compute` makes of each partition that has rows; `columns` as in `arrow_schema`."""
+def over_partitions(
+    rows: "DataFrame", compute: Callable[[pa.Table], pa.Table], columns: "str | StructType"
+) -> "DataFrame":
+    """What `compute` makes of each partition that has rows, with these columns."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        taken = list(batches)
-        if any(batch.num_rows for batch in taken):
+        taken = [batch for batch in batches if batch.num_rows]
+        if taken:
             yield from compute(pa.Table.from_batches(taken)).combine_chunks().to_batches()
 
     return rows.mapInArrow(run, columns)

@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.compiled import compiled
 from tidings.pipeline.ingest._reasons import DUPLICATE, NEGATIVE_DELAY, NOT_MATCHING, UNKNOWN_PUBLICATION
 from tidings.pipeline.rows._columns import Values, table_of
 from tidings.pipeline.rows._facts import TIMES, Audience, EventRows, FateRows, HopRows
 from tidings.pipeline.rows._gathered import (
     DELIVERIES,
     HOPS,
-    NUMBERS,
     PUBLICATIONS,
     TABLES,
     Faults,
@@ -159,8 +159,8 @@ def _events(rows: GatheredRows, audience: Audience, faults: Faults) -> _Events:
     return _Events(
         rows=kept,
         events=rows.event[kept],
-        departure_ns=rows.numbers["a"].values[kept],
-        deadline_ns=_loosest(rows.numbers["c"].at(kept), starts, audience.delays_ns.at(numbers)),
+        departure_ns=rows.numbers["departure_ns"].values[kept],
+        deadline_ns=_loosest(rows.numbers["lifetime_ns"].at(kept), starts, numbers, audience.delays_ns),
         starts=starts,
         numbers=numbers,
     )
@@ -176,7 +176,7 @@ def _least_publications(rows: GatheredRows, mine: Array, is_again: Array, faults
     for event in several.tolist():
         end = first[event + 1] if event + 1 < len(first) else len(mine)
         candidates = mine[first[event] : end]
-        names = ("a", "first", "b", "c", "matches", "second")
+        names = ("departure_ns", "broker", "size_bytes", "lifetime_ns", "matches", "topic")
         values = rows.table.select(names).take(pa.array(candidates)).to_pylist()
         # NULL comes first, as it does in Spark's order.
         keys = [tuple((row[name] is not None, row[name]) for name in names) for row in values]
@@ -196,15 +196,22 @@ def _comparable(key: tuple[tuple[bool, Any], ...]) -> tuple[tuple[bool, Any], ..
     return tuple((known, value if known else 0) for known, value in key)
 
 
-def _loosest(lifetime: Values, starts: Array, delays: Values) -> Values:
+def _loosest(lifetime: Values, starts: Array, numbers: Array, delays: Values) -> Values:
     """The loosest deadline of the subscriptions that want each event: whatever comes later is on time for nobody."""
-    wanted = np.flatnonzero(starts[1:] > starts[:-1])
-    longest = Values(np.zeros(len(lifetime.values), np.int64), np.zeros(len(lifetime.values), np.bool_))
-    if len(wanted):
-        # Empty ranges between them have no delays, so each range ends where the next one that is not empty begins.
-        longest.values[wanted] = np.maximum.reduceat(delays.values, starts[wanted])
-        longest.known[wanted] = np.logical_and.reduceat(delays.known, starts[wanted])
-    return _sooner(lifetime, longest)
+    return _sooner(lifetime, Values(*longest_delays(starts, numbers, delays.values, delays.known)))
+
+
+@compiled
+def longest_delays(starts: Array, numbers: Array, delays: Array, known: Array) -> tuple[Array, Array]:
+    """The longest delay of the subscriptions of each event; not known where one of them has none."""
+    longest, has_longest = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1, np.bool_)
+    for event in range(len(starts) - 1):
+        for place in range(starts[event], starts[event + 1]):
+            number = numbers[place]
+            is_first = place == starts[event]
+            longest[event] = delays[number] if is_first else max(longest[event], delays[number])
+            has_longest[event] = known[number] and (is_first or has_longest[event])
+    return longest, has_longest
 
 
 def _sooner(one: Values, other: Values) -> Values:
@@ -241,14 +248,14 @@ def _fates(
     row, number = events.rows[event], events.numbers[chosen].astype(np.int64)
     has_arrived = arrival >= 0
     departure = events.departure_ns[event]
-    delay = np.where(has_arrived, rows.numbers["a"].values[arrival] - departure, 0)
-    deadline = _sooner(rows.numbers["c"].at(row), audience.delays_ns.at(number))
+    delay = np.where(has_arrived, rows.numbers["arrived_ns"].values[arrival] - departure, 0)
+    deadline = _sooner(rows.numbers["lifetime_ns"].at(row), audience.delays_ns.at(number))
 
     def within(error_ns: Array | int) -> Array:
         return has_arrived & (~deadline.known | (delay + error_ns < deadline.values))
 
     is_on_time = within(0)
-    clocks = rows.numbers["d"]
+    clocks = rows.numbers["clock"]
     sent_by, received_by = clocks.at(row), clocks.at(arrival)
     low, high = (_clock_error(ends, sent_by, received_by) for ends in (counting.clock_low_ns, counting.clock_high_ns))
     return FateRows(
@@ -256,10 +263,10 @@ def _fates(
         chunk=rows.chunk[row],
         sequence=rows.sequence[row],
         number=number,
-        topic=rows.strings["second"].at(row),
+        topic=rows.strings["topic"].at(row),
         departure_ns=departure,
         delay_ns=Values(delay, has_arrived),
-        delivered_ns=Values(np.where(has_arrived, rows.numbers["b"].values[arrival], 0), has_arrived),
+        delivered_ns=Values(np.where(has_arrived, rows.numbers["delivered_ns"].values[arrival], 0), has_arrived),
         is_on_time=is_on_time,
         is_surely_on_time=is_on_time if high is None else within(high),
         is_maybe_on_time=is_on_time if low is None else within(low),
@@ -286,20 +293,20 @@ def _first_arrivals(
 ) -> tuple[Array, Array]:
     """For each pair the row of its first arrival (-1: none), and how many more there are."""
     mine = rows.good(DELIVERIES)
-    number = rows.numbers["c"].values[mine]
+    number = rows.numbers["number"].values[mine]
     mine = mine[(number >= span[0]) & (number < span[1])]
     event = events.find(rows.event[mine])
-    pair = _found(pairs, event * stride + rows.numbers["c"].values[mine])
+    pair = _found(pairs, event * stride + rows.numbers["number"].values[mine])
     is_known = event >= 0
     has_pair = is_known & (pair >= 0)
-    early = has_pair & _is_early(rows.numbers["a"].values[mine], _at(events.departure_ns, event), counting)
+    early = has_pair & _is_early(rows.numbers["arrived_ns"].values[mine], _at(events.departure_ns, event), counting)
     for is_bad, reason in (
         (~is_known, UNKNOWN_PUBLICATION),
         (is_known & ~has_pair, NOT_MATCHING),
         (early, NEGATIVE_DELAY),
     ):
         bad = mine[is_bad]
-        faults.add(bad, reason, turns(*rows.identity(bad)))
+        faults.add(bad, reason, turns(*rows.identity(DELIVERIES, bad)))
     is_fine = has_pair & ~early
     mine, pair = mine[is_fine], pair[is_fine]
     copies = np.bincount(pair, minlength=len(pairs))
@@ -307,7 +314,7 @@ def _first_arrivals(
     if len(mine) and copies.max() > 1:
         is_repeated = copies[pair] > 1
         chosen, others = _earliest(rows, mine[is_repeated], pair[is_repeated])
-        turn = turns(*rows.identity(np.concatenate((chosen, others))))[len(chosen) :]
+        turn = turns(*rows.identity(DELIVERIES, np.concatenate((chosen, others))))[len(chosen) :]
         faults.add(others, DUPLICATE, turn)
         keep = ~np.isin(mine, others)
         mine, pair = mine[keep], pair[keep]
@@ -317,12 +324,13 @@ def _first_arrivals(
 
 def _earliest(rows: GatheredRows, mine: Array, pair: Array) -> tuple[Array, Array]:
     """Of deliveries of the same pair the first, and the others."""
-    broker = rows.strings["first"]
+    broker = rows.strings["broker"]
     words = broker.names.to_pylist()
     rank = np.empty(len(words) + 1, np.int64)
     rank[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
     rank[-1] = -1
-    keys = (rank[broker.codes[mine]], rows.numbers["b"].values[mine], rows.numbers["a"].values[mine], pair)
+    delivered, arrived = (rows.numbers[name].values[mine] for name in ("delivered_ns", "arrived_ns"))
+    keys = (rank[broker.codes[mine]], delivered, arrived, pair)
     order = np.lexsort(keys)
     ordered = pair[order]
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
@@ -338,10 +346,10 @@ def _hops(rows: GatheredRows, events: _Events, is_counted: Array, counting: Coun
     mine = rows.good(HOPS)
     event = events.find(rows.event[mine])
     is_known = event >= 0
-    early = is_known & _is_early(rows.numbers["a"].values[mine], _at(events.departure_ns, event), counting)
+    early = is_known & _is_early(rows.numbers["enqueued_ns"].values[mine], _at(events.departure_ns, event), counting)
     for is_bad, reason in ((~is_known, UNKNOWN_PUBLICATION), (early, NEGATIVE_DELAY)):
         bad = mine[is_bad]
-        faults.add(bad, reason, turns(*rows.identity(bad)))
+        faults.add(bad, reason, turns(*rows.identity(HOPS, bad)))
     is_fine = is_known & ~early
     mine, event = mine[is_fine], event[is_fine]
     again = _repeated(rows, mine, faults)
@@ -350,12 +358,12 @@ def _hops(rows: GatheredRows, events: _Events, is_counted: Array, counting: Coun
     return HopRows(
         publisher=rows.publisher.at(mine),
         chunk=rows.chunk[mine],
-        source=rows.strings["first"].at(mine),
-        target=rows.strings["second"].at(mine),
-        times_ns={name: rows.numbers[letter].at(mine) for letter, name in zip(NUMBERS, TIMES, strict=False)},
-        outcome=rows.numbers["f"].values[mine],
+        source=rows.strings["source"].at(mine),
+        target=rows.strings["target"].at(mine),
+        times_ns={name: rows.numbers[name].at(mine) for name in TIMES},
+        outcome=rows.numbers["outcome"].values[mine],
         departure_ns=Values(_at(events.departure_ns, event), np.ones(len(mine), np.bool_)),
-        size_bytes=rows.numbers["b"].at(events.rows[event]),
+        size_bytes=rows.numbers["size_bytes"].at(events.rows[event]),
         deadline_ns=events.deadline_ns.at(event),
     )
 
@@ -364,7 +372,7 @@ def _repeated(rows: GatheredRows, mine: Array, faults: Faults) -> Array:
     """Which hops are the same as one before them. Hashes are compared first: equal rows have equal ones."""
     again = np.zeros(len(mine), np.bool_)
     mixed = np.zeros(len(mine), np.uint64)
-    for column in rows.identity(mine):
+    for column in rows.identity(HOPS, mine):
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     hashes = np.sort(mixed)
@@ -374,7 +382,7 @@ def _repeated(rows: GatheredRows, mine: Array, faults: Faults) -> Array:
         suspect = np.zeros(len(mine), np.bool_)
         suspect[order[1:][is_equal]] = True
         suspect[order[:-1][is_equal]] = True
-        turn = turns(*rows.identity(mine[suspect]))
+        turn = turns(*rows.identity(HOPS, mine[suspect]))
         again[np.flatnonzero(suspect)[turn > 1]] = True
         faults.add(mine[suspect][turn > 1], DUPLICATE, turn[turn > 1])
     return again
@@ -389,10 +397,10 @@ def _event_rows(rows: GatheredRows, events: _Events, counted: Array) -> EventRow
         publisher=rows.publisher.at(mine),
         chunk=rows.chunk[mine],
         sequence=rows.sequence[mine],
-        departure_ns=rows.numbers["a"].at(mine),
-        broker=rows.strings["first"].at(mine),
-        size_bytes=rows.numbers["b"].at(mine),
-        lifetime_ns=rows.numbers["c"].at(mine),
+        departure_ns=rows.numbers["departure_ns"].at(mine),
+        broker=rows.strings["broker"].at(mine),
+        size_bytes=rows.numbers["size_bytes"].at(mine),
+        lifetime_ns=rows.numbers["lifetime_ns"].at(mine),
         starts=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
         numbers=events.numbers[np.repeat(is_counted, np.diff(events.starts))],
     )

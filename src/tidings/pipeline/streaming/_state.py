@@ -55,7 +55,7 @@ from tidings.pipeline.ingest._reasons import TOO_LATE
 from tidings.pipeline.measures import SLICE_NS
 from tidings.pipeline.measures._sums import Total
 from tidings.pipeline.rows import (
-    GATHERED_SCHEMA,
+    GATHERED,
     QUARANTINED,
     ROWS,
     Counting,
@@ -82,6 +82,8 @@ WINDOW_COUNTS: Final = ("matched", "on_time", "late", "duplicates")
 _WINDOW: Final = ("window_ns", "subscription", "subscriber")
 _OPEN_KINDS: Final = tuple(kind for kind in KINDS if kind != FAULTY)
 _NEVER: Final = -(1 << 63)
+_TIME: Final = {"hops": "enqueued_ns", "deliveries": "arrived_ns"}
+"""The time that tells how far a table is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,7 +387,7 @@ class _Seen:
         good = rows.filter(pc.is_null(rows["bad"])) if "bad" in rows.column_names else rows
         if table == "publications":
             self._advance(batch, good)
-        elif (latest_ns := pc.max(good["a"]).as_py()) is not None:
+        elif (latest_ns := pc.max(good[_TIME[table]]).as_py()) is not None:
             before_ns = self._known.latest_ns.get(table, latest_ns)
             self._known.latest_ns[table] = max(before_ns, latest_ns)
         places = np.flatnonzero(_is_below(rows, self._closed))
@@ -399,9 +401,9 @@ class _Seen:
     def _advance(self, batch: Batch, good: pa.Table) -> None:
         written_ns = batch.file.modified_ns
         found = (
-            good.select(["publisher", "sequence", "a"])
+            good.select(["publisher", "sequence", "departure_ns"])
             .group_by("publisher")
-            .aggregate([("sequence", "max"), ("a", "max")])
+            .aggregate([("sequence", "max"), ("departure_ns", "max")])
         )
         for name, greatest, latest_ns in zip(
             *(found[column].to_pylist() for column in found.column_names), strict=True
@@ -432,7 +434,7 @@ _QUARANTINE_TYPES: Final = {
 
 
 def _no_rows() -> pa.Table:
-    return GATHERED_SCHEMA.empty_table()
+    return GATHERED.empty_table()
 
 
 def _no_windows() -> pa.Table:

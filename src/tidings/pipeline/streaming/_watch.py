@@ -48,7 +48,7 @@ from tidings.pipeline.ingest import NEEDED, Mapping, TraceFile, find_files, load
 from tidings.pipeline.ingest._clocks import Corrections
 from tidings.pipeline.ingest._files import listed_files, require_tables
 from tidings.pipeline.ingest._topics import is_topics
-from tidings.pipeline.rows import GATHERED_SCHEMA, Counting
+from tidings.pipeline.rows import GATHERED, Counting
 from tidings.pipeline.rows import together as rows_together
 from tidings.pipeline.streaming._discovery import listed, missing, new_files
 from tidings.pipeline.streaming._reports import End, Report, Stage, Update
@@ -263,7 +263,7 @@ class _Watcher:
         sums = {path.partition("/")[0] for path in self._below(f"sums/{kept.sums}")} if kept.sums else set()
         tables = {name: read_held(self._spark, f"{self._folder}/sums/{kept.sums}/{name}") for name in sums}
         carried = {name.removeprefix(_CARRIED): tables.pop(name) for name in sums if name.startswith(_CARRIED)}
-        rows = [read_held(self._spark, f"{self._folder}/rows/{name}", GATHERED_SCHEMA) for name in kept.rows]
+        rows = [read_held(self._spark, f"{self._folder}/rows/{name}", GATHERED) for name in kept.rows]
         self._state = State(
             self._state_terms(terms, None),
             self._read_setting(kept.small),
@@ -391,7 +391,7 @@ class _Watcher:
         if has_closed or len(kept.rows) > ROW_FOLDERS_MAX:
             new, kept.rows = state.rows, [run.name]
         if len(new):
-            write_held(self._spark, f"{self._folder}/rows/{run.name}", new.cast(GATHERED_SCHEMA))
+            write_held(self._spark, f"{self._folder}/rows/{run.name}", new.cast(GATHERED))
         if has_closed and state.sums is not None:
             carried = {f"{_CARRIED}{name}": table for name, table in state.carried.items()}
             for name, table in {**state.sums, **carried}.items():
