@@ -22,6 +22,7 @@ NAMES = (
     "placement",
     "place",
     "protocol",
+    "last_hop",
     "subscriptions",
     "status",
     "opening",

@@ -126,7 +126,7 @@ class Broker(Doorway):
         )
         self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, forward=self._forward)
         self._readiness = Readiness(settings, self._kept, gossip=self.gossip, journal=self._journal)
-        ports = Ports(self._send, self._send_events, self._note, self._count)
+        ports = Ports(self._send, self._send_events, self._note, self._is_noted, self._count)
         self._add_event_parts(settings, Peers(self.neighbours, self.clients), ports)
 
     def _add_event_parts(self, settings: BrokerSettings, peers: Peers, ports: Ports) -> None:
@@ -181,7 +181,6 @@ class Broker(Doorway):
             coordinator=self.coordinator,
             ports=ports,
             deny=self._deny,
-            is_noted=self._is_noted,
             when_durable=self.copies.after,
         )
 
