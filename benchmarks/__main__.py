@@ -32,6 +32,7 @@ NAMES = (
     "live_store",
     "live_restart",
     "live_copies",
+    "live_cores",
     "live_faults",
     "live_ages",
     "live_overload",
