@@ -87,7 +87,8 @@ def _frames(role: str) -> list[bytes]:
             events = tuple(wire.Publication(n, 0, 0, 20 * SECOND, 1_000, _content(n)) for n in numbers)
             message = wire.Publish(1, first, first, events)
         else:
-            moving = tuple(wire.Event("p", 1, n, "before", 0, 0, 20 * SECOND, 1_000, 1, _content(n)) for n in numbers)
+            facts = (0, 0, 20 * SECOND, 1_000, 1)  # ages and sizes
+            moving = tuple(wire.Event("p", 1, n, "before", *facts, _content(n), period=1) for n in numbers)
             message = wire.Transfer(1, first, first, ({target: TERMS},) * count, moving)
         frames.append(wire.encode(message))
     return frames

@@ -229,3 +229,21 @@ def test_nobody_knows_the_error_of_clocks_that_are_held_to_be_synchronised() -> 
     effects = client.receive("b", wire.encode(wire.Transfer(5, 0, 0, ({"all": ()},), (event,), SECOND)), 2 * SECOND)
     (delivery,) = (effect for effect in effects if isinstance(effect, Deliver))
     assert (delivery.age_ns, delivery.error_ns) == (SECOND, None)
+
+
+def test_an_event_that_waits_for_its_subscription_states_the_error_of_the_reading_that_it_came_with() -> None:
+    """A better reading, later, does not make the time right at which its frame left."""
+    client = Client(ClientSettings(name="s"))
+    client.start(SECOND)
+    client.connected("b", SECOND)
+    came_ns = SECOND + 40 * MS  # so long after the greeting that the welcome answers
+    client.receive("b", wire.encode(wire.Hello(wire.VERSION, "b", "broker", 5, 64, SECOND)), came_ns)
+    client.receive("b", wire.encode(wire.Welcome(wire.VERSION, "b", "broker", 5, 64, SECOND, SECOND)), came_ns)
+    stamp = Stamp(sequence=0, departure_ns=SECOND, previous_departure_ns=SECOND)
+    content = wire.encode_content(wire.Content({"n": 1}, stamp.encode(), b""))
+    event = wire.Event("p", 1, 0, "b", SECOND, 0, None, 10, 0, content, error_ns=0)
+    client.receive("b", wire.encode(wire.Transfer(5, 0, 0, ({"all": ()},), (event,), SECOND)), came_ns)
+    client.receive("b", wire.encode(wire.Ping(SECOND, 0, 0, came_ns, error_ns=1)), came_ns)
+    client.subscribe("all", "n >= 0", came_ns)
+    (delivery,) = (effect for effect in client.wake(came_ns) if isinstance(effect, Deliver))
+    assert delivery.error_ns == pytest.approx(20 * MS, abs=MS)

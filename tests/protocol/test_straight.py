@@ -229,6 +229,127 @@ def test_a_broker_that_starts_again_delivers_what_was_kept_together() -> None:
     assert sorted(sent(messages_to(effects, "s"))) == [0, 1, 2, 3, 4]
 
 
+# -- from neighbours -----------------------------------------------------------------------------------------------
+
+
+def linked(scheme: str = "bypass+buffer", **more: Any) -> Broker:
+    """The same broker, with the neighbours `a` and `c`."""
+    graph = {"a": frozenset("b"), "b": frozenset("ac"), "c": frozenset("b")}
+    broker = living(scheme, credit=1_000, window=1_000, neighbours=graph["b"], graph=graph, **more)
+    for name in ("a", "c"):
+        broker.connected(name, NOW)
+        confirm(broker, broker.receive(name, wire.encode(wire.Hello(wire.VERSION, name, "broker", 1, 1_000)), NOW))
+    return broker
+
+
+def carried(sequence: int, root: str = "a", **more: Any) -> wire.Event:
+    """An event of a publisher at another broker."""
+    content = wire.encode_content(wire.Content({"x": 1}, b"", b""))
+    facts = {"trace": None, "error_ns": 0, "period": 1, "check": wire.check_of(content)} | more
+    return wire.Event("q", 1, sequence, root, NOW, 0, 60 * SECOND, 1_000, 0, content, **facts)
+
+
+def transfer(events: list[wire.Event], number: int = 0, **targets: tuple[wire.Term, ...]) -> bytes:
+    """These events as a neighbour sends them, numbered from `number` on; to this broker by default."""
+    each = targets or {"b": ((60 * SECOND, 1.0),)}
+    return wire.encode(wire.Transfer(1, number, 0, (each,) * len(events), tuple(events), NOW))
+
+
+def transferred(broker: Broker, *frames: tuple[str, bytes]) -> list[Any]:
+    """What a broker does when these frames come together, each from a neighbour."""
+    effects = broker.receive_many([(source, [frame]) for source, frame in frames], NOW)
+    confirm(broker, effects)
+    return effects
+
+
+@pytest.mark.parametrize("scheme", ["bypass", "bypass+buffer"])
+def test_events_of_a_neighbour_that_came_together_leave_together(scheme: str) -> None:
+    broker = linked(scheme)
+    effects = transferred(broker, ("a", transfer([carried(number) for number in range(12)])))
+    (found,) = [each for each in messages_to(effects, "s") if isinstance(each, wire.Transfer)]
+    assert sent([found]) == list(range(12))
+    groups = [held.group for held in broker.carrier.holdings.held.values()]
+    assert groups == [groups[0]] * 12 if scheme == "bypass+buffer" else not groups
+    assert None not in groups
+
+
+def test_events_of_a_neighbour_are_acknowledged_when_they_are_durable_and_done_when_their_client_has_them() -> None:
+    broker = linked()
+    frame = transfer([carried(number) for number in range(5)])
+    effects = broker.receive("a", frame, NOW)
+    disk = kept(effects, {})
+    assert len(disk) == 5
+    assert messages_to(effects, "a") == []
+    (sync,) = [effect for effect in effects if isinstance(effect, Sync)]
+    (ack,) = messages_to(broker.synced(sync.token, NOW), "a")
+    assert isinstance(ack, wire.Ack)
+    assert ack.numbers == ((0, 4),)
+    kept(broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((0, 4),), 0, 1_000)), NOW), disk)
+    assert not disk
+    assert not broker.carrier.holdings.held
+
+
+@pytest.mark.parametrize("is_first_for_two", [False, True])
+@pytest.mark.parametrize("scheme", ["bypass", "bypass+buffer"])
+def test_an_event_that_two_neighbours_hand_over_together_is_delivered_once(scheme: str, is_first_for_two: bool) -> None:
+    broker = linked(scheme)
+    alone = transfer([carried(1), carried(2)])
+    both = transfer([carried(1), carried(2)], b=((60 * SECOND, 1.0),), c=((60 * SECOND, 1.0),))
+    frames = [("a", both), ("c", alone)] if is_first_for_two else [("c", alone), ("a", both)]
+    effects = transferred(broker, *frames)
+    assert sent(messages_to(effects, "s")) == [1, 2]
+    assert sent(messages_to(transferred(broker, ("a", transfer([carried(2)], 2))), "s")) == []
+
+
+def test_an_event_that_a_neighbour_numbers_twice_is_delivered_once() -> None:
+    effects = transferred(linked(), ("a", transfer([carried(1), carried(1), carried(2)])))
+    assert sent(messages_to(effects, "s")) == [1, 2]
+
+
+def test_arrivals_are_counted_for_each_broker_that_accepted_them() -> None:
+    broker = linked()
+    frames = [("a", transfer([carried(n) for n in range(3)])), ("c", transfer([carried(n, "c") for n in (3, 4)]))]
+    transferred(broker, *frames)
+    ledger = broker.carrier.courses.end(carried(0).content, 60 * SECOND).ledger
+    assert ledger == {("a", 1): 3, ("c", 1): 2}
+
+
+@pytest.mark.parametrize(
+    ("odd", "targets"),
+    [
+        (carried(1, trace=wire.Trace(0)), {}),
+        (carried(1, period=0), {}),
+        (carried(1), {"b": ((60 * SECOND, 1.0),), "c": ((60 * SECOND, 1.0),)}),
+        (carried(1), {"b\0s": ((60 * SECOND, 1.0),)}),
+    ],
+)
+def test_what_is_held_by_itself_does_not_overtake_those_that_go_straight(odd: wire.Event, targets: Any) -> None:
+    broker = linked()
+    ordered = wire.Subscribe(broker.epoch, 1, wire.Entry("y", "x >= 0", None, 1.0, 0, record=16))
+    confirm(broker, broker.receive("s", wire.encode(ordered), NOW))
+    frames = [transfer([carried(0)]), transfer([odd], 1, **targets), transfer([carried(2)], 2)]
+    effects = transferred(broker, *(("a", frame) for frame in frames))
+    assert sent(messages_to(effects, "s")) == [0, 1, 2]
+    assert {id[2] for id, held in broker.carrier.holdings.held.items() if held.is_alone} >= {1}
+
+
+def test_without_buffering_nothing_waits_for_a_client_that_is_away() -> None:
+    broker = linked("bypass")
+    broker.disconnected("s", NOW)
+    transferred(broker, ("a", transfer([carried(1)])))
+    assert broker.counts["client away"] == 1
+    assert broker.clients["s"].outbox.queued == 0
+
+
+def test_events_of_a_neighbour_are_noted_like_others() -> None:
+    broker = linked(tracing=True)
+    effects = transferred(broker, ("a", transfer([carried(1), carried(2)])))
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    kinds = ["received", "local", "enqueued", "sent"]
+    for sequence in (1, 2):
+        assert [note.kind for note in notes if note.event[2] == sequence] == kinds
+
+
 # -- masks ---------------------------------------------------------------------------------------------------------
 
 VALUES = st.one_of(

@@ -9,8 +9,8 @@ Rules:
 - An event is acknowledged when it is durable and its next hops are known; a duplicate is acknowledged again and taken
   on once. If a link fails between sending and acknowledging, two brokers hold the event; it is delivered once, since
   the last hop knows which events it has given to its clients (`_memory`).
-- A client's event is sent straight on if possible (`_dispatch`). Otherwise it is held separately (`_held`), routed
-  (`_router`), and leaves when its peers accept it.
+- An event is sent straight on if possible (`_dispatch`): a client's, and a neighbour's whose last hop this is.
+  Otherwise it is held separately (`_held`), routed (`_router`), and leaves when its peers accept it.
 - Without buffering nothing is stored, kept or sent again.
 - Brokers whose stores are full of events for each other must not wait for each other. So the further an event has come,
   the more of the store it may use: events of clients here half of it, those that have come over FAR links all of it.
@@ -19,10 +19,10 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidings.protocol._effects import EventId, NoteKind
-from tidings.protocol._names import address
+from tidings.protocol._names import address, is_address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
@@ -207,14 +207,19 @@ class Carrier:
                 # Two brokers have accepted it, and this one states its period: it is the same event, and counts once.
                 root = self._unaudited.pop(id)
                 self.accounts.arrived_in(self.courses.end(event.content, lifetime_ns), root, event.root, event.period)
+        facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1, event.content)
+        more: dict[str, Any] = {"error_ns": error_ns, "period": event.period, "check": event.check}
+        if not is_restored and self._is_simple(id, event, targets, course, since_ns, now_ns):
+            held = Held(id, event.root, *facts, course, self._is_noted(id, event.content), **more)
+            self._note_arrival("received", held, source)
+            self.straight.add(held)
+            return
+        if id in self.straight or course.record is not None or any(map(is_address, targets)):
+            self.straight.send(now_ns)  # what this event must not overtake
         held = self.holdings.get(id)
         if held is None:
-            facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1)
-            held = Held(
-                id, event.root, *facts, event.content, error_ns=error_ns, period=event.period, check=event.check
-            )
-            held.is_restored, held.is_noted = is_restored, self._is_noted(id, event.content)
-            held.alone()
+            is_noted = self._is_noted(id, event.content)
+            held = Held(id, event.root, *facts, is_noted=is_noted, is_restored=is_restored, **more).alone()
         elif held.period == UNAUDITED:
             held.count_as(event.root, event.period)
         self._note_arrival("received", held, source)
@@ -232,6 +237,29 @@ class Carrier:
         if held.is_noted:
             arrival = held.arrival() if self._choice.spans else None
             self._note(kind, held, source, -1, (), None, held.since_ns, arrival)
+
+    def _is_simple(
+        self,
+        id: EventId,
+        event: Event,
+        targets: Mapping[str, tuple[Term, ...]],
+        course: Course,
+        since_ns: int,
+        now_ns: int,
+    ) -> bool:
+        """Whether another broker's event can be sent straight on: it is new, for clients here alone, and they want it
+        still.
+
+        One that another broker may have accepted and report too is held by itself. Without buffering, so is one for a
+        client that is away.
+        """
+        if len(targets) > 1 or not course.local or course.exits is None or event.trace is not None:
+            return False
+        if not (self._settings.buffers or all(peer.is_up for peer, _, _ in course.exits)):
+            return False
+        soonest_ns = min(course.soonest_ns, latest_ns(targets[self._settings.name]))
+        is_known = self.memory.has(id) or id in self.holdings.held or id in self.straight
+        return not is_known and event.period != UNAUDITED and since_ns + soonest_ns > now_ns
 
     def _take_on(self, held: Held, targets: Mapping[str, tuple[Term, ...]], course: Course, now_ns: int) -> int:
         """Hold an event for these targets; `course` has the receivers here. How many clients here get it now."""

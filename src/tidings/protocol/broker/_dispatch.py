@@ -1,9 +1,9 @@
 """What leaves a broker for its peers at the end of a step: together with other events, or alone (papers C, D).
 
-- *Straight.* Clients' events are grouped by course. Each neighbour and client of a course that is connected and has an
-  empty queue gets all of them together, as bytes that were encoded once. A peer in several courses of a step gets its
-  events one by one, in the order in which they came. With buffering, events that left together are held together
-  (`_held`); without, they are not held.
+- *Straight.* Events of clients, and those of neighbours that are for clients here alone, are grouped by course. Each
+  neighbour and client of a course that is connected and has an empty queue gets all of them together, as bytes that
+  were encoded once. A peer in several courses of a step gets its events one by one, in the order in which they came.
+  With buffering, events that left together are held together (`_held`); without, they are not held.
 - A peer that is away, has no credit left, or has events queued is *shut*: events for it (and not those for the others)
   are held and queued like any others (`_carrier`), so that the strategy decides what leaves first. An event is stored
   once, for all its receivers.
@@ -13,11 +13,11 @@
 - All events for a peer in a step leave in as few frames as possible (`flush`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._accounts import Accounts
@@ -263,6 +263,7 @@ class Straight:
         """Those of this step: their courses have exits, and all receivers still want them."""
         self.size_bytes = 0
         """The total length of their contents."""
+        self._ids: set[EventId] = set()
         self._buffers = settings.buffers
         self._holdings = holdings
         self._memory = memory
@@ -275,9 +276,13 @@ class Straight:
     def __len__(self) -> int:
         return len(self.events)
 
+    def __contains__(self, id: EventId) -> bool:
+        return id in self._ids
+
     def add(self, held: Held) -> None:
         """Add an event."""
         self.events.append(held)
+        self._ids.add(held.id)
         self.size_bytes += len(held.content)
 
     def flush(self, now_ns: int) -> None:
@@ -290,6 +295,7 @@ class Straight:
     def send(self, now_ns: int) -> None:
         """Send the events on."""
         events, self.events, self.size_bytes = self.events, [], 0
+        self._ids.clear()
         groups: dict[int, list[Held]] = {}
         for held in events:
             groups.setdefault(id(held.course), []).append(held)
@@ -318,8 +324,12 @@ class Straight:
     def _leave(self, group: list[Held], course: Course, shut: list[Peer], now_ns: int) -> None:
         """Send events to all receivers that are not shut."""
         if course.local:
-            for period, many in Counter(held.period for held in group).items():
-                self._accounts.arrived(course, group[0].root, period, many)
+            counts: dict[tuple[str, int], int] = {}
+            for held in group:
+                accepted = (held.root, held.period)
+                counts[accepted] = counts.get(accepted, 0) + 1
+            for (root, period), many in counts.items():
+                self._accounts.arrived(course, root, period, many)
         exits = course.exits or ()
         if shut:
             exits = tuple(leg for leg in exits if leg[0] not in shut)

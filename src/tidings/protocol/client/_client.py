@@ -565,6 +565,7 @@ class Client(Machine):
         new, done = source.inbox.look(message.number, len(message.events), message.floor)
         if left_ns is None:
             left_ns = source.meter.left_ns(message.sent_ns, self._now_ns)
+        link_ns = source.meter.error_ns(self._now_ns)
         early: set[int] = set()
         for number in new:
             place = number - message.number
@@ -574,10 +575,10 @@ class Client(Machine):
                 early.add(number)
                 if self._early.has(source, number):
                     continue
-                if not self._early.add(EarlyEvent(source, source.epoch, number, event, former, left_ns)):
+                if not self._early.add(EarlyEvent(source, source.epoch, number, event, former, left_ns, link_ns)):
                     continue
                 targets = {name: terms for name, terms in targets.items() if name not in former}
-            self._take(source, event, targets, left_ns)
+            self._take(source, event, targets, left_ns, link_ns)
         if early:
             self.counts["early"] += len(early)
             new = [number for number in new if number not in early]
@@ -586,10 +587,12 @@ class Client(Machine):
             source.inbox.acknowledge(new)
         self._acks.take(source, new, done, self._now_ns, ease_ns=message.ease_ns)
 
-    def _take(self, source: Peer, event: wire.Event, targets: Collection[str], left_ns: int) -> None:
+    def _take(
+        self, source: Peer, event: wire.Event, targets: Collection[str], left_ns: int, link_ns: int | None
+    ) -> None:
         """Take one event for these subscriptions, or refuse it."""
         try:
-            self._receiver.take(source, event, targets, left_ns, self._now_ns)
+            self._receiver.take(source, event, targets, left_ns, link_ns, self._now_ns)
         except PeerError as error:
             self.refused[error.code] += 1
             for name in targets:
@@ -607,7 +610,7 @@ class Client(Machine):
             new, _ = source.inbox.look(each.number, 1, 0)
             if not new:
                 continue  # the broker has given it up
-            self._take(source, each.event, names, each.left_ns)
+            self._take(source, each.event, names, each.left_ns, each.link_ns)
             if is_all:
                 source.inbox.take(new)
                 source.inbox.acknowledge(new)

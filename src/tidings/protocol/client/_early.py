@@ -25,6 +25,9 @@ class EarlyEvent(NamedTuple):
     event: wire.Event
     names: Sequence[str]
     left_ns: int
+    """When its frame left, by this client's clock as it was known when the event came."""
+    link_ns: int | None
+    """By how much that may be wrong. A later reading of the clock is better, and not the one that was used."""
 
 
 class EarlyEvents:

@@ -134,8 +134,16 @@ class EventReceiver:
         receivers = [(name, each.receiver) for name, each in self._subscriptions.items() if each.receiver is not None]
         return [(name, left.item.event) for name, receiver in receivers for left in receiver.flush()]
 
-    def take(self, source: Peer, event: wire.Event, targets: Iterable[str], left_ns: int, now_ns: int) -> None:
-        """Take an event from a broker, whose frame left at `left_ns` of this client's clock."""
+    def take(
+        self,
+        source: Peer,
+        event: wire.Event,
+        targets: Iterable[str],
+        left_ns: int,
+        link_ns: int | None,
+        now_ns: int,
+    ) -> None:
+        """Take an event from a broker, whose frame left at `left_ns` of this client's clock, give or take `link_ns`."""
         content = wire.decode_content(event.content, event.check)
         try:
             stamp = Stamp.decode(content.stamp)
@@ -144,8 +152,9 @@ class EventReceiver:
         id = (event.publisher, event.epoch, event.sequence)
         since_ns = min(event.departure_ns, now_ns) if self._settings.synchronised_clocks else left_ns - event.age_ns
         lifetime_ns = min(event.lifetime_ns or self._settings.max_lifetime_ns, self._settings.max_lifetime_ns)
-        link_ns = None if self._settings.synchronised_clocks else source.meter.error_ns(now_ns)
-        error_ns = None if link_ns is None or event.error_ns is None else event.error_ns + link_ns
+        error_ns = None
+        if not (self._settings.synchronised_clocks or link_ns is None or event.error_ns is None):
+            error_ns = event.error_ns + link_ns
         arrival = Arrival(id, content, event.departure_ns, since_ns, lifetime_ns, now_ns, source.outcomes, error_ns)
         for name in targets:
             subscription = self._subscriptions.get(name)
