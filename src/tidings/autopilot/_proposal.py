@@ -1,0 +1,187 @@
+"""From a measured network to a proposal: the cheapest changes that meet the objective, rehearsed by simulation.
+
+1. The cheapest set of permitted changes (`planning.plan`). The costs of kinds whose predictions were worth little are
+   higher, so others are preferred.
+2. If no set meets the objective, the changes that reduce the shortfall most for their cost, one by one, up to
+   STEPS_MAX; and advice: the capacity that would be needed by name and amount, or else the obstacles.
+3. Rehearsal: the network without and with the changes is simulated under the same seed. If that shows less than
+   CONFIRMED of the predicted gain, nothing is proposed.
+4. The steps are ordered so that each adds the largest predicted gain. Each has the forecast of the network with it and
+   the steps before it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tidings.autopilot._audit import Change, Forecast
+from tidings.model.policies import DEFAULT_STRATEGY, strategies
+from tidings.model.scenario import Network
+from tidings.model.units import percent
+from tidings.planning import Change as AnyChange
+from tidings.planning import Costs, Estimator, MovePublisher, Objective, Plan, UseStrategy, apply, plan, shortlist
+
+__all__ = ["Proposal", "Step", "propose"]
+
+STEPS_MAX: Final = 3
+ESTIMATES_MAX: Final = 60
+EVENTS_MAX: Final = 20_000
+"""Of a simulation."""
+REHEARSED_S: Final = 120.0
+"""The longest time that a rehearsal simulates."""
+CONFIRMED: Final = 0.25
+ADVICE_MAX: Final = 5
+USUAL_KINDS: Final = ("scheduling", "move")
+
+FloatArray = NDArray[np.float64]
+May = Callable[[AnyChange], bool]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One change, and the forecast with it and the steps before it."""
+
+    change: Change
+    predicted: Forecast
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps to make, in order; in words, what they are for or why there are none; and advice to the operator."""
+
+    steps: tuple[Step, ...] = ()
+    words: str
+    advice: tuple[str, ...] = ()
+
+
+def propose(
+    network: Network,
+    objective: Objective,
+    *,
+    may: May,
+    worths: Mapping[str, float] | None = None,
+    gain_least: float = 0.02,
+    report: Callable[[str], None] | None = None,
+) -> Proposal:
+    """What to do about a network as it was measured; `may` permits changes one by one."""
+    known = {} if worths is None else worths
+    usual = Costs()
+    costs = usual.changed({kind: getattr(usual, kind) / max(worth, 1e-3) for kind, worth in known.items()})
+    # A profile covers seconds; simulations need more events than that.
+    rate_per_s = max(sum(publisher.rate_per_s for publisher in network.publishers), 1e-9)
+    network = msgspec.structs.replace(network, duration_s=min(REHEARSED_S, EVENTS_MAX / rate_per_s), warmup_s=0.0)
+    found = plan(
+        network,
+        objective,
+        costs=costs,
+        allowed=USUAL_KINDS,
+        runs=0,
+        events_max=EVENTS_MAX,
+        estimates_max=ESTIMATES_MAX,
+        may=may,
+        report=report,
+    )
+    if found.is_possible and not found.changes:
+        return Proposal(words="the profiles predict that the objective is met, so the cause is not in them")
+    room = _Room(network, objective)
+    changes: list[AnyChange] = [planned.change for planned in found.changes]
+    advice: tuple[str, ...] = ()
+    if not found.is_possible:
+        changes = room.greedy(may, costs, gain_least)
+        advice = _advice(network, objective, costs, may, found)
+    if not changes:
+        return Proposal(words="no change that it may make would help", advice=advice)
+    steps = room.steps(changes)
+    forecast = steps[-1].predicted
+    rehearsed = room.rehearsed_gain(changes)
+    if rehearsed < max(CONFIRMED * forecast.gain, gain_least):
+        words = f"the simulation contradicts the prediction of {'; '.join(step.change.words for step in steps)}"
+        return Proposal(words=f"{words} (gain {rehearsed:.3g} instead of {forecast.gain:.3g})", advice=advice)
+    last = msgspec.structs.replace(forecast, rehearsed_gain=round(rehearsed, 6))
+    steps = [*steps[:-1], msgspec.structs.replace(steps[-1], predicted=last)]
+    shares = f"mean on-time share {percent(room.mean(()))} -> {percent(room.mean(changes))}"
+    words = f"{'; '.join(step.change.words for step in steps)}: predicted {shares}"
+    return Proposal(steps=tuple(steps), words=words, advice=advice)
+
+
+class _Room:
+    """Estimates of one network under changes."""
+
+    def __init__(self, network: Network, objective: Objective) -> None:
+        self._network, self._objective = network, objective
+        self._estimator = Estimator(network, events_max=EVENTS_MAX)
+
+    def shares(self, changes: Sequence[AnyChange]) -> FloatArray:
+        return self._estimator.reliability(apply(self._network, changes))[0]
+
+    def shortfall(self, changes: Sequence[AnyChange]) -> float:
+        return self._objective.shortfall(self.shares(changes))
+
+    def mean(self, changes: Sequence[AnyChange]) -> float:
+        shares = self.shares(changes)
+        return float(np.nanmean(shares)) if not np.isnan(shares).all() else float("nan")
+
+    def rehearsed_gain(self, changes: Sequence[AnyChange]) -> float:
+        simulated = (self._estimator.simulated(each) for each in (self._network, apply(self._network, changes)))
+        before, after = (self._objective.shortfall(shares) for shares in simulated)
+        return before - after
+
+    def greedy(self, may: May, costs: Costs, gain_least: float) -> list[AnyChange]:
+        """The changes with most gain for their cost, one by one."""
+        places = shortlist(self._network, self._estimator.prediction(self._network))
+        offered: list[AnyChange] = [
+            MovePublisher(publisher=publisher, broker=broker) for publisher, some in places.items() for broker in some
+        ]
+        now = self._network.policies.scheduling.name
+        names = [DEFAULT_STRATEGY, *(name for name in strategies("planner") if name != DEFAULT_STRATEGY)]
+        offered += [UseStrategy(strategy=name) for name in names if name != now]
+        offered = [change for change in offered if may(change)]
+        chosen: list[AnyChange] = []
+        present = self.shortfall(())
+        for _ in range(STEPS_MAX):
+            taken = {change.slot for change in chosen}
+            rated = [
+                ((present - self.shortfall([*chosen, change])) / costs.of(change), change)
+                for change in offered
+                if change.slot not in taken
+            ]
+            ratio, best = max(rated, key=lambda each: each[0], default=(0.0, None))
+            if best is None or ratio * costs.of(best) < gain_least:
+                break
+            chosen.append(best)
+            present = self.shortfall(chosen)
+        return chosen
+
+    def steps(self, changes: Sequence[AnyChange]) -> list[Step]:
+        """The changes as steps, the largest further gain first."""
+        left, made = list(changes), list[AnyChange]()
+        now = self.shortfall(())
+        steps: list[Step] = []
+        while left:
+            best = min(left, key=lambda change: self.shortfall([*made, change]))
+            left.remove(best)
+            made.append(best)
+            then = self.shortfall(made)
+            assert isinstance(best, MovePublisher | UseStrategy)
+            forecast = Forecast(now=round(now, 6), then=round(then, 6), gain=round(now - then, 6))
+            steps.append(Step(change=best, predicted=forecast))
+        return steps
+
+
+def _advice(network: Network, objective: Objective, costs: Costs, may: May, found: Plan) -> tuple[str, ...]:
+    """What an operator could do: capacity by name and amount, or what prevents the objective."""
+    bought = plan(
+        network,
+        objective,
+        costs=costs,
+        allowed=(*USUAL_KINDS, "capacity"),
+        runs=0,
+        events_max=EVENTS_MAX,
+        estimates_max=ESTIMATES_MAX,
+        may=may,
+    )
+    changes = [planned.change for planned in bought.changes if planned.change.kind == "capacity"]
+    if bought.is_possible and changes:
+        return tuple(change.words for change in changes[:ADVICE_MAX])
+    return tuple(obstacle.words for obstacle in (bought if not bought.is_possible else found).obstacles[:ADVICE_MAX])

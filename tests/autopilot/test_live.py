@@ -1,0 +1,163 @@
+"""The autopilot over a live network of broker processes with shaped links."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.conftest import Place, all_up, run, state, until
+
+from tidings.autopilot import Account, Files, Record, measure, read_records
+from tidings.autopilot._live import observation_of
+from tidings.live import Network, Tidings, connect, read_network
+from tidings.live.operations import ask_network
+from tidings.planning import MovePublisher, Objective
+from tidings.rehearsal import door, shape_of
+
+__all__ = ["state"]
+
+TREE = ("a-b", "a-c", "b-d", "b-e", "c-f", "f-g")
+SLOW_S = 0.15
+OBJECTIVE = Objective(reliability=0.95)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Any:
+    """A directory for a network; processes that were started are gone afterwards."""
+    found = Place(tmp_path)
+    yield found
+    found.end()
+
+
+@contextlib.asynccontextmanager
+async def tree(place: Place) -> AsyncIterator[Network]:
+    """Seven brokers; the only link of g is long: 0.15 s in each direction."""
+    trace = f'[trace]\ndirectory = "{place.directory / "trace"}"\nroll_age = "1 s"\n'
+    network = place.write("a", "b", "c", "d", "e", "f", "g", links=TREE, more=trace, timeout_s=10.0)
+    async with door(place.ports["g"], shape_of(delay_s=SLOW_S), shape_of(delay_s=SLOW_S)) as far:
+        text = network.path.read_text("utf-8")
+        # Brokers dial those that come after them in the alphabet, so this address is used for the link alone.
+        text = text.replace('name = "g"\n', f'name = "g"\naddress = "127.0.0.1:{far.port}"\n')
+        network.path.write_text(text.replace('silence = "600 ms"', 'silence = "3 s"'), "utf-8")
+        network = read_network(network.path)
+        place.start("up", str(network.path))
+        await all_up(network)
+        yield network
+
+
+class Traffic:
+    """Publishers and readers; every event is counted at each reader."""
+
+    def __init__(self, place: Place) -> None:
+        self.got: dict[str, Counter[int]] = {}
+        self.sent: Counter[str] = Counter()
+        self.clients: dict[str, Tidings] = {}
+        self._place = place
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def client(self, name: str, broker: str) -> Tidings:
+        found = await self._stack.enter_async_context(connect(self._place.address(broker), name=name))
+        self.clients[name] = found
+        return found
+
+    async def read(self, name: str, broker: str, source: str, max_delay_s: float) -> None:
+        got = self.got[name] = Counter()
+        client = await self.client(name, broker)
+        await client.subscribe(
+            f"source = '{source}'",
+            max_delay_s=max_delay_s,
+            late_s=60.0,
+            callback=lambda event: got.update([event.attributes["n"]]),
+        )
+
+    async def publish(self, name: str, broker: str, rate_per_s: float) -> None:
+        client = await self.client(name, broker)
+        await client.advertise(f"source = '{name}'")
+
+        async def work() -> None:
+            while True:
+                await client.publish({"source": name, "n": self.sent[name]}, payload=b"x" * 200, lifetime_s=60.0)
+                self.sent[name] += 1
+                await asyncio.sleep(1.0 / rate_per_s)
+
+        self._tasks.append(asyncio.create_task(work()))
+
+    async def __aenter__(self) -> "Traffic":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.quiet()
+        await self._stack.aclose()
+
+    async def quiet(self) -> None:
+        """No more events."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+
+
+async def share_of(network: Network, span_s: float) -> float:
+    """The mean on-time share of the subscriptions over some seconds."""
+    accounts: list[dict[str, Account]] = []
+    for _ in range(2):
+        accounts.append(dict(observation_of(await ask_network(network), time.time()).accounts))
+        if len(accounts) == 1:
+            await asyncio.sleep(span_s)
+    share = measure(accounts[0], accounts[1], OBJECTIVE).on_time_share
+    assert share is not None
+    return share
+
+
+def records(network: Network) -> list[Record]:
+    files = Files.of(network.path)
+    return read_records(files.log) if files.log.exists() else []
+
+
+def kinds(network: Network) -> list[str]:
+    return [record.kind for record in records(network)]
+
+
+@pytest.mark.full
+def test_a_publisher_far_from_its_readers_is_moved_and_nothing_is_lost(place: Place) -> None:
+    async def work() -> None:
+        async with tree(place) as network, Traffic(place) as traffic:
+            for name, broker in (("r1", "a"), ("r2", "b"), ("r3", "d")):
+                await traffic.read(name, broker, "hot", 0.1)
+            await traffic.read("r4", "e", "calm", 0.5)
+            await traffic.publish("calm", "d", 5.0)
+            pilot = place.start("autopilot", str(network.path), "--slo", "95%", "--apply")
+            await until(lambda: "started" in kinds(network))
+            began_s = time.time()
+            await traffic.publish("hot", "g", 10.0)
+            await until(lambda: "kept" in kinds(network))
+            made = {record.kind: record for record in records(network)}
+            print("before", made["kept"].measured, "after", made["kept"].after)
+            print({kind: round(record.at_s - began_s, 1) for kind, record in made.items()})
+            print([record.words for record in records(network)])
+            (change,) = made["kept"].changes
+            assert isinstance(change, MovePublisher)
+            assert (change.publisher, traffic.clients["hot"].home) == ("hot", change.broker)
+            assert made["kept"].measured is not None
+            assert made["kept"].measured.below == 3
+            share = await share_of(network, 10.0)
+            print("on-time share", share)
+            pilot.send_signal(signal.SIGINT)
+            await until(lambda: pilot.poll() is not None)
+            assert (pilot.returncode, kinds(network)[-1]) == (0, "stopped")
+            await traffic.quiet()
+            sent = traffic.sent["hot"]
+            await until(lambda: all(len(traffic.got[name]) >= sent for name in ("r1", "r2", "r3")))
+            for name in ("r1", "r2", "r3"):
+                assert set(traffic.got[name].values()) == {1}
+            assert kinds(network).count("applying") == 1
+            assert share > OBJECTIVE.reliability
+
+    run(work())
