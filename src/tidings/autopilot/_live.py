@@ -13,10 +13,11 @@ import asyncio
 import contextlib
 import fcntl
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -25,7 +26,7 @@ from tidings.autopilot._machine import Apply, AskPlan, Autopilot, AutopilotSetti
 from tidings.autopilot._measure import Account, Observation
 from tidings.autopilot._network_file import use_strategy
 from tidings.autopilot._profiles import Profiles, RoundTrips
-from tidings.autopilot._proposal import Proposal, Step, propose
+from tidings.autopilot._proposal import Proposal, propose, warm_up
 from tidings.errors import ConfigurationError, InputError, TidingsError
 from tidings.live import Network, read_network
 from tidings.live.operations import ask_network, ask_to_reload, move_clients, network_status, read_supervision
@@ -34,6 +35,8 @@ from tidings.planning import Change as AnyChange
 from tidings.planning import MovePublisher, UseStrategy
 
 __all__ = ["Files", "fly", "observation_of", "stop_flight"]
+
+T = TypeVar("T")
 
 POLL_S: Final = 2.0
 PATIENCE_S: Final = 30.0
@@ -133,6 +136,7 @@ class _Flight:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopped.set)
+        self._warming = asyncio.create_task(_in_thread(warm_up))
         try:
             while not self._is_stopped():
                 began_s = time.monotonic()
@@ -141,6 +145,7 @@ class _Flight:
                     await self._wait()
             await self._end()
         finally:
+            self._warming.cancel()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
@@ -237,9 +242,10 @@ class _Flight:
     async def _plan(self, asked: AskPlan) -> list[Effect]:
         """A proposal for the network as it was measured; one without steps, and the reason, if that is not possible."""
         try:
-            self._network = await asyncio.to_thread(read_network, self._network.path)
+            self._network = read_network(self._network.path)
             seen, status = observation_of(self._status, time.time()), self._status
-            proposal = await asyncio.to_thread(self._propose, asked, seen, status)
+            await self._warming
+            proposal = await _in_thread(lambda: self._propose(asked, seen, status))
         except TidingsError as error:
             proposal = Proposal(words=f"no plan: {error}")
         return self._autopilot.planned(time.time(), proposal)
@@ -254,19 +260,35 @@ class _Flight:
         }
         strategy: Any = seen.strategy or self._network.document.network.strategy
         measured = self._profiles.network(round(asked.since_s * 1e9), strategy=strategy, round_trips_s=round_trips_s)
-        found = propose(
+        return propose(
             measured,
             self._settings.objective,
             may=_Permits(self._network, seen, status, asked),
             worths=asked.worths,
             gain_least=self._settings.gain_least,
+            known_as=_live,
         )
-        steps: list[Step] = []
-        for step in found.steps:
-            change = _live(step.change)
-            if change.slot not in {other.change.slot for other in steps}:  # a client moves once, whatever its epochs
-                steps.append(msgspec.structs.replace(step, change=change))
-        return msgspec.structs.replace(found, steps=tuple(steps))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Call this in a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(found: T | None, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(cast("T", found)) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        try:
+            found, error = work(), None
+        except BaseException as raised:  # raised again where the result is awaited
+            found, error = None, raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, found, error)
+
+    threading.Thread(target=run, name="tidings-autopilot", daemon=True).start()
+    return await done
 
 
 class _Permits:

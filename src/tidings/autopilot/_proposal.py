@@ -3,7 +3,7 @@
 1. The cheapest set of permitted changes (`planning.plan`). The costs of kinds whose predictions were worth little are
    higher, so others are preferred.
 2. If no set meets the objective, the changes that reduce the shortfall most for their cost, one by one, up to
-   STEPS_MAX; and advice: the capacity that would be needed by name and amount, or else the obstacles.
+   STEPS_MAX. Where none does, advice: the capacity that would be needed by name and amount, or else the obstacles.
 3. Rehearsal: the network without and with the changes is simulated under the same seed. If that shows less than
    CONFIRMED of the predicted gain, nothing is proposed.
 4. The steps are ordered so that each adds the largest predicted gain. Each has the forecast of the network with it and
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from tidings.autopilot._audit import Change, Forecast
 from tidings.model.policies import DEFAULT_STRATEGY, strategies
-from tidings.model.scenario import Network
+from tidings.model.scenario import Network, Scenario
 from tidings.model.units import percent
 from tidings.planning import Change as AnyChange
 from tidings.planning import Costs, Estimator, MovePublisher, Objective, Plan, UseStrategy, apply, plan, shortlist
 
-__all__ = ["Proposal", "Step", "propose"]
+__all__ = ["Proposal", "Step", "propose", "warm_up"]
 
 STEPS_MAX: Final = 3
 ESTIMATES_MAX: Final = 60
@@ -34,7 +34,16 @@ REHEARSED_S: Final = 120.0
 """The longest time that a rehearsal simulates."""
 CONFIRMED: Final = 0.25
 ADVICE_MAX: Final = 5
+ADVICE_EVENTS_MAX: Final = 5_000
 USUAL_KINDS: Final = ("scheduling", "move")
+
+_SMALL: Final = """
+duration = "20 s"
+topology = { kind = "explicit", brokers = ["a", "b"], links = [["a", "b"]] }
+links = { bandwidth = "50 kbit/s", propagation = "50 ms" }
+publishers = [{ name = "p", at = "a", rate = "10 /s", size = "500 B", attributes = { x = 1 } }]
+subscribers = [{ name = "s", at = "b", filter = "x = 1", max_delay = "40 ms" }]
+"""
 
 FloatArray = NDArray[np.float64]
 May = Callable[[AnyChange], bool]
@@ -62,9 +71,14 @@ def propose(
     may: May,
     worths: Mapping[str, float] | None = None,
     gain_least: float = 0.02,
+    known_as: Callable[[Change], Change] = lambda change: change,
     report: Callable[[str], None] | None = None,
 ) -> Proposal:
-    """What to do about a network as it was measured; `may` permits changes one by one."""
+    """What to do about a network as it was measured.
+
+    `may` permits changes one by one; `known_as` is what a change of the measured network is in the live one, where
+    several may be the same.
+    """
     known = {} if worths is None else worths
     usual = Costs()
     costs = usual.changed({kind: getattr(usual, kind) / max(worth, 1e-3) for kind, worth in known.items()})
@@ -86,23 +100,23 @@ def propose(
         return Proposal(words="the profiles predict that the objective is met, so the cause is not in them")
     room = _Room(network, objective)
     changes: list[AnyChange] = [planned.change for planned in found.changes]
-    advice: tuple[str, ...] = ()
     if not found.is_possible:
         changes = room.greedy(may, costs, gain_least)
-        advice = _advice(network, objective, costs, may, found)
     if not changes:
-        return Proposal(words="no change that it may make would help", advice=advice)
-    steps = room.steps(changes)
+        return Proposal(
+            words="no change that it may make would help", advice=_advice(network, objective, costs, may, found)
+        )
+    steps = room.steps(changes, known_as)
     forecast = steps[-1].predicted
     rehearsed = room.rehearsed_gain(changes)
     if rehearsed < max(CONFIRMED * forecast.gain, gain_least):
         words = f"the simulation contradicts the prediction of {'; '.join(step.change.words for step in steps)}"
-        return Proposal(words=f"{words} (gain {rehearsed:.3g} instead of {forecast.gain:.3g})", advice=advice)
+        return Proposal(words=f"{words} (gain {rehearsed:.3g} instead of {forecast.gain:.3g})")
     last = msgspec.structs.replace(forecast, rehearsed_gain=round(rehearsed, 6))
     steps = [*steps[:-1], msgspec.structs.replace(steps[-1], predicted=last)]
     shares = f"mean on-time share {percent(room.mean(()))} -> {percent(room.mean(changes))}"
     words = f"{'; '.join(step.change.words for step in steps)}: predicted {shares}"
-    return Proposal(steps=tuple(steps), words=words, advice=advice)
+    return Proposal(steps=tuple(steps), words=words)
 
 
 class _Room:
@@ -153,8 +167,8 @@ class _Room:
             present = self.shortfall(chosen)
         return chosen
 
-    def steps(self, changes: Sequence[AnyChange]) -> list[Step]:
-        """The changes as steps, the largest further gain first."""
+    def steps(self, changes: Sequence[AnyChange], known_as: Callable[[Change], Change]) -> list[Step]:
+        """The changes as steps, the largest further gain first; one step for each slot of the live network."""
         left, made = list(changes), list[AnyChange]()
         now = self.shortfall(())
         steps: list[Step] = []
@@ -165,23 +179,34 @@ class _Room:
             then = self.shortfall(made)
             assert isinstance(best, MovePublisher | UseStrategy)
             forecast = Forecast(now=round(now, 6), then=round(then, 6), gain=round(now - then, 6))
-            steps.append(Step(change=best, predicted=forecast))
+            change = known_as(best)
+            if change.slot not in {step.change.slot for step in steps}:
+                steps.append(Step(change=change, predicted=forecast))
         return steps
 
 
+def warm_up() -> None:
+    """Compile or load what a proposal needs: the first one of a machine takes a minute otherwise."""
+    propose(Scenario.parse(_SMALL).expand(), Objective(reliability=0.9), may=lambda _: True)
+
+
 def _advice(network: Network, objective: Objective, costs: Costs, may: May, found: Plan) -> tuple[str, ...]:
-    """What an operator could do: capacity by name and amount, or what prevents the objective."""
+    """What an operator could do: capacity by name and amount, or what prevents the objective. From shorter
+    simulations, since it is advice; `tidings plan` takes its time."""
     bought = plan(
         network,
         objective,
         costs=costs,
         allowed=(*USUAL_KINDS, "capacity"),
         runs=0,
-        events_max=EVENTS_MAX,
+        events_max=ADVICE_EVENTS_MAX,
         estimates_max=ESTIMATES_MAX,
         may=may,
     )
     changes = [planned.change for planned in bought.changes if planned.change.kind == "capacity"]
     if bought.is_possible and changes:
         return tuple(change.words for change in changes[:ADVICE_MAX])
-    return tuple(obstacle.words for obstacle in (bought if not bought.is_possible else found).obstacles[:ADVICE_MAX])
+    found = found if bought.is_possible else bought
+    return tuple(obstacle.words for obstacle in found.obstacles[:ADVICE_MAX]) or (
+        "neither the obstacle nor the capacity that is needed was found in time: `tidings plan` searches for longer",
+    )
