@@ -1,7 +1,7 @@
 """From a measured network to a proposal: the cheapest changes that meet the objective, rehearsed by simulation.
 
-1. The cheapest set of permitted changes (`planning.plan`). The costs of kinds whose predictions were worth little are
-   higher, so others are preferred.
+1. The cheapest set of permitted changes (`planning.plan`), with publishers at the best of the places that suffice. The
+   costs of kinds whose predictions were worth little are higher, so others are preferred.
 2. If no set meets the objective, the changes that reduce the shortfall most for their cost, one by one, up to
    STEPS_MAX. Where none does, advice: the capacity that would be needed by name and amount, or else the obstacles.
 3. Rehearsal: the network without and with the changes is simulated under the same seed. If that shows less than
@@ -35,6 +35,7 @@ REHEARSED_S: Final = 120.0
 CONFIRMED: Final = 0.25
 ADVICE_MAX: Final = 5
 ADVICE_EVENTS_MAX: Final = 5_000
+TINY: Final = 1e-3
 USUAL_KINDS: Final = ("scheduling", "move")
 
 _SMALL: Final = """
@@ -99,7 +100,7 @@ def propose(
     if found.is_possible and not found.changes:
         return Proposal(words="the profiles predict that the objective is met, so the cause is not in them")
     room = _Room(network, objective)
-    changes: list[AnyChange] = [planned.change for planned in found.changes]
+    changes = room.nearest([planned.change for planned in found.changes], may)
     if not found.is_possible:
         changes = room.greedy(may, costs, gain_least)
     if not changes:
@@ -141,11 +142,36 @@ class _Room:
         before, after = (self._objective.shortfall(shares) for shares in simulated)
         return before - after
 
+    def nearest(self, changes: Sequence[AnyChange], may: May) -> list[AnyChange]:
+        """The same moves to the best places that do as well: a search takes any that suffices."""
+        found = list(changes)
+        if not any(isinstance(change, MovePublisher) for change in found):
+            return found
+        places = self._places()
+        for number, change in enumerate(changes):
+            if not isinstance(change, MovePublisher):
+                continue
+            for broker in places.get(change.publisher, ()):
+                other = [
+                    *found[:number],
+                    MovePublisher(publisher=change.publisher, broker=broker),
+                    *found[number + 1 :],
+                ]
+                if may(other[number]) and self.shortfall(other) <= self.shortfall(found) + TINY:
+                    found = other
+                    break
+        return found
+
+    def _places(self) -> dict[str, list[str]]:
+        """The brokers that a publisher could move to, the best first."""
+        return shortlist(self._network, self._estimator.prediction(self._network))
+
     def greedy(self, may: May, costs: Costs, gain_least: float) -> list[AnyChange]:
         """The changes with most gain for their cost, one by one."""
-        places = shortlist(self._network, self._estimator.prediction(self._network))
         offered: list[AnyChange] = [
-            MovePublisher(publisher=publisher, broker=broker) for publisher, some in places.items() for broker in some
+            MovePublisher(publisher=publisher, broker=broker)
+            for publisher, some in self._places().items()
+            for broker in some
         ]
         now = self._network.policies.scheduling.name
         names = [DEFAULT_STRATEGY, *(name for name in strategies("planner") if name != DEFAULT_STRATEGY)]
