@@ -233,6 +233,16 @@ def test_when_a_broker_fails_meanwhile_the_accounts_do_not_judge_the_change() ->
     assert world.homes == {"p": "c"}
 
 
+def test_a_broker_that_is_silent_for_a_moment_does_not_spare_a_change_its_verdict() -> None:
+    world = World(by_home, to("c"))
+    world.run_until("applied")
+    for _ in range(30):
+        world.down = frozenset("d") if not world.down else frozenset()
+        world.run(3.0)
+    assert "kept" not in world.kinds
+    assert world.homes == {"p": "a"}
+
+
 def test_predictions_that_were_wrong_count_less() -> None:
     memory = Memory()
     assert memory.worth("move") == 1.0

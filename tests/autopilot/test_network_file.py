@@ -64,5 +64,5 @@ def test_the_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == FILE.replace("'eb'", '"fifo"')
     assert path.stat().st_mode & 0o777 == 0o640
     assert [each.name for each in tmp_path.iterdir()] == ["network.toml"]
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be read"):
         use_strategy(tmp_path / "no.toml", "fifo")

@@ -24,7 +24,7 @@ import msgspec
 from tidings.autopilot._audit import AuditLog, Change, Memory, Record
 from tidings.autopilot._machine import Apply, AskPlan, Autopilot, AutopilotSettings, Effect, Note, Revert
 from tidings.autopilot._measure import Account, Observation
-from tidings.autopilot._network_file import use_strategy
+from tidings.autopilot._network_file import replace_text, use_strategy
 from tidings.autopilot._profiles import Profiles, RoundTrips
 from tidings.autopilot._proposal import Proposal, propose, warm_up
 from tidings.errors import ConfigurationError, InputError, TidingsError
@@ -41,6 +41,8 @@ T = TypeVar("T")
 POLL_S: Final = 2.0
 PATIENCE_S: Final = 30.0
 """How long brokers may take to use another strategy, and a running autopilot to stop."""
+PATIENCE_ASKED_S: Final = 3.0
+"""A broker that does not answer for so long counts as down in this observation."""
 _LOOK_S: Final = 0.2
 
 
@@ -157,7 +159,7 @@ class _Flight:
 
     async def _look(self) -> None:
         """Ask all brokers, and let the autopilot decide."""
-        self._status = await ask_network(self._network, patience_s=max(self._poll_s, 1.0))
+        self._status = await ask_network(self._network, patience_s=PATIENCE_ASKED_S)
         self._carry_out(self._autopilot.observe(observation_of(self._status, time.time())))
 
     async def _wait(self) -> None:
@@ -225,7 +227,7 @@ class _Flight:
         try:
             await asyncio.to_thread(ask_to_reload, self._network)
         except TidingsError:
-            path.write_text(before, "utf-8")
+            replace_text(path, before)
             raise
         until_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < until_s:
@@ -233,7 +235,7 @@ class _Flight:
             if found and all(broker.get("strategy") == strategy for broker in found):
                 return ""
             await asyncio.sleep(_LOOK_S)
-        path.write_text(before, "utf-8")
+        replace_text(path, before)
         await asyncio.to_thread(ask_to_reload, self._network)
         return f"not all brokers used it within {PATIENCE_S:g} s; the file is as before"
 

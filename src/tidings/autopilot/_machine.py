@@ -23,8 +23,8 @@ Rules:
   `gain_least` and the objective is no longer missed. What has not helped by `judge_s`, or did harm by more than noise
   from twice `window_s` on, is taken back with all changes of the same plan that are not judged, the last first. If a
   step is neither, and the plan has more, they are judged together.
-- **Not clear.** If a broker failed or returned since the change, the accounts do not judge it. It stays, and teaches
-  nothing.
+- **Not clear.** If other brokers answer than when the change was made, and that lasts for `window_s`, the accounts do
+  not judge it. It stays, and teaches nothing. A shorter silence only delays the verdict.
 - **Stopping.** Nothing is applied or taken back any more. A change that was ordered stays as it is; the log has what
   undoes it, and the next start judges it.
 - **Starting again.** The memory has the changes that were ordered and not judged. Those in effect are judged as if they
@@ -410,13 +410,15 @@ class Autopilot:
             if is_over:
                 self._keep(seen.at_s, after, is_clear=False, why="there are no accounts to judge it by")
             return
+        if seen.down != self._down:
+            recent = (each for each in self._seen if each.at_s >= seen.at_s - settings.window_s)
+            if all(each.down != self._down for each in recent):
+                why = "brokers have failed or returned since, so it is not clear"
+                self._keep(seen.at_s, after, is_clear=False, why=why)
+            return
         gain = before.shortfall - after.shortfall
         noise = SURE * (before.error**2 + after.error**2) ** 0.5
-        if seen.down != self._down:
-            self._keep(
-                seen.at_s, after, is_clear=False, why="brokers have failed or returned since, so it is not clear"
-            )
-        elif gain >= settings.gain_least and (gain > noise or (is_over and not after.is_short)):
+        if gain >= settings.gain_least and (gain > noise or (is_over and not after.is_short)):
             self._keep(seen.at_s, after, is_clear=True, why="it helped")
         elif elapsed_s >= 2.0 * settings.window_s and -gain >= settings.gain_least and -gain > noise:
             self._fail(seen.at_s, "it did harm", after)

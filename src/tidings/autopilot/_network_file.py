@@ -13,7 +13,7 @@ from typing import Any, Final
 from tidings.errors import InputError
 from tidings.model.policies import DEFAULT_STRATEGY
 
-__all__ = ["use_strategy", "with_strategy"]
+__all__ = ["replace_text", "use_strategy", "with_strategy"]
 
 MARK: Final = "  # tidings autopilot"
 _TABLE: Final = re.compile(r"^\s*\[network\]\s*(#.*)?$")
@@ -25,14 +25,21 @@ def use_strategy(path: Path, strategy: str) -> str:
     """Change the file; the text before."""
     try:
         before = path.read_text("utf-8")
-        after = with_strategy(before, strategy, place=str(path))
-        temporary = path.with_name(f"_{path.name}.autopilot")
-        temporary.write_text(after, "utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    replace_text(path, with_strategy(before, strategy, place=str(path)))
+    return before
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace the file at once, with its permissions."""
+    temporary = path.with_name(f"_{path.name}.autopilot")
+    try:
+        temporary.write_text(text, "utf-8")
         temporary.chmod(path.stat().st_mode & 0o7777)
         temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return before
 
 
 def with_strategy(text: str, strategy: str, *, place: str = "network file") -> str:
