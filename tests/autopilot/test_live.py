@@ -16,7 +16,7 @@ from tidings.autopilot import Account, Files, Record, measure, read_records
 from tidings.autopilot._live import observation_of
 from tidings.live import Network, Tidings, connect, read_network
 from tidings.live.operations import ask_network
-from tidings.planning import MovePublisher, Objective
+from tidings.planning import MovePublisher, Objective, UseStrategy
 from tidings.rehearsal import door, shape_of
 
 __all__ = ["state"]
@@ -76,14 +76,16 @@ class Traffic:
             callback=lambda event: got.update([event.attributes["n"]]),
         )
 
-    async def publish(self, name: str, broker: str, rate_per_s: float) -> None:
+    async def publish(self, name: str, broker: str, rate_per_s: float, *, burst: int = 1) -> None:
         client = await self.client(name, broker)
         await client.advertise(f"source = '{name}'")
 
         async def work() -> None:
             while True:
-                await client.publish({"source": name, "n": self.sent[name]}, payload=b"x" * 200, lifetime_s=60.0)
-                self.sent[name] += 1
+                for _ in range(burst):
+                    event = {"source": name, "n": self.sent[name]}
+                    await client.publish(event, payload=b"x" * (200 if burst == 1 else 1_500), lifetime_s=60.0)
+                    self.sent[name] += 1
                 await asyncio.sleep(1.0 / rate_per_s)
 
         self._tasks.append(asyncio.create_task(work()))
@@ -159,5 +161,41 @@ def test_a_publisher_far_from_its_readers_is_moved_and_nothing_is_lost(place: Pl
                 assert set(traffic.got[name].values()) == {1}
             assert kinds(network).count("applying") == 1
             assert share > OBJECTIVE.reliability
+
+    run(work())
+
+
+@pytest.mark.full
+def test_urgent_events_behind_bulk_get_another_strategy_and_the_file_keeps_its_comments(place: Place) -> None:
+    """The publishers have subscriptions too, so they are not moved."""
+
+    async def work() -> None:
+        trace = f'[trace]\ndirectory = "{place.directory / "trace"}"\nroll_age = "1 s"\n'
+        network = place.write("a", "b", network='strategy = "fifo"  # as in 2019\n', more=trace, timeout_s=10.0)
+        narrow = shape_of(delay_s=0.005, bytes_per_s=20_000.0)
+        async with door(place.ports["b"], narrow, shape_of(delay_s=0.005)) as link, Traffic(place) as traffic:
+            text = network.path.read_text("utf-8").replace('silence = "600 ms"', 'silence = "5 s"')
+            text = text.replace('name = "b"\n', f'name = "b"\naddress = "127.0.0.1:{link.port}"\n')
+            network.path.write_text(text, "utf-8")
+            network = read_network(network.path)
+            place.start("up", str(network.path))
+            await all_up(network)
+            await traffic.read("desk", "b", "urgent", 0.6)
+            await traffic.read("archive", "b", "bulk", 30.0)
+            await traffic.publish("urgent", "a", 4.0)
+            await traffic.publish("bulk", "a", 0.4, burst=24)
+            for name in ("urgent", "bulk"):
+                await traffic.clients[name].subscribe("source = 'nobody'")
+            pilot = place.start("autopilot", str(network.path), "--slo", "90%", "--apply")
+            await until(lambda: "kept" in kinds(network) or "holding" in kinds(network))
+            print([(record.kind, record.words, record.predicted) for record in records(network)])
+            print("on-time share", await share_of(network, 10.0))
+            kept = next(record for record in records(network) if record.kind == "kept")
+            (change,) = kept.changes
+            assert isinstance(change, UseStrategy)
+            assert network.path.read_text("utf-8") == text.replace('"fifo"', f'"{change.strategy}"')
+            assert {broker["strategy"] for broker in await ask_network(network)} == {change.strategy}
+            pilot.send_signal(signal.SIGINT)
+            await until(lambda: pilot.poll() is not None)
 
     run(work())

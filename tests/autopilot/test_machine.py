@@ -90,6 +90,22 @@ def test_harm_is_taken_back_before_the_time_is_over() -> None:
     assert world.homes == {"p": "a"}
 
 
+def test_events_that_wait_for_ever_do_not_hide() -> None:
+    """After the change nobody gets anything, so nothing is late."""
+    world = World(by_home, to("c"), holds=lambda world: world.homes["p"] == "c")
+    verdict = world.run_until("rolling back")
+    assert verdict.after is not None
+    assert (verdict.after.below, verdict.after.on_time_share) == (4, 0.0)
+
+
+def test_a_change_after_which_there_are_no_events_has_not_proved_itself() -> None:
+    world = World(by_home, to("b"))
+    world.run_until("applied")
+    world.rate_per_s = 0.0
+    verdict = world.run_until("rolling back")
+    assert (verdict.is_clear, world.autopilot.memory.judged("move")) == (False, 0)
+
+
 def test_steps_that_help_only_together_are_judged_together() -> None:
     def shares(world: World) -> list[float]:
         return [1.0 if (world.homes["p"], world.strategy) == ("b", "lookahead") else 0.5] * world.subscriptions

@@ -48,7 +48,8 @@ def proposal(*changes: Change, gain: float = 1.0) -> Proposal:
 
 @dataclass
 class World:
-    """Everything happens at multiples of a second; `refuses` are clients and strategies that do not follow orders."""
+    """Everything happens at multiples of a second; while `holds`, events are
+    matched and wait; `refuses` are clients and strategies that do not follow orders."""
 
     shares: Shares
     planner: Planner
@@ -59,6 +60,7 @@ class World:
     homes: dict[str, str] = field(default_factory=lambda: {"p": "a"})
     strategy: str = "fifo"
     now_s: float = 1_000.0
+    holds: Callable[["World"], bool] = lambda _: False
     refuses: set[str] = field(default_factory=set)
     down: frozenset[str] = frozenset()
     records: list[Record] = field(default_factory=list)
@@ -67,7 +69,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.dice = np.random.default_rng(self.seed)
-        self.counts = np.zeros((self.subscriptions, 2), np.int64)
+        self.counts = np.zeros((self.subscriptions, 3), np.int64)
         self.start()
 
     def start(self) -> None:
@@ -103,7 +105,8 @@ class World:
 
     def seen(self) -> Observation:
         accounts = {
-            f"s/{n}": Account(on_time=good, settled=many) for n, (good, many) in enumerate(self.counts.tolist())
+            f"s/{n}": Account(on_time=good, settled=many, matched=matched, max_delay_s=1.0)
+            for n, (good, many, matched) in enumerate(self.counts.tolist())
         }
         return Observation(
             at_s=self.now_s, accounts=accounts, homes=dict(self.homes), strategy=self.strategy, down=self.down
@@ -116,7 +119,8 @@ class World:
     def _deliver(self) -> None:
         many = self.dice.poisson(self.rate_per_s, self.subscriptions)
         good = self.dice.binomial(many, np.clip(self.shares(self), 0.0, 1.0))
-        self.counts += np.stack((good, many), axis=1)
+        settled = 0 if self.holds(self) else 1
+        self.counts += np.stack((settled * good, settled * many, many), axis=1)
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -349,6 +349,8 @@ def observation_of(brokers: list[dict[str, Any]], at_s: float) -> Observation:
             name: Account(
                 on_time=each["on_time"],
                 settled=each["on_time"] + each["late"] + each["dropped"] + each["lost"],
+                matched=each["matched"],
+                max_delay_s=each["max_delay_s"],
             )
             for name, each in subscribers.items()
             if each["on_time"] is not None

@@ -22,7 +22,8 @@ Rules:
   least `gain_least` and by more than noise (SURE standard errors), from `window_s` on; or, by `judge_s`, if it fell by
   `gain_least` and the objective is no longer missed. What has not helped by `judge_s`, or did harm by more than noise
   from twice `window_s` on, is taken back with all changes of the same plan that are not judged, the last first. If a
-  step is neither, and the plan has more, they are judged together.
+  step is neither, and the plan has more, they are judged together. Events that wait beyond their deadline count as late
+  while they wait, and without events for those that were below the objective there is no proof that it helped.
 - **Not clear.** If other brokers answer than when the change was made, and that lasts for `window_s`, the accounts do
   not judge it. It stays, and teaches nothing. A shorter silence only delays the verdict.
 - **Stopping.** Nothing is applied or taken back any more. A change that was ordered stays as it is; the log has what
@@ -32,14 +33,14 @@ Rules:
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
 from tidings.autopilot._audit import Change, Kind, Memory, Record, Slot
-from tidings.autopilot._measure import Measure, Observation, measure
+from tidings.autopilot._measure import Measure, Observation, measure, with_overdue
 from tidings.autopilot._proposal import Proposal, Step
 from tidings.errors import ConfigurationError
 from tidings.model.units import percent
@@ -198,6 +199,7 @@ class Autopilot:
         """A look at the network; they come in the order of time, every few seconds."""
         if self._seen and observation.at_s <= self._seen[-1].at_s:
             return []
+        observation = with_overdue(observation, tuple(self._seen))
         self._seen.append(observation)
         while len(self._seen) > 1 and self._seen[1].at_s <= observation.at_s - self._span_s:
             self._seen.popleft()
@@ -406,15 +408,15 @@ class Autopilot:
             return
         after = self._recent(seen, max(seen.at_s - settings.window_s, self._since_s))
         is_over = elapsed_s >= settings.judge_s
-        if after is None or before is None:
-            if is_over:
-                self._keep(seen.at_s, after, is_clear=False, why="there are no accounts to judge it by")
-            return
         if seen.down != self._down:
             recent = (each for each in self._seen if each.at_s >= seen.at_s - settings.window_s)
             if all(each.down != self._down for each in recent):
                 why = "brokers have failed or returned since, so it is not clear"
                 self._keep(seen.at_s, after, is_clear=False, why=why)
+            return
+        if before is None or after is None or not self._has_heard(before.worst, seen):
+            if is_over:  # who was short gets nothing any more: nothing proves that it helped
+                self._fail(seen.at_s, "there are no accounts of those below the objective to judge it by")
             return
         gain = before.shortfall - after.shortfall
         noise = SURE * (before.error**2 + after.error**2) ** 0.5
@@ -471,6 +473,15 @@ class Autopilot:
     def _span_s(self) -> float:
         """How far back observations are needed."""
         return self.settings.window_s + self.settings.settle_s + self.settings.judge_s
+
+    def _has_heard(self, names: Sequence[str], seen: Observation) -> bool:
+        """Whether events of most of these subscriptions were settled since the accounts began to count."""
+        first = next((each for each in self._seen if each.at_s >= self._since_s), seen).accounts
+        heard = sum(
+            name in seen.accounts and name in first and seen.accounts[name].settled > first[name].settled
+            for name in names
+        )
+        return 2 * heard >= len(names)
 
     def _recent(self, seen: Observation, from_s: float) -> Measure | None:
         """The accounts from the last observation at or before this time on; while verifying, the first after it, so
