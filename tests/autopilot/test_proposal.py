@@ -70,3 +70,14 @@ def test_changes_are_those_of_the_live_network_and_each_slot_is_changed_once() -
     found = propose(row("60 ms"), OBJECTIVE, may=everything, known_as=as_client)
     assert [step.change for step in found.steps] == [MovePublisher(publisher="client", broker="b")]
     assert "move publisher client to b" in found.words
+
+
+def test_where_the_accounts_contradict_the_prediction_the_accounts_count() -> None:
+    """Profiles that have half of the delay: they see no trouble, and yet know where the publisher would be nearer."""
+    late = {"s": 0.0, "t": 0.1}
+    found = propose(row("150 ms"), OBJECTIVE, may=everything, measured=late)
+    (step,) = found.steps
+    assert isinstance(step.change, MovePublisher)
+    assert step.change.broker in ("b", "c")
+    assert step.predicted.now > 1.5
+    assert propose(row("150 ms"), OBJECTIVE, may=everything).steps == ()

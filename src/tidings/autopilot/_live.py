@@ -29,7 +29,7 @@ from tidings.autopilot._profiles import Profiles, RoundTrips
 from tidings.autopilot._proposal import Proposal, propose, warm_up
 from tidings.errors import ConfigurationError, InputError, TidingsError
 from tidings.live import Network, read_network
-from tidings.live.operations import ask_network, ask_to_reload, move_clients, network_status, read_supervision
+from tidings.live.operations import ask_network, ask_to_reload, move_clients, read_supervision, subscribers_of
 from tidings.model.policies import DEFAULT_RELOCATION
 from tidings.planning import Change as AnyChange
 from tidings.planning import MovePublisher, UseStrategy
@@ -248,7 +248,7 @@ class _Flight:
             seen, status = observation_of(self._status, time.time()), self._status
             await self._warming
             proposal = await _in_thread(lambda: self._propose(asked, seen, status))
-        except TidingsError as error:
+        except (TidingsError, OSError, ValueError) as error:  # files may be removed while they are read
             proposal = Proposal(words=f"no plan: {error}")
         return self._autopilot.planned(time.time(), proposal)
 
@@ -267,6 +267,7 @@ class _Flight:
             self._settings.objective,
             may=_Permits(self._network, seen, status, asked),
             worths=asked.worths,
+            measured=asked.measured,
             gain_least=self._settings.gain_least,
             known_as=_live,
         )
@@ -340,7 +341,7 @@ def _live(change: Change) -> Change:
 
 def observation_of(brokers: list[dict[str, Any]], at_s: float) -> Observation:
     """What the status of the brokers says."""
-    subscribers: Mapping[str, Mapping[str, Any]] = network_status(brokers)["subscribers"]
+    subscribers: Mapping[str, Mapping[str, Any]] = subscribers_of(brokers)
     up = [broker for broker in brokers if broker["up"]]
     strategies = {broker.get("strategy") for broker in up}
     return Observation(
@@ -355,7 +356,12 @@ def observation_of(brokers: list[dict[str, Any]], at_s: float) -> Observation:
             for name, each in subscribers.items()
             if each["on_time"] is not None
         },
-        homes={each["client"]: broker["name"] for broker in up for each in broker["publishers"] if each["connected"]},
+        homes={
+            each["client"]: broker["name"]
+            for broker in up
+            for each in broker.get("publishers", ())
+            if each["connected"]
+        },
         strategy=strategies.pop() if len(strategies) == 1 else None,
         down=frozenset(broker["name"] for broker in brokers if not broker["up"]),
     )

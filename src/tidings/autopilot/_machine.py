@@ -33,7 +33,7 @@ Rules:
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -71,7 +71,6 @@ _Event = Literal[
     "open",
     "failed",
     "rested",
-    "stop",
 ]
 
 _NEXT: Final[Mapping[tuple[State, _Event], State]] = {
@@ -147,11 +146,13 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class AskPlan:
-    """Ask for a plan from profiles of the time since `since_s`, without these slots; `worths` are by kind of change."""
+    """Ask for a plan from profiles of the time since `since_s`, without these slots; `worths` are by kind of change,
+    `measured` are the on-time shares of subscriptions below the objective."""
 
     since_s: float
     left_alone: frozenset[Slot]
     worths: Mapping[str, float]
+    measured: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +354,9 @@ class Autopilot:
             kinds = ("scheduling", "move")
             worths = {kind: self.memory.worth(kind) for kind in kinds}
             alone = self.memory.left_alone(seen.at_s)
-            self._effects.append(AskPlan(since_s=self._since_s, left_alone=alone, worths=worths))
+            self._effects.append(
+                AskPlan(since_s=self._since_s, left_alone=alone, worths=worths, measured=measured.worst)
+            )
 
     def _hold(self, seen: Observation) -> None:
         if seen.at_s >= self._until_s:
@@ -474,7 +477,7 @@ class Autopilot:
         """How far back observations are needed."""
         return self.settings.window_s + self.settings.settle_s + self.settings.judge_s
 
-    def _has_heard(self, names: Sequence[str], seen: Observation) -> bool:
+    def _has_heard(self, names: Collection[str], seen: Observation) -> bool:
         """Whether events of most of these subscriptions were settled since the accounts began to count."""
         first = next((each for each in self._seen if each.at_s >= self._since_s), seen).accounts
         heard = sum(

@@ -53,7 +53,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """The mean on-time share of subscriptions with events (None: there are none), the shortfall added up over them and
     its standard error, how many there are, and how many of them are below the objective; `is_short` if too many are.
-    `worst` are the names of those below, NAMES_MAX at most."""
+    `worst` are the shares of those below by name, of NAMES_MAX at most."""
 
     on_time_share: float | None
     shortfall: float
@@ -61,7 +61,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int
     below: int
     is_short: bool
-    worst: tuple[str, ...] = ()
+    worst: dict[str, float] = {}
 
 
 def with_overdue(seen: Observation, before: Sequence[Observation]) -> Observation:
@@ -99,7 +99,7 @@ def measure(before: Mapping[str, Account], now: Mapping[str, Account], objective
     high = wilson_interval(on_time / DISPERSION, settled / DISPERSION, level=level).high
     is_below = high < objective.reliability
     below = int(is_below.sum())
-    worst = [names[place] for place in np.argsort(share, kind="stable") if is_below[place]]
+    worst = [place for place in np.argsort(share, kind="stable").tolist() if is_below[place]][:NAMES_MAX]
     guess = (on_time + 1.0) / (settled + 2.0)
     variance = DISPERSION * guess * (1.0 - guess) / settled
     return Measure(
@@ -109,5 +109,5 @@ def measure(before: Mapping[str, Account], now: Mapping[str, Account], objective
         subscriptions=len(counted),
         below=below,
         is_short=below > len(counted) - objective.count(len(counted)),
-        worst=tuple(worst[:NAMES_MAX]),
+        worst={names[place]: round(float(share[place]), 6) for place in worst},
     )

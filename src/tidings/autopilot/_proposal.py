@@ -1,5 +1,7 @@
 """From a measured network to a proposal: the cheapest changes that meet the objective, rehearsed by simulation.
 
+0. Where the accounts have a subscription late and the prediction has it on time, its deadline is taken to be shorter,
+   until both agree (`_calibrated`): profiles can misjudge a delay and still rank places by it.
 1. The cheapest set of permitted changes (`planning.plan`), with publishers at the best of the places that suffice. The
    costs of kinds whose predictions were worth little are higher, so others are preferred.
 2. If no set meets the objective, the changes that reduce the shortfall most for their cost, one by one, up to
@@ -36,6 +38,10 @@ CONFIRMED: Final = 0.25
 ADVICE_MAX: Final = 5
 ADVICE_EVENTS_MAX: Final = 5_000
 TINY: Final = 1e-3
+AGREED: Final = 0.1
+"""How much more than was measured a prediction may promise."""
+SHORTENED: Final = 0.8
+SHORTENED_MAX: Final = 12
 USUAL_KINDS: Final = ("scheduling", "move")
 
 _SMALL: Final = """
@@ -71,14 +77,15 @@ def propose(
     *,
     may: May,
     worths: Mapping[str, float] | None = None,
+    measured: Mapping[str, float] | None = None,
     gain_least: float = 0.02,
     known_as: Callable[[Change], Change] = lambda change: change,
     report: Callable[[str], None] | None = None,
 ) -> Proposal:
     """What to do about a network as it was measured.
 
-    `may` permits changes one by one; `known_as` is what a change of the measured network is in the live one, where
-    several may be the same.
+    `may` permits changes one by one; `measured` are on-time shares from the accounts, by subscription; `known_as` is
+    what a change of the measured network is in the live one, where several may be the same.
     """
     known = {} if worths is None else worths
     usual = Costs()
@@ -86,6 +93,7 @@ def propose(
     # A profile covers seconds; simulations need more events than that.
     rate_per_s = max(sum(publisher.rate_per_s for publisher in network.publishers), 1e-9)
     network = msgspec.structs.replace(network, duration_s=min(REHEARSED_S, EVENTS_MAX / rate_per_s), warmup_s=0.0)
+    network = _calibrated(network, measured or {})
     found = plan(
         network,
         objective,
@@ -209,6 +217,27 @@ class _Room:
             if change.slot not in {step.change.slot for step in steps}:
                 steps.append(Step(change=change, predicted=forecast))
         return steps
+
+
+def _calibrated(network: Network, measured: Mapping[str, float]) -> Network:
+    """The network with shorter deadlines for subscriptions that the accounts have late and the prediction on time,
+    until both agree. Then the prediction knows at least that less delay helps them."""
+    estimator = Estimator(network, events_max=EVENTS_MAX)
+    for _ in range(SHORTENED_MAX):
+        predicted = estimator.reliability(network)[0]
+        off = {
+            each.id
+            for each, share in zip(network.subscriptions, predicted.tolist(), strict=True)
+            if each.max_delay_s is not None and share > measured.get(each.id, 1.0) + AGREED
+        }
+        if not off:
+            break
+        subscriptions = tuple(
+            msgspec.structs.replace(each, max_delay_s=SHORTENED * (each.max_delay_s or 0.0)) if each.id in off else each
+            for each in network.subscriptions
+        )
+        network = msgspec.structs.replace(network, subscriptions=subscriptions)
+    return network
 
 
 def warm_up() -> None:
