@@ -150,16 +150,40 @@ def test_what_cannot_be_followed_is_refused_and_nothing_changes(place: Place) ->
     run(work())
 
 
+def test_another_strategy_is_used_at_once_and_events_under_way_stay(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        text = network.path.read_text("utf-8")
+        place.start("up", str(network.path))
+        await all_up(network)
+        got: Counter[Any] = Counter()
+        async with connect(place.address("a"), name="p") as p, connect(place.address("b"), name="s") as s:
+            await s.subscribe("n >= 0", callback=lambda event: got.update([event.attributes["n"]]))
+            await p.publish({"n": 0}, require="reachable")
+            network.path.write_text(text.replace('drain = "1 s"', 'drain = "1 s"\nstrategy = "fifo"'), "utf-8")
+            assert await reload(network) == (0, f"{network.path}: strategy fifo\n")
+            sent = 0
+            while {broker["strategy"] for broker in await ask_network(network)} != {"fifo"}:
+                sent += 1
+                await p.publish({"n": sent})
+            sent += 1
+            await p.publish({"n": sent})
+            await until(lambda: len(got) == sent + 1)
+            assert set(got.values()) == {1}
+
+    run(work())
+
+
 def test_a_broker_by_itself_follows_sighup_and_leaves_when_it_is_taken_out(place: Place) -> None:
     async def work() -> None:
         network = place.write("a", "b")
         text = network.path.read_text("utf-8")
         alone, other = (place.start("broker", str(network.path), "--name", name) for name in ("a", "b"))
         await all_up(network)
-        network.path.write_text(text.replace('drain = "1 s"', 'drain = "1 s"\nstrategy = "fifo"'), "utf-8")
+        network.path.write_text(text.replace('drain = "1 s"', 'drain = "1 s"\nscheme = "buffer"'), "utf-8")
         alone.send_signal(signal.SIGHUP)
         await until(lambda: any(line["event"] == "reload refused" for line in place.logs()))
-        assert "[network] strategy" in next(line["why"] for line in place.logs() if line["event"] == "reload refused")
+        assert "[network] scheme" in next(line["why"] for line in place.logs() if line["event"] == "reload refused")
         network.path.write_text(text.split('[[broker]]\nname = "b"')[0].replace('["b"]', "[]"), "utf-8")
         for process in (alone, other):
             process.send_signal(signal.SIGHUP)

@@ -84,6 +84,11 @@ class OneQueue(RuleBasedStateMachine):
         for parcel in reversed(taken):
             assert not self.queue.push([parcel], self.now_ns)
 
+    @rule(name=st.sampled_from(STRATEGIES))
+    def use_another_strategy(self, name: str) -> None:
+        """As when an operator changes it; nothing that waits is lost, as the other rules notice."""
+        self.queue.use(strategy(name, r=0.6 if name == "ebpc" else None))
+
     @rule(wait_ms=st.sampled_from([1, 100, 5_000]))
     def wait(self, wait_ms: int) -> None:
         self.now_ns += wait_ms * MS

@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidings.cli import (
+    _autopilot,
     _bench,
     _broker,
     _demo,
@@ -39,7 +40,7 @@ __all__ = ["app"]
 
 RUN, USE, UNDERSTAND, PLAN, STUDY = "Run a network", "Use it", "Understand it", "Plan it", "Study it"
 _ORDER = (
-    *("up", "status", "top", "broker", "reload", "token", "certificates", "doctor"),
+    *("up", "status", "top", "autopilot", "broker", "reload", "token", "certificates", "doctor"),
     *("subscribe", "publish", "filter", "bench", "examples"),
     *("demo", "import", "pipeline", "report", "order"),
     *("scenario", "predict", "plan", "what-if", "simulate", "place"),
@@ -100,6 +101,7 @@ def _add_group(panel: str, name: str, group: typer.Typer) -> None:
 _add(RUN, _broker.up, _broker.UP_EPILOG)
 _add(RUN, _live.status, _live.STATUS_EPILOG)
 _add(RUN, _top.top, _top.EPILOG)
+_add(RUN, _autopilot.autopilot, _autopilot.EPILOG)
 _add(RUN, _broker.broker, _broker.BROKER_EPILOG)
 _add(RUN, _live.reload, _live.RELOAD_EPILOG)
 _add_group(RUN, "token", _live.token)

@@ -15,7 +15,7 @@ NEEDS: Final = {
     **dict.fromkeys(
         ("import", "report", "order", "scenario", "predict", "plan", "what-if", "simulate", "place"), "lab"
     ),
-    **dict.fromkeys(("compare", "demo", "rehearse", "storm", "reproduce"), "lab"),
+    **dict.fromkeys(("autopilot", "compare", "demo", "rehearse", "storm", "reproduce"), "lab"),
 }
 """The smallest extra with which a command can do all it offers."""
 

@@ -5,7 +5,7 @@ changes)` returns the changed network. See docs/reference/plan.md.
 """
 
 from tidings.model.scenario_file import to_toml, write_toml
-from tidings.planning._candidates import FACTORS
+from tidings.planning._candidates import FACTORS, shortlist
 from tidings.planning._changes import (
     CHANGES_WRITTEN,
     KINDS,
@@ -57,6 +57,7 @@ __all__ = [
     "apply",
     "parse_change",
     "plan",
+    "shortlist",
     "single_changes",
     "to_toml",
     "verify",

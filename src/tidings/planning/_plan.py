@@ -22,7 +22,7 @@ from tidings.model.frames import Column, arrow_table, html_page, html_table, pan
 from tidings.model.scenario import Network
 from tidings.model.units import percent
 from tidings.planning._candidates import Candidates, best_moves, candidates, shortlist
-from tidings.planning._changes import KINDS, Change, Kind, apply
+from tidings.planning._changes import KINDS, Change, Kind, MovePublisher, apply
 from tidings.planning._costs import Costs
 from tidings.planning._estimator import EVENTS_MAX, Estimator, Means, gap
 from tidings.planning._objective import RUNS, Objective, Verification, verify
@@ -160,15 +160,18 @@ def plan(
     runs: int = RUNS,
     events_max: int = EVENTS_MAX,
     estimates_max: int = ESTIMATES_MAX,
+    may: Callable[[Change], bool] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Plan:
     """The cheapest changes found that meet the objective, verified by `runs` simulations (0: none).
 
-    `allowed` are the kinds of change to consider, `events_max` and `estimates_max` bound the search, and `report`
+    `allowed` are the kinds of change to consider, and of strategies, schemes and moves only those that `may` accepts;
+    `events_max` and `estimates_max` bound the search, and `report`
     receives progress messages.
     """
     _check(network, allowed)
-    return _Planner(network, objective, costs or Costs(), allowed, runs, events_max, estimates_max, report).plan()
+    may = may or (lambda _: True)
+    return _Planner(network, objective, costs or Costs(), allowed, runs, events_max, estimates_max, may, report).plan()
 
 
 def _check(network: Network, allowed: Collection[Kind]) -> None:
@@ -191,10 +194,11 @@ class _Planner:
         runs: int,
         events_max: int,
         estimates_max: int,
+        may: Callable[[Change], bool],
         report: Callable[[str], None] | None,
     ) -> None:
         self._network, self._objective, self._costs, self._allowed = network, objective, costs, allowed
-        self._runs, self._estimates_max = runs, estimates_max
+        self._runs, self._estimates_max, self._may = runs, estimates_max, may
         self._report = report or (lambda _: None)
         self._estimator = Estimator(network, events_max=events_max)
         self._rejected: list[Set] = []
@@ -209,7 +213,11 @@ class _Planner:
             )
         prediction = self._estimator.prediction(self._network)
         moves = "move" in self._allowed and len(self._network.topology.brokers) > 1
-        self._places = shortlist(self._network, prediction) if moves else {}
+        places = shortlist(self._network, prediction) if moves else {}
+        self._places = {
+            name: [broker for broker in brokers if self._may(MovePublisher(publisher=name, broker=broker))]
+            for name, brokers in places.items()
+        }
         matched = prediction.matched_per_s * (self._network.duration_s - self._network.warmup_s)
         with_margin = self._objective.needed(matched)
         without = np.full(len(matched), self._objective.reliability)
@@ -258,7 +266,9 @@ class _Planner:
             not failing.any()
         ):  # the prediction meets the objective, the estimate does not: any subscription may be failing
             failing = ~np.isnan(predicted)
-        return candidates(current, self._estimator.prediction(current), failing, self._places, self._allowed)
+        found = candidates(current, self._estimator.prediction(current), failing, self._places, self._allowed)
+        choices = (tuple(filter(self._may, options)) for options in found.choices)
+        return Candidates(choices=tuple(options for options in choices if options), levels=found.levels)
 
     def _made(self, found: Found, verification: Verification | None, *, has_margin: bool) -> Plan:
         changed = apply(self._network, found.changes)

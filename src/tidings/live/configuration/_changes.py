@@ -1,9 +1,9 @@
 """From one version of a network's file to the next, while its brokers run.
 
-Brokers and links may be added and removed. Brokers' addresses, the drain time, the number of connections, tokens,
-rules, the brokers' token, and clients' budgets (for new connections) may change. Everything else is fixed when a broker
-starts, and a file that changes it is refused as a whole: a network that applies half of its file is worse than one that
-keeps the previous one.
+Brokers and links may be added and removed. The strategy of links, brokers' addresses, the drain time, the number of
+connections, tokens, rules, the brokers' token, and clients' budgets (for new connections) may change. Everything else
+is fixed when a broker starts, and a file that changes it is refused as a whole: a network that applies half of its file
+is worse than one that keeps the previous one.
 """
 
 from itertools import combinations
@@ -17,7 +17,7 @@ from tidings.live.configuration._config import Network
 __all__ = ["Change", "change_of"]
 
 _FREE: Final = {
-    "network": {"drain_s", "broker_token_file"},
+    "network": {"drain_s", "broker_token_file", "strategy", "r"},
     "limits": {"rate_per_s", "traffic_kb_per_s", "matching_s", "reading", "queued_client_size_kb", "connections"},
     "tls": {"revoked"},
 }
@@ -25,12 +25,13 @@ _FREE: Final = {
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences: brokers, and links between brokers, by name."""
+    """The differences: brokers, and links between brokers, by name; and the strategy, if it is another."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     linked: tuple[tuple[str, str], ...] = ()
     unlinked: tuple[tuple[str, str], ...] = ()
+    strategy: str | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -39,6 +40,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             *(f"link {one} - {other} added" for one, other in self.linked),
             *(f"link {one} - {other} removed" for one, other in self.unlinked),
         ]
+        parts += [] if self.strategy is None else [f"strategy {self.strategy}"]
         return ", ".join(parts) or "no broker or link is different"
 
 
@@ -56,7 +58,12 @@ def change_of(before: Network, after: Network) -> Change:
         removed=tuple(sorted(before.brokers.keys() - after.brokers.keys())),
         linked=tuple(sorted(links - links_before)),
         unlinked=tuple(sorted(links_before - links)),
+        strategy=None if _strategy(before) == _strategy(after) else after.document.network.strategy,
     )
+
+
+def _strategy(network: Network) -> tuple[str, float | None]:
+    return network.document.network.strategy, network.document.network.r
 
 
 def _links(network: Network) -> set[tuple[str, str]]:

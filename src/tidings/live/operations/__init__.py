@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tidings.live.operations._moves import client_moves
     from tidings.live.operations._orders import Outcome, move_clients
     from tidings.live.operations._query import ask_network
-    from tidings.live.operations._status import network_status
+    from tidings.live.operations._status import network_status, subscribers_of
     from tidings.live.operations._supervision import ask_to_reload, read_supervision
     from tidings.live.operations._verdict import Trouble, Verdict, links_of
 
@@ -25,6 +25,7 @@ __all__ = [
     "move_clients",
     "network_status",
     "read_supervision",
+    "subscribers_of",
 ]
 
 __getattr__, __dir__ = lazily(__name__)

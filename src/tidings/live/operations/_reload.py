@@ -3,6 +3,8 @@
 - A change that cannot be applied is refused, with the reason in the log, and nothing changes (`change_of`).
 - A new neighbour is greeted like any other. A removed link is cut at once: what was under way on it takes another path,
   or waits for one.
+- Another strategy orders the queues as soon as its kernels are loaded; what waits is ordered again, and none of it is
+  lost.
 - A broker that is removed from the file leaves: it asks its clients to move to its neighbours, keeps serving until they
   have moved (for at most `drain`), and then drains as on SIGTERM. Its neighbours keep their links with it until it has
   left, or for twice `drain`.
@@ -37,6 +39,7 @@ class Reloading:
         self._node = node
         self._lingering: dict[str, asyncio.Task[None]] = {}  # by neighbour that is leaving the network
         self._leaving: asyncio.Task[None] | None = None
+        self._reordering: asyncio.Task[None] | None = None
 
     def hung_up(self, had_terminal: bool) -> None:
         """SIGHUP: sent after the file has changed, or because the terminal is gone."""
@@ -61,7 +64,7 @@ class Reloading:
 
     def close(self) -> None:
         """Ignore further changes."""
-        for task in (*self._lingering.values(), self._leaving):
+        for task in (*self._lingering.values(), self._leaving, self._reordering):
             if task is not None:
                 task.cancel()
 
@@ -86,6 +89,8 @@ class Reloading:
             return
         before = node.network.links[node.name]
         node.adopt(after)
+        if change.strategy is not None:
+            self._reorder()
         for other in sorted((before - after.links[node.name]) & set(change.removed)):
             self._lingering.setdefault(other, asyncio.create_task(self._linger(other)))
         for other in [other for other in self._lingering if other in after.brokers]:
@@ -95,6 +100,21 @@ class Reloading:
     def _rewire(self) -> None:
         node = self._node
         node.rewire(node.network.links[node.name] | self._lingering.keys())
+
+    def _reorder(self) -> None:
+        """Use the strategy of the file once its kernels are loaded; a later file overtakes an earlier one."""
+        if self._reordering is not None:
+            self._reordering.cancel()
+        self._reordering = asyncio.create_task(self._use_strategy())
+
+    async def _use_strategy(self) -> None:
+        from tidings.scheduling import prepare  # compiled: slow to load
+
+        node = self._node
+        strategy = node.network.settings_of(node.name).strategy
+        await asyncio.to_thread(prepare, strategy)
+        node.driver.call(node.machine.use_strategy, strategy)
+        node.log.info("strategy changed", strategy=strategy.name)
 
     async def _linger(self, other: str) -> None:
         """Wait until a neighbour has left, then forget it."""

@@ -144,6 +144,7 @@ def overview(node: "BrokerNode") -> dict[str, Any]:
         "up_s": node.up_s,
         "ready": machine.is_ready,
         "draining": node.is_draining,
+        "strategy": machine.settings.strategy.name,
         "utilisation": round(node.load.utilisation, 4),
         "neighbours": {name: _peer(peer) for name, peer in sorted(machine.neighbours.items())},
         "absent": sorted(machine.settings.neighbours - machine.neighbours.keys()),

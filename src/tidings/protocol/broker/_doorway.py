@@ -26,6 +26,7 @@ from tidings.protocol._trace_context import Choice
 from tidings.protocol.links._outbox import FRAME_BYTES, Outbox
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.links._window import SendLimits
+from tidings.scheduling import Strategy
 
 __all__ = ["Doorway"]
 
@@ -105,6 +106,14 @@ class Doorway(Machine):
             del self.neighbours[name]
             self._has_forgotten = True
         self._on_rewired()
+        return self._finish()
+
+    def use_strategy(self, strategy: Strategy, now_ns: int) -> list[Effect]:
+        """Order the queues of all links and clients by another strategy; nothing that waits is lost by it."""
+        self._now_ns = now_ns
+        self.settings = msgspec.structs.replace(self.settings, strategy=strategy)
+        for peer in (*self.neighbours.values(), *self.clients.values()):
+            peer.outbox.queue.use(strategy)
         return self._finish()
 
     def _on_connected(self, connection: str) -> None:

@@ -99,6 +99,12 @@ class Queue:
             dropped += self._dropped(gone)
         return dropped
 
+    def use(self, strategy: Strategy) -> None:
+        """Order what waits, and all that comes, by this strategy from now on."""
+        self._strategy = strategy
+        if self._queue is not None:
+            self._rebuild()
+
     def replace(self, event: "Held", parcel: Parcel) -> None:
         """A parcel waits in place of the event itself."""
         since_ns = self._waiting.pop(event, None)
