@@ -35,6 +35,7 @@ from tidings.mqtt._link import TOPIC_ALIASES, Link
 from tidings.mqtt._mapping import Message, read_event
 from tidings.mqtt._member import Member
 from tidings.mqtt._packets import Connect, PacketError, Reason
+from tidings.mqtt._publications import TOLERANCE
 from tidings.mqtt._records import NEVER, Subscription
 from tidings.mqtt._retained import RETAINED_FILTER, Retained
 from tidings.mqtt._session import Session
@@ -275,6 +276,9 @@ class Gateway:
         for link in [link for link in self._gated if link.gate <= self.commits.durable]:
             self._gated.remove(link)
             self._write(link, link.take_held())
+            session = self._of_link.get(link)
+            if session is not None:
+                session.deliveries.pause_if_full()
         for member in list(self._holding):
             member.release()
             if not member.is_held:
@@ -320,6 +324,18 @@ class Gateway:
     def committed(self) -> int:
         """The number of the last commit that is durable."""
         return self.commits.durable
+
+    def bounds(self) -> Mapping[str, tuple[int, int]]:
+        """Everything that could grow for a client, at the client that has most of it, with its bound."""
+        sessions = self.sessions.values()
+        most = self.settings.max_under_way + WINDOW
+        return {
+            "under way to an MQTT client": (max((len(each.deliveries.out) for each in sessions), default=0), most),
+            "of QoS 2 from an MQTT client": (
+                max((len(each.publications.incoming) for each in sessions), default=0),
+                TOLERANCE * self.settings.receive_maximum,
+            ),
+        }
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -412,6 +428,7 @@ class Gateway:
         credentials = credentials_of(connect, has_tokens=self.settings.has_tokens)
         window = min(link.receive_maximum, WINDOW)
         attempt.member = self._make_member(client_id, attempt, credentials, link.address, link.certified, window=window)
+        attempt.member.call(attempt.member.machine.pause, self.now_ns)
         attempt.member.start(self.now_ns)
 
     def _make_member(
@@ -659,12 +676,22 @@ class Gateway:
 
     def message_of(self, effect: Deliver) -> Message | None:
         """The message of an event, read once for all receivers."""
-        return self._message(effect.event, effect.attributes, effect.payload, self.now_ns - effect.age_ns)
+        since_ns = self.now_ns - effect.age_ns
+        return self._message(effect.event, effect.attributes, effect.payload, since_ns, effect.lifetime_ns)
 
-    def _message(self, event: EventId, attributes: Mapping[str, Any], payload: bytes, since_ns: int) -> Message | None:
+    def _message(
+        self,
+        event: EventId,
+        attributes: Mapping[str, Any],
+        payload: bytes,
+        since_ns: int,
+        lifetime_ns: int | None,
+    ) -> Message | None:
         if event in self._messages:
             return self._messages[event]
         message = read_event(attributes, payload, since_ns)
+        if message is not None and lifetime_ns is not None:
+            message.ends_ns = since_ns + lifetime_ns
         if len(self._messages) >= MAX_MESSAGES:
             self._messages.clear()
         self._messages[event] = message
@@ -675,15 +702,15 @@ class Gateway:
         has expired, although the event has not."""
         report = subscription.report or deliveries.report
         terms = (subscription.qos, subscription.retain_as_published, subscription.identifier)
-        key = (*terms, subscription.max_delay_ns, report)
+        key = (*terms, subscription.max_delay_ns, subscription.late_ns, report)
         if key not in bundle.notes:
             copies = []
-            for event, content, since_ns, _ in bundle.events:
-                message = self._message(event, content.attributes, content.payload, since_ns)
+            for event, content, since_ns, lifetime_ns in bundle.events:
+                message = self._message(event, content.attributes, content.payload, since_ns, lifetime_ns)
                 if message is not None:
                     retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
                     copies.append(copy_of(message, subscription, report, retain=retain, is_late=False))
-            has_expired = any(copy.expires_ns is not None and copy.expires_ns <= self.now_ns for copy in copies)
+            has_expired = any(copy.is_over(self.now_ns) for copy in copies)
             bundle.notes[key] = None if has_expired else Shares(copies)
         shares: Shares | None = bundle.notes[key]
         return shares

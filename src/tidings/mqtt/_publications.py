@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidings.mqtt._gateway import Gateway
     from tidings.mqtt._session import Session
 
-__all__ = ["MAX_UNCONFIRMED", "Publications"]
+__all__ = ["MAX_UNCONFIRMED", "TOLERANCE", "Publications"]
 
 MAX_UNCONFIRMED: Final = 512
 """How many messages of a client may wait for the broker before reading from the client stops."""

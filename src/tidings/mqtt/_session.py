@@ -111,8 +111,8 @@ class Session:
         is_durable: bool,
         more: dict[str, Any],
     ) -> None:
-        """The client is connected. What CONNACK says about the session is durable before it is sent."""
-        now_ns = self._gateway.now_ns
+        """The client is connected. What CONNACK says about the session is durable before it is sent; until then, events
+        for the client wait at the broker."""
         self.link, self.member, self.will = link, member, connect.will
         self._asked = {}
         self.publications.restart()
@@ -125,7 +125,15 @@ class Session:
             self._gateway.gate(link)
         properties = {name: value for name, value in more.items() if value is not None}
         link.send(Connack(session_present=is_present, properties=properties if link.version == V5 else {}))
-        self.deliveries.send_again(now_ns)
+        if link.held:
+            self._gateway.commits.when_durable(lambda: self._begin(link))
+        else:
+            self._begin(link)
+
+    def _begin(self, link: Link) -> None:
+        """Messages may be sent to the client."""
+        if self.link is link:
+            self.deliveries.send_again(self._gateway.now_ns)
 
     def detach(self) -> None:
         """The client is gone."""
@@ -440,9 +448,9 @@ class Session:
         is_special = subscription.group is not None or (subscription.no_local and self.client_id in bundle.publishers)
         shares = None if is_special or link is None else self._gateway.shares_of(bundle, subscription, self.deliveries)
         if shares is None or link is None or shares.has_qos_2:
-            for event, content, since_ns, _ in bundle.events:
+            for event, content, since_ns, lifetime_ns in bundle.events:
                 what = (effect.subscription, event, content.attributes, content.payload)
-                self.on_deliver(Deliver(*what, self._gateway.now_ns - since_ns, False))
+                self.on_deliver(Deliver(*what, self._gateway.now_ns - since_ns, False, lifetime_ns=lifetime_ns))
         elif shares.is_qos_0 and link.is_plain:
             link.send_plain((shares.packets(link.version, self._gateway.now_ns),))
         else:
