@@ -154,3 +154,17 @@ def test_damaged_records_are_reported_and_erased() -> None:
     assert [report.facts["records"] for report in world.reports if report.event == "MQTT store damaged"] == [1]
     assert key not in world.disks["door"]
     assert not returned(world).connack.session_present
+
+
+@pytest.mark.parametrize(("terms", "comes"), [((), False), ((("late-ms", "60000"),), True)])
+def test_what_is_too_late_for_its_subscription_is_not_sent_again(
+    terms: tuple[tuple[str, str], ...], comes: bool
+) -> None:
+    world = World()
+    client = world.connect("s", properties=KEPT)
+    client.subscribe("t", 1, properties={"user": (("max-delay-ms", "3000"), *terms)})
+    world.connect("p").publish("t", b"x", 1)
+    assert client.payloads == [b"x"]
+    world.kill()
+    world.wait(5.0)
+    assert set(returned(world).payloads) == ({b"x"} if comes else set())  # of QoS 1 it may come twice

@@ -321,15 +321,12 @@ class MqttSide(Tap):
 
     def _note_accepted(self, plan: MqttClientPlan, sent: Sent) -> None:
         ids = self._history.mqtt.events.get(sent.payload)
-        if not ids:
-            self._strange(f"{sent.plan.fields['text']} was acknowledged, and no event was published")
-        else:
-            published = self._history.published[ids[-1]]
-            if not published.accepted_ns:
-                text = sent.plan.fields["text"]
-                self._history.mqtt.unaccepted.append(f"{text} of {plan.name} at {self._network.now_ns / SECOND:.3f} s")
-            if published.confirmed_ns is None:
-                published.confirmed_ns = self._network.now_ns
+        published = self._history.published[ids[-1]] if ids else None
+        if published is None or not published.accepted_ns:
+            text = sent.plan.fields["text"]
+            self._history.mqtt.unaccepted.append(f"{text} of {plan.name} at {self._network.now_ns / SECOND:.3f} s")
+        if published is not None and published.confirmed_ns is None:
+            published.confirmed_ns = self._network.now_ns
 
     def _note_not_accepted(self, plan: MqttClientPlan, sent: Sent, reason: int) -> None:  # noqa: ARG002
         self._network.covered["mqtt_not_accepted"] += 1
