@@ -1,7 +1,7 @@
 """The gateway without I/O, by the statements of the MQTT 5 standard."""
 
 import pytest
-from tests.mqtt.world import World
+from tests.mqtt.world import SECOND, World
 
 from tidings.mqtt._packets import (
     Ack,
@@ -614,3 +614,33 @@ def test_after_a_reconnect_only_what_is_on_time_comes_and_the_urgent_first() -> 
         client.send(Ack(Kind.PUBACK, client.messages[number].packet_id))
     assert client.payloads[0] == b"alarm"
     assert sorted(client.payloads[1:]) == [b"bulk"] * 40
+
+
+@pytest.mark.parametrize("rate_per_s", [10, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("strategy", ["lookahead", "triage"])
+def test_after_60_s_away_the_first_message_is_in_time_and_the_last_stale_one_never_comes(
+    rate_per_s: int, strategy: str
+) -> None:
+    world = World(strategy=strategy)
+    kept = {"session_expiry_s": 300}
+    client, other = world.connect("c", properties=kept), world.connect("p")
+    client.subscribe("quotes", 1)
+    client.break_off()
+    sent_ns: dict[bytes, int] = {}
+    for number in range(60 * rate_per_s):  # each for 2 s
+        payload = b"%d" % number
+        sent_ns[payload] = world.now_ns
+        facts = {"packet_id": number % 60_000 + 1, "properties": {"message_expiry_s": 2}}
+        other.send(Publish(topic="quotes", payload=payload, qos=1, **facts))
+        world.wait(1.0 / rate_per_s)
+    back_ns = world.now_ns
+    client = world.connect("c", clean_start=False, properties=kept)
+    answered = 0
+    for _ in range(100):  # by then the last one has expired
+        world.wait(0.05)
+        client.send(*(Ack(Kind.PUBACK, each.packet_id) for each in client.messages[answered:]))
+        answered = len(client.messages)
+    wanted = [payload for payload, at_ns in sent_ns.items() if back_ns + SECOND // 10 < at_ns + 2 * SECOND]
+    possible = [payload for payload, at_ns in sent_ns.items() if back_ns < at_ns + 2 * SECOND]
+    assert set(wanted) <= set(client.payloads) <= set(possible)
+    assert len(client.payloads) == len(set(client.payloads)) > 1.8 * rate_per_s

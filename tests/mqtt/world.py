@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tidings.mqtt import Gateway, GatewaySettings, Pipe
+from tidings.mqtt import Door, Gateway, GatewaySettings, Hand, Pipe, Sever
 from tidings.mqtt._codec import Reader, encode
 from tidings.mqtt._packets import Ack, Connack, Connect, Kind, Packet, Publish, Suback, Subscribe, Wanted
 from tidings.protocol import Broker, BrokerSettings, SetTimer
-from tidings.protocol.node import Admission, Commit, ConnectionLimits, Node, Preamble, Read, Shut, Write
+from tidings.protocol.node import Admission, Commit, ConnectionLimits, Node, Preamble, Read, Report, Shut, Write
 from tidings.scheduling import strategy as scheduling_strategy
 
 NOW = 1_700_000_000 * 10**9
@@ -25,6 +25,8 @@ class World:
         self._strategy = scheduling_strategy(strategy)
         self.now_ns = NOW
         self.is_slow = False
+        self.full = ""
+        self.reports: list[Report] = []
         self.disks: dict[str, dict[str, bytes]] = {"broker": {}, "door": {}}
         self.clients: dict[str, Client] = {}
         self._numbers = 0
@@ -37,8 +39,6 @@ class World:
         self._work: deque[Callable[[], Any]] = deque()
         self._timers: dict[str, int | None] = {"broker": None, "door": None}
         self._commits: dict[str, Commit | None] = {"broker": None, "door": None}
-        self._pipes: set[str] = set()
-        self._came: dict[str, list[Any]] = {}
         found = Node.read(self.disks["broker"])
         self.now_ns = max(self.now_ns, found.noted_ns)
         self.machine = Broker(BrokerSettings(name="b", tracing=False, strategy=self._strategy), found.kept)
@@ -52,6 +52,7 @@ class World:
         )
         settings = GatewaySettings(broker="b", **self._settings)
         self.gateway = Gateway(settings, chance=lambda: 0.5, found=Node.read(self.disks["door"]))
+        self._door = Door(self.gateway)
         self._carry("broker", self.node.start(self.now_ns))
         self._carry("door", self.gateway.start(self.now_ns))
         self.settle()
@@ -101,6 +102,8 @@ class World:
                 self._work.popleft()()
             elif self.node.is_stirred:
                 self._carry("broker", self.node.turn(self.now_ns))
+            elif self._door.is_stirred:
+                self._carry_out("door", self._door.turn(self.now_ns))
             elif not self.is_slow and any(self._commits.values()):
                 self.sync()
             else:
@@ -108,9 +111,14 @@ class World:
         raise AssertionError("it never comes to rest")
 
     def sync(self, *whose: str) -> None:
-        """What is being committed is durable."""
+        """What is being committed is durable; there is no room in the store of `full`, except for erasures."""
         for who in whose or ("broker", "door"):
-            if self._write_down(who):
+            commit = self._commits[who]
+            if who == self.full and commit is not None and any(each is not None for each in commit.writes.values()):
+                self._commits[who] = None
+                refused: Any = self.node.refused if who == "broker" else self.gateway.refused
+                self._carry(who, refused("no room", self.now_ns))
+            elif self._write_down(who):
                 done = self.node.committed if who == "broker" else self.gateway.durable
                 self._carry(who, done(self.now_ns))  # type: ignore[operator]
 
@@ -139,6 +147,9 @@ class World:
         raise AssertionError("timers without end")
 
     def _carry(self, who: str, effects: list[Any]) -> None:
+        self._carry_out(who, self._door.routed(effects) if who == "door" else effects)
+
+    def _carry_out(self, who: str, effects: list[Any]) -> None:
         for effect in effects:
             match effect:
                 case SetTimer(at_ns):
@@ -146,10 +157,13 @@ class World:
                 case Commit():
                     assert self._commits[who] is None, "one commit at a time"
                     self._commits[who] = effect
+                case Hand(name, frames):
+                    self.node.handed(name, frames)
+                case Write(name, parts) if who == "broker":
+                    self._door.written(name, parts)
                 case Write(name, parts):
-                    self._work.append(self._written(who, name, parts))
+                    self._work.append(self._written(name, parts))
                 case Pipe(name, address, certified):
-                    self._pipes.add(name)
                     facts: dict[str, Any] = {
                         "address": address,
                         "certified": certified,
@@ -157,36 +171,24 @@ class World:
                         "is_local": True,
                     }
                     self._carry("broker", self.node.opened(name, self.now_ns, **facts))
-                case Shut(name, reason):
-                    self._work.append(self._shut(who, name, reason))
+                case Sever(name, reason):
+                    self._carry("broker", self.node.lost(name, reason, self.now_ns))
+                case Shut(name, reason) if who == "broker":
+                    self._door.shut(name, reason)
+                case Shut(name):
+                    self._work.append(self._shut(name))
+                case Report():
+                    self.reports.append(effect)
                 case Read(name, is_on) if name in self.clients:
                     self.clients[name].reads.append(is_on)
 
-    def _written(self, who: str, name: str, parts: list[Any]) -> Callable[[], Any]:
-        if name in self._pipes and who == "broker":
-            self._came.setdefault(name, []).extend(parts)
-            return self._look
-        if name in self._pipes:
-            return lambda: self.node.handed(name, parts)
+    def _written(self, name: str, parts: list[Any]) -> Callable[[], Any]:
         data = b"".join(parts)
-        # A pipe that was shut meanwhile takes nothing.
         return lambda: self.clients[name].take(data) if name in self.clients else None
 
-    def _look(self) -> None:
-        """All that the broker has written in one turn is looked at together."""
-        if self._came:
-            came, self._came = self._came, {}
-            self._carry("door", self.gateway.piped(came, self.now_ns))
-
-    def _shut(self, who: str, name: str, reason: str) -> Callable[[], Any]:
+    def _shut(self, name: str) -> Callable[[], Any]:
         def shut() -> None:
-            if name in self._pipes:
-                self._look()
-                self._pipes.discard(name)
-                if who == "broker":
-                    self._carry("door", self.gateway.pipe_lost(name, reason, self.now_ns))
-                self._carry("broker", self.node.lost(name, reason, self.now_ns))
-            elif name in self.clients:
+            if name in self.clients:
                 self.clients[name].is_open = False
                 self._carry("door", self.gateway.lost(name, self.now_ns))
 

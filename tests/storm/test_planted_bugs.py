@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from tidings.errors import TidingsError
-from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, wire
+from tidings.mqtt import Gateway
+from tidings.mqtt.packets import PacketError, Reason
+from tidings.protocol import Broker, BrokerSettings, Client, ClientSettings, SetTimer, wire
 from tidings.protocol._errors import PeerError
 from tidings.protocol.links._outbox import Outbox
 from tidings.protocol.links._peers import Outcomes, Peer
@@ -398,6 +400,86 @@ class ForgetsThatClocksDrift(Client):
         source.meter._read_ns = self._now_ns
 
 
+class AnswersMqttTooEarly(Gateway):
+    """Acknowledges messages that the broker has, and its disk has not."""
+
+    def _finish(self) -> list[Any]:
+        for session in self._stirred:
+            session.publications.flush()
+            for name in list(session.publications._unconfirmed):
+                session.publications.settle(name, Reason.SUCCESS)
+        return super()._finish()
+
+
+class AnswersMqttUnread(Gateway):
+    """Acknowledges messages and does not publish them."""
+
+    def _finish(self) -> list[Any]:
+        for session in self._stirred:
+            publications = session.publications
+            while publications._waiting:
+                publications._settle(publications._waiting.popleft(), Reason.SUCCESS, "")  # type: ignore[union-attr]
+        return super()._finish()
+
+
+class ForgetsWhatMqttClientsWereGiven(Gateway):
+    """Does not remember over a restart which messages of QoS 2 it has given to whom, and got from whom."""
+
+    def _restore(self, found: Opened) -> None:
+        kept = {key: value for key, value in found.kept.items() if not key.startswith(("given/", "in/"))}
+        super()._restore(msgspec.structs.replace(found, kept=kept))
+
+
+class ForgetsMqttSessions(Gateway):
+    """Starts without the sessions of its store."""
+
+    def _restore(self, found: Opened) -> None:
+        super()._restore(msgspec.structs.replace(found, kept={}))
+
+
+class ForgetsMqttClientsThatAreAway(Gateway):
+    """Takes a client whose connection broke for one that has left for good."""
+
+    def _part(self, link: Any) -> None:
+        session = self._of_link.get(link)
+        super()._part(link)
+        if session is not None and session.link is None:
+            self._end(session)
+
+
+class RaisesOnMqttNonsense(Gateway):
+    """Does not expect packets that cannot be read."""
+
+    def _fault(self, link: Any, error: Any) -> None:  # noqa: ARG002
+        raise error
+
+
+class SendsWhatHasExpired(Gateway):
+    """Sends unconfirmed messages again whenever a client returns."""
+
+    def welcome(self, attempt: Any) -> None:
+        before = self.sessions.get(attempt.client_id)
+        for copy in () if before is None else before.deliveries.out.values():
+            if copy is not None:
+                copy.ends_ns = None
+        super().welcome(attempt)
+
+
+class MixesUpMessages(Gateway):
+    """Takes two events in a row of a publisher for one."""
+
+    def _message(self, event: Any, *what: Any) -> Any:
+        return super()._message((*event[:2], event[2] // 2), *what)
+
+
+class KeepsMqttStoreFull(Gateway):
+    """Does not try again what there was no room for."""
+
+    def refused(self, why: str, now_ns: int) -> list[Any]:
+        effects = super().refused(why, now_ns)
+        return [each for each in effects if not isinstance(each, Commit | SetTimer)]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("machines", "check", "first_seed"),
@@ -428,6 +510,29 @@ def test_is_found(machines: dict[str, Any], check: str, first_seed: int) -> None
             continue  # only a storm with tight bounds can outgrow them
         broken = {name for name, _ in run_storm(SETTINGS, seed, **machines).violations}
         if check in broken:
+            return
+    pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("gateway", "check", "first_seed"),
+    [
+        pytest.param(AnswersMqttTooEarly, "nothing-lost", 34, id="puback-too-early"),
+        pytest.param(AnswersMqttUnread, "mqtt-accepted", 0, id="puback-unread"),
+        pytest.param(ForgetsWhatMqttClientsWereGiven, "mqtt-qos-2-once", 5, id="no-dedupe-after-a-restart"),
+        pytest.param(ForgetsMqttSessions, "mqtt-session-present", 0, id="sessions-forgotten"),
+        pytest.param(SendsWhatHasExpired, "mqtt-in-time", 1, id="stale-after-a-reconnect"),
+        pytest.param(MixesUpMessages, "mqtt-no-mismatch", 0, id="mixed-up"),
+        pytest.param(KeepsMqttStoreFull, "store-recovers", 1, id="full-for-ever"),
+    ],
+)
+def test_is_found_by_mqtt_clients(gateway: type[Gateway], check: str, first_seed: int) -> None:
+    # With a disk that fails, what was acknowledged too early is gone.
+    kinds: tuple[FaultKind, ...] = ("disk-error",) if gateway is AnswersMqttTooEarly else ()
+    settings = StormSettings(brokers=4, clients=8, duration_s=40.0, mqtt=True, kinds=kinds)
+    for seed in range(first_seed, WITHIN):
+        if check in {name for name, _ in run_storm(settings, seed, make_gateway=gateway).violations}:
             return
     pytest.fail(f"{check} held for {WITHIN} storms with this bug in")
 
@@ -464,6 +569,8 @@ BUGS: Mapping[FaultKind, Bug] = {
     "isolate": Bug("one-home", 0, {"node_type": EndsDiallingAfterNoAnswer}),
     "large-state": Bug("converges", 2, {"make_broker": CountsToAThousand}),
     "long-outage": Bug("nothing-lost", 5, {"make_broker": ForgetsWhoIsGone}),
+    "mqtt-away": Bug("mqtt-session-present", 0, {"make_gateway": ForgetsMqttClientsThatAreAway}),
+    "mqtt-garbage": Bug("no-exception", 0, {"make_gateway": RaisesOnMqttNonsense}),
     "mute-listener": Bug("one-home", 0, {"node_type": EndsDiallingUnheard}),
     "noise": Bug("nothing-lost", 5, patch=("tidings.protocol.node._frames.is_sound", lambda *_: True)),
     "overload": Bug("within-bounds", 9, {"make_broker": QueuesWithoutBound}),
@@ -494,7 +601,7 @@ def _broken(settings: StormSettings, seed: int, bug: Bug) -> set[str]:
         return set()  # only a storm with tight bounds can outgrow them
     try:
         return {name for name, _ in run_storm(settings, seed, **bug.machines).violations}
-    except PeerError:
+    except (PeerError, PacketError):
         return {"no-exception"}
 
 

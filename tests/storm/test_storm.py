@@ -51,6 +51,21 @@ def test_what_storms_have_found_stays_mended(seed: int) -> None:
     assert run_storm(StormSettings(), seed).violations == ()
 
 
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.full) for seed in (11, 700_004, 700_005))])
+def test_mqtt_clients_are_promised_as_much(seed: int) -> None:
+    settings = msgspec.structs.replace(SMALL, mqtt=True, rate_per_s=2.0)
+    result = run_storm(settings, seed)
+    assert result.violations == ()
+    assert result.covered["mqtt_connected"] > 3
+    assert result.covered["mqtt_qos_1"] + result.covered["mqtt_qos_2"] > 10
+    assert result.faults.keys() & {"mqtt-away", "mqtt-garbage"}
+
+
+def test_a_storm_with_mqtt_clients_is_the_same_every_time() -> None:
+    settings = StormSettings(brokers=3, clients=6, duration_s=30.0, rate_per_s=2.0, mqtt=True)
+    assert run_storm(settings, 1) == run_storm(settings, 1)
+
+
 class InParts(Broker):
     """A broker that tells hardly more than one subscription in a message."""
 

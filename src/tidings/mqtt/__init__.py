@@ -2,6 +2,7 @@
 
 from tidings.mqtt._admission import retaining_client
 from tidings.mqtt._bridge import KEEP_ALIVE_S, Bridge, BridgeSettings, bridge_client
+from tidings.mqtt._door import Door, DoorEffect, Hand, Sever
 from tidings.mqtt._gateway import Gateway, GatewaySettings, Pipe
 from tidings.mqtt._mapping import RESERVED
 from tidings.mqtt._packets import PacketError, Reason
@@ -15,11 +16,15 @@ __all__ = [
     "RETAINED_FILTER",
     "Bridge",
     "BridgeSettings",
+    "Door",
+    "DoorEffect",
     "Gateway",
     "GatewaySettings",
+    "Hand",
     "PacketError",
     "Pipe",
     "Reason",
+    "Sever",
     "WebSocket",
     "bridge_client",
     "matches",

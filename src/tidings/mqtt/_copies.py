@@ -26,6 +26,10 @@ class Copy(Given, kw_only=True):
     encoded: dict[int, tuple[int, tuple[bytes, bytes]]] = msgspec.field(default_factory=dict)
     """By version: when it was encoded, and the packet before and after its identifier."""
 
+    def is_over(self, now_ns: int) -> bool:
+        """Whether it is not wanted any more."""
+        return self.ends_ns is not None and self.ends_ns <= now_ns
+
     @property
     def is_timed(self) -> bool:
         """Whether its packet changes with time."""
@@ -80,6 +84,7 @@ class Copy(Given, kw_only=True):
             since_ns=self.since_ns,
             expires_ns=self.expires_ns,
             deadline_ns=self.deadline_ns,
+            ends_ns=self.ends_ns,
             report=self.report,
             is_late=self.is_late,
         )
@@ -110,7 +115,7 @@ def copy_of(
     """What the clients of equal subscriptions are given; `report` is what a client wants to know of each message."""
     qos = min(message.qos, subscription.qos)
     report = subscription.report or report
-    key = (qos, retain, is_late, subscription.identifier, subscription.max_delay_ns, report)
+    key = (qos, retain, is_late, subscription.identifier, subscription.max_delay_ns, subscription.late_ns, report)
     copy: Copy | None = message.copies.get(key)
     if copy is None:
         properties = message.properties
@@ -120,6 +125,7 @@ def copy_of(
         if subscription.max_delay_ns is not None:
             own_ns = message.since_ns + subscription.max_delay_ns
             deadline_ns = own_ns if deadline_ns is None else min(deadline_ns, own_ns)
+        ends = [each for each in (deadline_ns, message.ends_ns) if each is not None]
         copy = message.copies[key] = Copy(
             topic=message.topic,
             payload=message.payload,
@@ -129,6 +135,7 @@ def copy_of(
             since_ns=message.since_ns,
             expires_ns=message.expires_ns,
             deadline_ns=deadline_ns,
+            ends_ns=min(ends) + subscription.late_ns if ends else None,
             report=report,
             is_late=is_late,
         )

@@ -41,8 +41,8 @@ class Deliveries:
         self._is_paused = False
 
     def restart(self, report: tuple[str, ...]) -> None:
-        """The client has a new connection to the broker, which is not paused."""
-        self.report, self._is_paused = report, False
+        """The client has a new connection to the broker, which is paused."""
+        self.report, self._is_paused = report, True
 
     # -- what the client confirms ----------------------------------------------------------------------------------
 
@@ -174,8 +174,7 @@ class Deliveries:
             copy = self.out.get(number)
             if copy is None or number in sent:
                 continue
-            is_over = copy.expires_ns is not None and copy.expires_ns <= now_ns
-            if is_over and not copy.is_late:  # [MQTT-3.3.2-5]; who wants it late gets it late
+            if copy.is_over(now_ns):  # [MQTT-3.3.2-5]
                 self._remove(number)
                 continue
             sent.add(number)
@@ -194,7 +193,7 @@ class Deliveries:
             if copy is None:
                 self._sent.add(number)
                 self._session.acknowledge(Kind.PUBREL, number)
-            elif copy.expires_ns is not None and copy.expires_ns <= now_ns and copy.qos == 1:
+            elif copy.qos == 1 and copy.is_over(now_ns):
                 self._remove(number)
             elif number in was_sent:
                 self._sent.add(number)
@@ -209,7 +208,7 @@ class Deliveries:
         if member is None or member.is_over:
             return
         most = 0 if link is None else min(link.receive_maximum, self._gateway.settings.max_under_way)
-        is_full = link is None or link.is_congested or len(self.out) >= most
+        is_full = link is None or link.is_congested or bool(link.held) or len(self.out) >= most
         if is_full != self._is_paused and (is_full or len(self.out) <= most // 2):
             self._is_paused = is_full
             member.call(member.machine.pause if is_full else member.machine.resume, self._gateway.now_ns)

@@ -35,6 +35,7 @@ from tidings.mqtt._link import TOPIC_ALIASES, Link
 from tidings.mqtt._mapping import Message, read_event
 from tidings.mqtt._member import Member
 from tidings.mqtt._packets import Connect, PacketError, Reason
+from tidings.mqtt._publications import TOLERANCE
 from tidings.mqtt._records import NEVER, Subscription
 from tidings.mqtt._retained import RETAINED_FILTER, Retained
 from tidings.mqtt._session import Session
@@ -48,7 +49,7 @@ from tidings.protocol import (
     Failed,
     SetTimer,
 )
-from tidings.protocol.node import Credentials, NodeEffect, Opened, Read, Report, Shut, Write
+from tidings.protocol.node import Credentials, NodeEffect, Opened, Read, Report, Shut, Write, kinds_of
 
 __all__ = ["Gateway", "GatewaySettings", "Pipe"]
 
@@ -65,6 +66,8 @@ WINDOW: Final = 64
 """How many events are taken from the broker before they are acknowledged. Events that a client does not take wait at
 the broker, where the deadline decides what is next."""
 UNREAD_BYTES: Final = 1_000_000
+UNSENT_BYTES: Final = 1_000_000
+"""How much may wait for the commit of a session whose client has connected; a client with more is disconnected."""
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +168,7 @@ class Gateway:
         self._turning: dict[Member, None] = {}
         self._unsent: dict[Link, list[bytes]] = {}
         self._closing: list[tuple[Link, str]] = []
+        self._gated: list[Link] = []
         self._messages: dict[EventId, Message | None] = {}
         self._choices: dict[tuple[str, str, EventId], str] = {}
         self._turns: dict[tuple[str, str], int] = {}
@@ -265,11 +269,28 @@ class Gateway:
     def durable(self, now_ns: int) -> list[GatewayEffect]:
         """The commit under way is durable."""
         self.now_ns = now_ns
-        self.commits.end()
+        was_full = self.commits.is_full
+        self.commits.end(now_ns)
+        if was_full and not self.commits.is_full:
+            self.report("info", "MQTT store has room again")
+        for link in [link for link in self._gated if link.gate <= self.commits.durable]:
+            self._gated.remove(link)
+            self._write(link, link.take_held())
+            session = self._of_link.get(link)
+            if session is not None:
+                session.deliveries.pause_if_full()
         for member in list(self._holding):
             member.release()
             if not member.is_held:
                 del self._holding[member]
+        return self._finish()
+
+    def refused(self, why: str, now_ns: int) -> list[GatewayEffect]:
+        """The store has no room for the commit under way: what depends on it is not confirmed until there is room."""
+        self.now_ns = now_ns
+        if not self.commits.is_full:
+            self.report("error", "MQTT store full", why=why, remedy="raise store_size under [network]")
+        self.commits.refuse(now_ns)
         return self._finish()
 
     def end(self, now_ns: int) -> list[GatewayEffect]:
@@ -295,13 +316,41 @@ class Gateway:
         return self.commits.is_idle
 
     @property
+    def is_full(self) -> bool:
+        """Whether there was no room for the last commit."""
+        return self.commits.is_full
+
+    @property
     def committed(self) -> int:
         """The number of the last commit that is durable."""
         return self.commits.durable
 
+    def bounds(self) -> Mapping[str, tuple[int, int]]:
+        """Everything that could grow for a client, at the client that has most of it, with its bound."""
+        sessions = self.sessions.values()
+        most = self.settings.max_under_way + WINDOW
+        return {
+            "under way to an MQTT client": (max((len(each.deliveries.out) for each in sessions), default=0), most),
+            "of QoS 2 from an MQTT client": (
+                max((len(each.publications.incoming) for each in sessions), default=0),
+                TOLERANCE * self.settings.receive_maximum,
+            ),
+        }
+
     # -- connections -----------------------------------------------------------------------------------------------
 
+    def gate(self, link: Link) -> None:
+        """Hold what is written to a client until everything so far is durable."""
+        link.gate = self.commits.sync()
+        if link.gate > self.commits.durable:
+            self._gated.append(link)
+
     def _write(self, link: Link, parts: Sequence[bytes]) -> None:
+        if link.held or link.gate > self.commits.durable:
+            link.hold(parts)
+            if link.held_bytes > UNSENT_BYTES:
+                self.close(link, "the store is full")
+            return
         unsent = self._unsent.get(link)
         if unsent is None:
             self._unsent[link] = [*parts]
@@ -379,6 +428,7 @@ class Gateway:
         credentials = credentials_of(connect, has_tokens=self.settings.has_tokens)
         window = min(link.receive_maximum, WINDOW)
         attempt.member = self._make_member(client_id, attempt, credentials, link.address, link.certified, window=window)
+        attempt.member.call(attempt.member.machine.pause, self.now_ns)
         attempt.member.start(self.now_ns)
 
     def _make_member(
@@ -441,7 +491,8 @@ class Gateway:
         }
         if connect.properties.get("request_response_information"):
             more["response_information"] = f"response/{client_id}"
-        session.attach(link, attempt.member, connect, is_present=is_present, more=more)
+        is_kept = session.is_kept or before is not None
+        session.attach(link, attempt.member, connect, is_present=is_present, is_durable=is_kept, more=more)
         for topic_filter in former:
             session.forget_former(topic_filter)
         if will is not None:
@@ -483,7 +534,7 @@ class Gateway:
         attempt.link.refuse(REFUSALS.get(code, Reason.SERVER_UNAVAILABLE), why)
         self.close(attempt.link, why)
 
-    def refused(self, session: Session, code: str, why: str) -> None:
+    def revoke(self, session: Session, code: str, why: str) -> None:
         """The broker has revoked a client's admission."""
         link = session.link
         if link is not None:
@@ -512,6 +563,9 @@ class Gateway:
     def _part(self, link: Link) -> None:
         """A connection is gone: keep its session, or end it."""
         link.is_closed = True
+        link.take_held()
+        if link in self._gated:
+            self._gated.remove(link)
         attempt = self._attempts.pop(link, None)
         if attempt is not None:
             attempt.member.leave(self.now_ns, "the client is gone")
@@ -622,12 +676,22 @@ class Gateway:
 
     def message_of(self, effect: Deliver) -> Message | None:
         """The message of an event, read once for all receivers."""
-        return self._message(effect.event, effect.attributes, effect.payload, self.now_ns - effect.age_ns)
+        since_ns = self.now_ns - effect.age_ns
+        return self._message(effect.event, effect.attributes, effect.payload, since_ns, effect.lifetime_ns)
 
-    def _message(self, event: EventId, attributes: Mapping[str, Any], payload: bytes, since_ns: int) -> Message | None:
+    def _message(
+        self,
+        event: EventId,
+        attributes: Mapping[str, Any],
+        payload: bytes,
+        since_ns: int,
+        lifetime_ns: int | None,
+    ) -> Message | None:
         if event in self._messages:
             return self._messages[event]
         message = read_event(attributes, payload, since_ns)
+        if message is not None and lifetime_ns is not None:
+            message.ends_ns = since_ns + lifetime_ns
         if len(self._messages) >= MAX_MESSAGES:
             self._messages.clear()
         self._messages[event] = message
@@ -638,15 +702,15 @@ class Gateway:
         has expired, although the event has not."""
         report = subscription.report or deliveries.report
         terms = (subscription.qos, subscription.retain_as_published, subscription.identifier)
-        key = (*terms, subscription.max_delay_ns, report)
+        key = (*terms, subscription.max_delay_ns, subscription.late_ns, report)
         if key not in bundle.notes:
             copies = []
-            for event, content, since_ns, _ in bundle.events:
-                message = self._message(event, content.attributes, content.payload, since_ns)
+            for event, content, since_ns, lifetime_ns in bundle.events:
+                message = self._message(event, content.attributes, content.payload, since_ns, lifetime_ns)
                 if message is not None:
                     retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
                     copies.append(copy_of(message, subscription, report, retain=retain, is_late=False))
-            has_expired = any(copy.expires_ns is not None and copy.expires_ns <= self.now_ns for copy in copies)
+            has_expired = any(copy.is_over(self.now_ns) for copy in copies)
             bundle.notes[key] = None if has_expired else Shares(copies)
         shares: Shares | None = bundle.notes[key]
         return shares
@@ -694,17 +758,25 @@ class Gateway:
         for link, reason in self._closing:
             effects.append(Shut(link.name, reason, at_once=False))
         self._closing = []
-        commit = self.commits.begin()
+        commit = self.commits.begin(self.now_ns, hurry=self._is_over)
         if commit is not None:
             effects.append(commit)
         due_ns = self._due[0][0] if self._due else None
+        if self.commits.due_ns is not None and (due_ns is None or self.commits.due_ns < due_ns):
+            due_ns = self.commits.due_ns
         if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
             self._timer_ns = due_ns
             effects.append(SetTimer(due_ns))
         return effects
 
     def _restore(self, found: Opened) -> None:
-        """Restore sessions and retained messages from the store."""
+        """Restore sessions and retained messages from the store, without its damaged records."""
+        if found.damaged:
+            for key in found.damaged:
+                self.commits.erase(key)
+            facts = {"records": len(found.damaged), "kinds": kinds_of(found.damaged)}
+            remedy = "a client whose session is damaged begins a new one; check the disk"
+            self.report("warning", "MQTT store damaged", **facts, remedy=remedy)
         sessions, retained, orphans = read_kept(found)
         for kept in sessions:
             record = kept.record

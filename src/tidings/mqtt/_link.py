@@ -48,6 +48,10 @@ class Link:
         self.is_closed = False
         self.is_read = True
         self.is_congested = False
+        self.gate = 0
+        """Hold what is written until the commit of this number."""
+        self.held: list[bytes] = []
+        self.held_bytes = 0
         self.receive_maximum = 0xFFFF
         self.explains = True
         """Whether the client accepts reason strings."""
@@ -70,6 +74,16 @@ class Link:
         self._max_bytes = properties.get("maximum_packet_size")
         self._aliases_most = min(properties.get("topic_alias_maximum", 0), TOPIC_ALIASES)
         self.explains = bool(properties.get("request_problem_information", 1))
+
+    def hold(self, parts: Sequence[bytes]) -> None:
+        """Keep these bytes until they may be written."""
+        self.held += parts
+        self.held_bytes += sum(map(len, parts))
+
+    def take_held(self) -> list[bytes]:
+        """Take the bytes that were held."""
+        held, self.held, self.held_bytes = self.held, [], 0
+        return held
 
     def send(self, packet: Packet) -> bool:
         """Send a packet; False if it is longer than the client accepts [MQTT-3.1.2-24]: then it is not sent."""

@@ -66,6 +66,9 @@ class Message(msgspec.Struct, kw_only=True):
     since_ns: int
     """When it was published, by this machine's clock."""
     expires_ns: int | None = None
+    """When it expires, as its publisher has stated it with MQTT."""
+    ends_ns: int | None = None
+    """When the lifetime of the event is over."""
     identity: str = ""
     """Its permanent identity, if it is of QoS 2."""
     copies: dict[Any, Any] = {}

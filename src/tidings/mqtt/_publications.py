@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidings.mqtt._gateway import Gateway
     from tidings.mqtt._session import Session
 
-__all__ = ["MAX_UNCONFIRMED", "Publications"]
+__all__ = ["MAX_UNCONFIRMED", "TOLERANCE", "Publications"]
 
 MAX_UNCONFIRMED: Final = 512
 """How many messages of a client may wait for the broker before reading from the client stops."""
@@ -188,7 +188,7 @@ class Publications:
             self._gateway.commits.erase(key("in", self._session.client_id, packet.packet_id))
         reason = Reason.SUCCESS if known is not None else Reason.PACKET_IDENTIFIER_NOT_FOUND
         number = packet.packet_id
-        if known is None or not self._session.is_kept:
+        if not self._session.is_kept:
             self._session.acknowledge(Kind.PUBCOMP, number, reason)
             return
         # The number may be used again after PUBCOMP: by then nothing may remember its old use.
@@ -213,9 +213,21 @@ class Publications:
                     del self.incoming[publication.packet_id]
                     if self._session.is_kept:
                         self._gateway.commits.erase(key("in", self._session.client_id, publication.packet_id))
-            self._session.acknowledge(Kind.PUBREC, publication.packet_id, reason, why)
+            self._confirm(publication.packet_id, reason, why, is_durable=is_accepted or not self._session.is_kept)
         elif publication.qos == 1:
             self._session.acknowledge(Kind.PUBACK, publication.packet_id, reason, why)
+
+    def _confirm(self, number: int, reason: Reason, why: str, *, is_durable: bool) -> None:
+        """PUBREC. A refused message's number may be used again: by then nothing may remember its old use."""
+        link = self._session.link
+        if is_durable:
+            self._session.acknowledge(Kind.PUBREC, number, reason, why)
+        else:
+            self._gateway.commits.when_durable(
+                lambda: (
+                    self._session.acknowledge(Kind.PUBREC, number, reason, why) if self._session.link is link else None
+                )
+            )
 
     def settle(self, name: str, reason: Reason, why: str = "") -> None:
         """The broker has accepted the message of this name, or refused it."""

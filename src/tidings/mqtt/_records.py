@@ -66,6 +66,8 @@ class Given(msgspec.Struct, kw_only=True):
     since_ns: int = 0
     expires_ns: int | None = None
     deadline_ns: int | None = None
+    ends_ns: int | None = None
+    """From then on it is not wanted: its deadline, and what the subscription allows beyond."""
     report: tuple[str, ...] = ()
     is_late: bool = False
 

@@ -101,9 +101,18 @@ class Session:
         """Whether the broker has nothing left to confirm."""
         return self.publications.is_settled and not self._asked
 
-    def attach(self, link: Link, member: Member, connect: Connect, *, is_present: bool, more: dict[str, Any]) -> None:
-        """The client is connected."""
-        now_ns = self._gateway.now_ns
+    def attach(
+        self,
+        link: Link,
+        member: Member,
+        connect: Connect,
+        *,
+        is_present: bool,
+        is_durable: bool,
+        more: dict[str, Any],
+    ) -> None:
+        """The client is connected. What CONNACK says about the session is durable before it is sent; until then, events
+        for the client wait at the broker."""
         self.link, self.member, self.will = link, member, connect.will
         self._asked = {}
         self.publications.restart()
@@ -111,10 +120,20 @@ class Session:
         for subscription in self.subscriptions.values():
             self._ask(subscription)
         link.is_welcome = True
+        self.store()
+        if is_durable:
+            self._gateway.gate(link)
         properties = {name: value for name, value in more.items() if value is not None}
         link.send(Connack(session_present=is_present, properties=properties if link.version == V5 else {}))
-        self.deliveries.send_again(now_ns)
-        self.store()
+        if link.held:
+            self._gateway.commits.when_durable(lambda: self._begin(link))
+        else:
+            self._begin(link)
+
+    def _begin(self, link: Link) -> None:
+        """Messages may be sent to the client."""
+        if self.link is link:
+            self.deliveries.send_again(self._gateway.now_ns)
 
     def detach(self) -> None:
         """The client is gone."""
@@ -327,7 +346,6 @@ class Session:
             self._by_name.pop(name, None)
             self._asked.setdefault(("unsubscribe", name), []).append((request, place))
             self.request("unsubscribe", name, None)
-        self.store()
         self._answer(request)
 
     def request(self, kind: str, name: str, what: str | None) -> None:
@@ -346,13 +364,21 @@ class Session:
         self._gateway.stir(self)
 
     def _answer(self, request: _Request) -> None:
-        """SUBACK or UNSUBACK once all of it is decided, in the order asked [MQTT-3.8.4-6], and what was retained."""
-        if any(reason is None for reason in request.reasons):
+        """Answer once all of it is decided and, for a session that is kept, durable: it is true after a crash, too."""
+        link = self.link
+        if link is None or any(reason is None for reason in request.reasons):
+            return
+        if not self.is_kept:
+            self._answer_now(request, link)
+            return
+        self.store()
+        self._gateway.commits.when_durable(lambda: self._answer_now(request, link))
+
+    def _answer_now(self, request: _Request, link: Link) -> None:
+        """SUBACK or UNSUBACK, in the order asked [MQTT-3.8.4-6], and what was retained."""
+        if self.link is not link:
             return
         reasons = tuple(int(reason or 0) for reason in request.reasons)
-        link = self.link
-        if link is None:
-            return
         if link.version != V5:
             reasons = tuple(0x80 if reason >= Reason.UNSPECIFIED else reason for reason in reasons)
         explains = bool(request.why) and link.explains
@@ -360,7 +386,6 @@ class Session:
         if not self._send(Suback(request.kind, request.packet_id, reasons, properties)):
             self._send(Suback(request.kind, request.packet_id, reasons))
         if request.kind is Kind.SUBACK:
-            self.store()
             for subscription, _ in request.retained:
                 if self._by_name.get(name_of(subscription.topic_filter)) is subscription and not subscription.group:
                     self._give_retained(subscription)
@@ -378,7 +403,7 @@ class Session:
 
     def on_refused(self, code: str, why: str) -> None:
         """The broker wants no more of this client."""
-        self._gateway.refused(self, code, why)
+        self._gateway.revoke(self, code, why)
 
     def on_confirmed(self, kind: str, name: str) -> None:
         """The broker has done what was asked."""
@@ -423,9 +448,9 @@ class Session:
         is_special = subscription.group is not None or (subscription.no_local and self.client_id in bundle.publishers)
         shares = None if is_special or link is None else self._gateway.shares_of(bundle, subscription, self.deliveries)
         if shares is None or link is None or shares.has_qos_2:
-            for event, content, since_ns, _ in bundle.events:
+            for event, content, since_ns, lifetime_ns in bundle.events:
                 what = (effect.subscription, event, content.attributes, content.payload)
-                self.on_deliver(Deliver(*what, self._gateway.now_ns - since_ns, False))
+                self.on_deliver(Deliver(*what, self._gateway.now_ns - since_ns, False, lifetime_ns=lifetime_ns))
         elif shares.is_qos_0 and link.is_plain:
             link.send_plain((shares.packets(link.version, self._gateway.now_ns),))
         else:
@@ -448,6 +473,8 @@ class Session:
             identity = message.identity or "/".join(map(str, effect.event))
             identity = f"{identity} {subscription.topic_filter}"
             if identity in self.deliveries.given:
+                if self.member is not None:  # the broker may forget it when the first one is durable
+                    self.member.gate = max(self.member.gate, self._gateway.commits.sync())
                 return
         retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12], [MQTT-3.3.1-13]
         self.deliveries.give(subscription, message, retain=retain, is_late=effect.late, identity=identity)

@@ -123,7 +123,7 @@ class Deliver(msgspec.Struct, frozen=True):
 
     `late`: its deadline for this subscription has passed; `held_ns`: how long it was held to restore order; `error_ns`:
     the possible error of its age, in either direction (None: unknown); `out_of_order`: a later event of its publisher
-    was delivered before, although the subscription wants order.
+    was delivered before, although the subscription wants order. `lifetime_ns`: the publisher's deadline.
     """
 
     subscription: str
@@ -135,6 +135,7 @@ class Deliver(msgspec.Struct, frozen=True):
     held_ns: int = 0
     error_ns: int | None = None
     out_of_order: bool = False
+    lifetime_ns: int | None = None
 
 
 class DeliverTogether(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ Clients move between brokers meanwhile: a connection that is opened while one of
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from tidings.protocol import OLDEST_VERSION, VERSION, Client
 from tidings.storm._dice import Dice
@@ -48,6 +48,18 @@ class Victims(Protocol):
     def rewire(self, one: str, other: str) -> bool:
         """Remove a link from the network file or add it; returns whether it exists now."""
 
+    def leave(self, fault: Fault) -> None:
+        """Cut off an MQTT client."""
+
+    def come_back(self, fault: Fault) -> None:
+        """Let an MQTT client reach its broker again."""
+
+    def send_mqtt_garbage(self, broker: str) -> None:
+        """Send garbage to a door."""
+
+    def lose_sessions(self, broker: str, what: Literal["disk", "clock", "records"]) -> None:
+        """Note that the MQTT sessions of a broker are lost."""
+
     def enlarge(self, fault: Fault) -> None:
         """Have a client make very many subscriptions, and end them in time unless they are to stay."""
 
@@ -83,6 +95,8 @@ class FaultInjector:
         process = self._network.processes.get(fault.place)
         if fault.kind == "rewire":
             self._rewire(fault)
+        elif fault.kind == "mqtt-away":
+            self._victims.leave(fault)
         elif process is None:
             for broker in self._plan.brokers:
                 self._crash(broker, power=True)
@@ -93,6 +107,9 @@ class FaultInjector:
 
     def _mend(self, fault: Fault) -> None:
         process = self._network.processes.get(fault.place)
+        if fault.kind == "mqtt-away":
+            self._victims.come_back(fault)
+            return
         if process is None:
             for broker in self._plan.brokers:
                 self._start(broker)
@@ -124,21 +141,26 @@ class FaultInjector:
         self._crash(fault.place, power=fault.power)
         if fault.kind == "store-lost":
             self._history.lose(self._network.now_ns, fault.place, "disk", process.disk.kept)
-            process.disk.lose()
+            self._victims.lose_sessions(fault.place, "disk")
+            for disk in process.disks:
+                disk.lose()
         elif fault.kind == "clock-jump":
             process.wall_ns += round(self._dice.between(*_JUMP_NS))
 
     def _flip(self, fault: Fault, process: Process) -> None:
         self._crash(fault.place, power=fault.power)
         for _ in range(1 + self._dice.whole(_FLIPS)):
-            process.disk.flip()
+            disks = process.disks
+            (disks[0] if len(disks) == 1 else self._dice.one_of(disks)).flip()
 
     def _tear(self, fault: Fault, process: Process) -> None:
         """Crash in the middle of the next commit."""
-        if process.disk.under_way is not None and process.node is not None:
-            process.disk.tears = True
+        if process.node is not None and any(disk.under_way is not None for disk in process.disks):
+            for disk in process.disks:
+                disk.tears = True
             self._crash(fault.place, power=fault.power)
-            process.disk.tears = False
+            for disk in process.disks:
+                disk.tears = False
         elif self._network.now_ns + _LOOK_NS < fault.until_ns:
             self._network.at(self._network.now_ns + _LOOK_NS, self._tear, fault, process)
 
@@ -198,7 +220,7 @@ class FaultInjector:
 
     def _mute(self, fault: Fault, process: Process) -> None:
         process.is_mute = True
-        for other in self._plan.everybody:
+        for other in (*self._plan.everybody, *(client.name for client in self._plan.mqtt.clients)):
             self._network.reset(fault.place, other)
 
     def _unmute(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
@@ -262,6 +284,9 @@ class FaultInjector:
             back_ns = round(fault.until_ns - RELOADING_NS)
             self._network.at(back_ns, self._rewire, fault._replace(stays=True))
 
+    def _send_mqtt_garbage(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
+        self._victims.send_mqtt_garbage(fault.place)
+
     def _enlarge(self, fault: Fault, process: Process) -> None:  # noqa: ARG002
         self._victims.enlarge(fault)
 
@@ -298,15 +323,18 @@ class FaultInjector:
 
 
 def _fill(process: Process, dice: Dice, is_broken: bool) -> None:
-    process.disk.limit_bytes = round(process.disk.size_bytes * dice.between(*_ROOM)) if is_broken else None
+    for disk in process.disks:
+        disk.limit_bytes = round(disk.size_bytes * dice.between(*_ROOM)) if is_broken else None
 
 
 def _slow_down(process: Process, dice: Dice, is_broken: bool) -> None:  # noqa: ARG001
-    process.disk.is_slow = is_broken
+    for disk in process.disks:
+        disk.is_slow = is_broken
 
 
 def _damage(process: Process, dice: Dice, is_broken: bool) -> None:  # noqa: ARG001
-    process.disk.fails = is_broken
+    for disk in process.disks:
+        disk.fails = is_broken
 
 
 _Step = Callable[[FaultInjector, Fault, Process], None]
@@ -330,6 +358,7 @@ _BREAKERS: Final[dict[str, _Step]] = {
     "isolate": FaultInjector._isolate,
     "large-state": FaultInjector._enlarge,
     "long-outage": FaultInjector._outage,
+    "mqtt-garbage": FaultInjector._send_mqtt_garbage,
     "mute-listener": FaultInjector._mute,
     "noise": FaultInjector._make_noise,
     "overload": FaultInjector._overload,

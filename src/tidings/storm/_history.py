@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from tidings.protocol import Balance, Deliver, EventId, Failed, Moved, Note
+from tidings.storm._mqtt_history import MqttHistory
 
 __all__ = ["Delivery", "History", "Hop", "Loss", "Moving", "Published", "Report", "Residence", "Subscribed"]
 
@@ -220,6 +221,7 @@ class History:
         self.residence: dict[str, Residence] = {}
         self.converged_ns: int | None = None
         self.differences: list[str] = []
+        self.mqtt = MqttHistory()
 
     def deliver(self, at_ns: int, client: str, effect: Deliver, home: tuple[str, int], life: int) -> None:
         """An application got an event while its client was at home at this broker, in this epoch of the broker."""
@@ -315,7 +317,9 @@ class History:
         hops = [(key, hop.enqueued_ns, hop.sent_ns, hop.received_ns, hop.outcome) for key, hop in self.hops.items()]
         published = [(p.id, p.departed_ns, p.accepted_ns, p.confirmed_ns) for p in self.published.values()]
         moves = [(move.at_ns, move.client, move.target, move.done_ns, move.failed) for move in self.moves]
-        rows = (published, self.deliveries, hops, self.transitions, self.local, moves)
+        rows: tuple[object, ...] = (published, self.deliveries, hops, self.transitions, self.local, moves)
+        if self.mqtt.greetings:
+            rows += (self.mqtt.greetings, self.mqtt.got)
         return hashlib.sha256(msgspec.msgpack.encode(rows)).hexdigest()
 
 

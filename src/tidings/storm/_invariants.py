@@ -24,6 +24,13 @@ from tidings.matching import PlainIndex
 from tidings.model.filters import Filter
 from tidings.protocol import EventId, LinkStateMap, View, is_address
 from tidings.storm._history import Delivery, History, Loss, Published, Report, Subscribed
+from tidings.storm._mqtt_invariants import (
+    mqtt_accepted,
+    mqtt_in_time,
+    mqtt_no_mismatch,
+    mqtt_qos_2_once,
+    mqtt_session_present,
+)
 from tidings.storm._plan import StormPlan
 from tidings.storm._settings import LONGEST_LIFE_S, StormSettings
 
@@ -195,6 +202,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
         return
     history = evidence.history
     got = {(delivery.event, delivery.client, delivery.subscription) for delivery in history.deliveries} | history.held
+    got |= _got_by_mqtt(evidence)
     alike: dict[str, list[Subscribed]] = defaultdict(list)
     for known in history.subscribed.values():
         if not known.drops:
@@ -215,6 +223,9 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
                 if loss is not None:
                     history.excused[loss.what] += 1
                     continue
+                if _has_lost_its_session(evidence, published, known):
+                    history.excused["mqtt"] += 1
+                    continue
                 reported += 1
                 if reported <= _REPORTED_MAX:
                     accepted = ", ".join(_s(at_ns) for at_ns in published.accepted_ns)
@@ -222,6 +233,24 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
                         f"{published.id} from {published.broker}, accepted at {accepted}, lifetime "
                         f"{published.lifetime_ns}, never came to {known.client}/{known.name} at {known.home}"
                     )
+
+
+def _got_by_mqtt(evidence: Evidence) -> set[tuple[EventId, str, str]]:
+    """By MQTT clients: a message that was published again is several events, of which one has to come."""
+    clients = {client.name: client for client in evidence.plan.mqtt.clients}
+    return {
+        (event, got.client, clients[got.client].wishes[got.number - 1].topic_filter)
+        for got in evidence.history.mqtt.got
+        for event in evidence.history.mqtt.events.get(got.payload, ())
+    }
+
+
+def _has_lost_its_session(evidence: Evidence, published: Published, known: Subscribed) -> bool:
+    """Whether the door of an MQTT client has lost its sessions, or some of their records, since an event departed."""
+    doors = {client.name: client.broker for client in evidence.plan.mqtt.clients}
+    door = doors.get(known.client)
+    losses = evidence.history.mqtt.losses
+    return any(loss.broker == door and loss.at_ns > published.departed_ns for loss in losses)
 
 
 def ages_are_true(evidence: Evidence) -> Iterator[str]:
@@ -524,5 +553,10 @@ CHECKS: Final[Mapping[str, Callable[[Evidence], Iterator[str]]]] = {
     "store-recovers": store_recovers,
     "nobody-else": nobody_else,
     "damage-found": damage_found,
+    "mqtt-accepted": mqtt_accepted,
+    "mqtt-in-time": mqtt_in_time,
+    "mqtt-no-mismatch": mqtt_no_mismatch,
+    "mqtt-qos-2-once": mqtt_qos_2_once,
+    "mqtt-session-present": mqtt_session_present,
 }
 """Every guarantee by name. That equal seeds give equal histories is checked by running a seed twice (`digest`)."""

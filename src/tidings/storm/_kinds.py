@@ -22,6 +22,8 @@ FaultKind = Literal[
     "isolate",
     "large-state",
     "long-outage",
+    "mqtt-away",
+    "mqtt-garbage",
     "mute-listener",
     "noise",
     "overload",
@@ -53,6 +55,8 @@ PLACES: Final[dict[FaultKind, Literal["all", "broker", "client", "publisher", "l
     "isolate": "broker",
     "large-state": "client",
     "long-outage": "anybody",
+    "mqtt-away": "client",
+    "mqtt-garbage": "broker",
     "mute-listener": "broker",
     "noise": "link",
     "overload": "publisher",
@@ -72,6 +76,8 @@ WEIGHTS: Final[dict[FaultKind, int]] = dict.fromkeys(KINDS, 2) | {
     "store-lost": 1,
     "large-state": 0,  # these by SHARES
     "long-outage": 0,
+    "mqtt-away": 0,  # in storms with MQTT clients
+    "mqtt-garbage": 0,
     "noise": 0,
     "rewire": 0,
     "upgrade": 0,
@@ -87,5 +93,5 @@ SHARES: Final[dict[FaultKind, float]] = {
 """The share of storms that have these; all storms, if they are requested by name. They last long, cost much, or affect
 the network as a whole."""
 
-HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor"))
+HARMLESS: Final[frozenset[FaultKind]] = frozenset(("garbage", "impostor", "mqtt-garbage"))
 """These do not interrupt a calm: peers that follow the rules must not notice them."""

@@ -188,7 +188,10 @@ class StormNetwork(World):
     def reset(self, one: str, other: str) -> None:
         """Reset all connections between two hosts."""
         process = self.processes[one]
-        for socket in list(process.sockets.values()):
+        sockets = list(process.sockets.values())
+        if process.door is not None:
+            sockets += process.door.sockets.values()
+        for socket in sockets:
             if socket.path.target == other:
                 far = socket.far
                 for end in (socket, far):

@@ -25,6 +25,7 @@ import numpy as np
 from tidings.protocol import Relocation
 from tidings.storm._dice import Dice
 from tidings.storm._kinds import HARMLESS, KINDS, PLACES, SHARES, WEIGHTS, FaultKind
+from tidings.storm._mqtt_plan import MqttPlan, draw_mqtt
 from tidings.storm._settings import StormSettings
 from tidings.storm._sockets import SocketFigures
 
@@ -181,6 +182,7 @@ class StormPlan(NamedTuple):
     is_tight: bool
     copies: int = 1
     """The number of disks that hold an event before it is accepted."""
+    mqtt: MqttPlan = MqttPlan()
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -237,6 +239,8 @@ def make_plan(settings: StormSettings, seed: int) -> StormPlan:
         changes = _rewires(by_itself, settings, brokers, links, end_ns)
         changes += _large_states(by_itself, settings, clients, end_ns)
         faults = tuple(sorted(broken + changes))  # changes may overlap with other faults
+    mqtt = draw_mqtt(Dice(np.random.default_rng([seed, 14])), settings, brokers, BURSTS, PUBLISHING_ENDS, end_ns)
+    faults = tuple(sorted((*faults, *_faults_of_mqtt(mqtt))))
     heal_ns = max((fault.until_ns for fault in faults if fault.kind not in HARMLESS), default=0)
     rate_per_s = _rate_per_s(Dice(np.random.default_rng([seed, 5])), settings.rate_per_s)
     subscriptions = _subscriptions(dice, clients, heal_ns or end_ns // 2)
@@ -260,7 +264,16 @@ def make_plan(settings: StormSettings, seed: int) -> StormPlan:
         busy_ms=dice.one_of(BUSY_MS) if settings.faults else BUSY_MS[0],
         is_tight=dice.happens(0.2) if settings.faults else False,
         copies=copies,
+        mqtt=mqtt,
     )
+
+
+def _faults_of_mqtt(mqtt: MqttPlan) -> list[Fault]:
+    away = [
+        Fault(each.at_ns, each.until_ns, "mqtt-away", each.client, each.client, not each.resets)
+        for each in mqtt.absences
+    ]
+    return away + [Fault(at_ns, at_ns, "mqtt-garbage", door, door, power=False) for at_ns, door in mqtt.garbage]
 
 
 def _copies(dice: Dice, settings: StormSettings, faults: tuple[Fault, ...]) -> int:
@@ -444,7 +457,7 @@ def _faults(
             at_ns = dice.between(first_ns, last_ns)
             until_ns = min(at_ns + dice.between(0.1e9, 3e9), last_ns)
             found.append(Fault(round(at_ns), round(until_ns), "blackout", "", "", True))
-    for kind in sorted(HARMLESS.intersection(kinds)):  # strangers come at any time
+    for kind in sorted(HARMLESS.intersection(drawn)):  # strangers come at any time
         for _ in range(dice.whole(3)):
             at_ns = round(dice.between(0.02, 0.95) * end_ns)
             found.append(Fault(at_ns, at_ns, kind, dice.one_of(brokers), dice.one_of(clients).name, False))

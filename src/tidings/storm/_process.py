@@ -12,13 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidings.protocol import VERSION, SetTimer
 from tidings.protocol.node import Commit, Dial, Node, Read, Shut, Write, clock_offset_ns
 from tidings.storm._dice import Dice
 from tidings.storm._disk import Disk
 from tidings.storm._sockets import Path, Socket, Timeline, connect
+
+if TYPE_CHECKING:
+    from tidings.storm._mqtt_door import StormDoor
 
 __all__ = ["Busyness", "Process", "World"]
 
@@ -87,6 +90,8 @@ class Process:
         self.written_ns = 0
         """The last write of the node is on its disk."""
         self.sockets: dict[str, Socket] = {}
+        self.door: StormDoor | None = None
+        """Its MQTT door, if it has one."""
         self._world = world
         self._timer_ns: int | None = None
         self._turn_is_due = self._is_stepping = False
@@ -96,6 +101,11 @@ class Process:
         self._dialling: set[str] = set()
         self._accepted = 0
         self._commit_ns = 0  # when the commit under way began
+
+    @property
+    def disks(self) -> tuple[Disk, ...]:
+        """All disks of the process: a door has one of its own."""
+        return (self.disk,) if self.door is None else (self.disk, self.door.disk)
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -133,6 +143,8 @@ class Process:
         self.node = None
         self.life += 1
         self.disk.crash()
+        if self.door is not None:
+            self.door.kill(power=power)
         self.is_paused = self.is_mute = self._turn_is_due = False
         self.is_powered = not power
         for socket in (*self.sockets.values(), *self._unread):
@@ -169,6 +181,8 @@ class Process:
         unread, self._unread = self._unread, []
         for socket in unread:
             self._look_at(socket)
+        if self.door is not None:
+            self.door.unmute()
 
     def when_running(self, do: Callable[..., None], *what: Any) -> None:
         """Do something now, or when the process continues; not at all if it is gone."""
@@ -251,6 +265,8 @@ class Process:
             assert node is not None
             if socket.unsent_bytes:
                 self._carry_out(node.wrote(effect.connection, socket.unsent_bytes, now_ns), now_ns)
+        elif self.door is not None:
+            self.door.written(effect.connection, effect.parts)
 
     def _turn_later(self) -> None:
         if not self._turn_is_due:
@@ -372,6 +388,8 @@ class Process:
         elif effect.connection in self._dialling:
             self._dialling.remove(effect.connection)
             self._world.at(self._world.now_ns, self._given_up, self.life, effect.connection, effect.reason)
+        elif self.door is not None:
+            self.door.shut(effect.connection, effect.reason)
 
     def _given_up(self, life: int, connection: str, reason: str) -> None:
         if life == self.life:

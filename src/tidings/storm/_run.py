@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby, islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
+from tidings.mqtt import Gateway
 from tidings.ordering import Policy
 from tidings.protocol import (
     OLDEST_VERSION,
@@ -30,6 +31,7 @@ from tidings.storm._faults import FaultInjector
 from tidings.storm._garbage import seldom_collected
 from tidings.storm._history import History, Moving, Published, Residence, Subscribed
 from tidings.storm._invariants import CHECKS, Evidence, differences, view_of_fresh_network
+from tidings.storm._mqtt import GatewayMaker, MqttSide
 from tidings.storm._network import Process, StormNetwork
 from tidings.storm._plan import (
     RELOADING_NS,
@@ -68,6 +70,13 @@ _COVERED: Final = (
     "groups_over_one",
     "half_open",
     "interest_parts",
+    "mqtt_connected",
+    "mqtt_garbage",
+    "mqtt_qos_0",
+    "mqtt_qos_1",
+    "mqtt_qos_2",
+    "mqtt_resumed",
+    "mqtt_sent_again",
     "noise",
     "outlasted",
     "paused",
@@ -136,6 +145,7 @@ class Storm:
         *,
         make_broker: BrokerMaker = Broker,
         make_client: ClientMaker = Client,
+        make_gateway: GatewayMaker = Gateway,
         node_type: type[Node] = Node,
     ) -> None:
         self.settings = settings
@@ -155,6 +165,9 @@ class Storm:
         self._graph = self.plan.graph()  # the present overlay: rewires change it
         self._subscriptions = list(self.plan.subscriptions)
         self._homes = {client.name: client.home for client in self.plan.clients}  # where clients dial first
+        self._mqtt = MqttSide(
+            self.plan.mqtt, seed, self.network, self.history, make_gateway=make_gateway, node_type=node_type
+        )
         self._faults = FaultInjector(self.plan, self.network, self.history, self._dice, self)
         self._sent: Counter[str] = Counter()
         self._calms = self.plan.calms()
@@ -166,6 +179,7 @@ class Storm:
         self.network.run(self.plan.end_ns)
         self._look()
         history = self.history
+        self._mqtt.end()
         history.unconnected = self._unconnected()
         history.still_full = stores_still_full(self._brokers())
         brokers = ((name, self._broker(name)) for name in self.plan.brokers)
@@ -219,6 +233,7 @@ class Storm:
                 process.version = OLDEST_VERSION
         for link in plan.links:
             network.join(link.one, link.other, link.latency_ns, link.jitter_ns, link.ns_per_byte)
+        self._mqtt.set_up()
         for broker in plan.brokers:
             self.start_broker(broker)
         for client in plan.clients:
@@ -244,12 +259,16 @@ class Storm:
         found = self.network.read(process)
         if not process.boot(found.noted_ns):
             history.lose(self.network.now_ns, name, "clock", process.disk.kept)
+            self._mqtt.lose(name, "clock")
         if damaged:
             sound = [key for key, was_sound in damaged.items() if was_sound]
             history.lose(self.network.now_ns, name, "records", sound)
         broker = self._make_broker(self._broker_settings(name), found.kept)
         reported = history.damage_reported
         self.network.start_broker(process, broker, self.plan.brokers, found)
+        if process.door is not None:
+            damaged |= process.door.disk.damaged
+            self._mqtt.start_door(process)
         reported = history.damage_reported - reported
         if reported != len(damaged):
             history.damage_missed.append(f"{name} reported {reported} of {len(damaged)}: {', '.join(damaged)}")
@@ -439,11 +458,14 @@ class Storm:
         known = Published(id, self._home(plan.publisher), self.network.now_ns, plan.lifetime_ns, payload)
         known.attributes = plan.attributes
         self.history.published[id] = known
+        self._mqtt.native(known)
         process.take(effects)
 
     def _payload(self, plan: Publication) -> bytes:
         """Bytes that are unique to the event."""
         text = f"{plan.publisher} {len(self.history.published)} "
+        if self.plan.mqtt.clients and plan.payload_bytes < len(text):
+            return text.encode()  # MQTT shows no other name of an event
         return (text * (plan.payload_bytes // len(text) + 1)).encode()[: plan.payload_bytes]
 
     def overload(self, publisher: str) -> str:
@@ -463,6 +485,22 @@ class Storm:
             )
             process.when_running(self._publish, together)
         return self._home(publisher)
+
+    def leave(self, fault: Fault) -> None:
+        """Cut off an MQTT client."""
+        self._mqtt.leave(fault.place, resets=not fault.power)
+
+    def come_back(self, fault: Fault) -> None:
+        """Let an MQTT client reach its broker again."""
+        self._mqtt.come_back(fault.place)
+
+    def send_mqtt_garbage(self, broker: str) -> None:
+        """Send garbage to a door."""
+        self._mqtt.send_garbage(broker)
+
+    def lose_sessions(self, broker: str, what: Literal["disk", "clock", "records"]) -> None:
+        """Note that the MQTT sessions of a broker are lost."""
+        self._mqtt.lose(broker, what)
 
     def rewire(self, one: str, other: str) -> bool:
         """Remove a link from the network file or add it; each broker reads the file a little later."""
@@ -574,7 +612,7 @@ class Storm:
         elif kind is Moved or (kind is Failed and effect.kind == "move"):
             self.history.moved(now_ns, process.name, effect)
         elif kind is Report:
-            if effect.event == "store damaged":
+            if effect.event in ("store damaged", "MQTT store damaged"):
                 self.history.damage_reported += effect.facts["records"]
         elif kind is Admitted:
             socket = process.sockets.get(effect.connection)  # None if it is gone again already
@@ -612,6 +650,9 @@ class Storm:
                         history.bounds_broken.append(
                             f"{process.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}"
                         )
+            for what, (size, bound) in () if process.door is None else process.door.bounds():
+                if size > bound:
+                    history.bounds_broken.append(f"{process.name} at {now_ns / SECOND:.1f} s: {what} {size} > {bound}")
         for move in history.moves:
             if move.done_ns is None and move.failed is None:
                 self._note_budget(move)
@@ -634,14 +675,14 @@ class Storm:
         for name, process in self._clients().items():
             node = process.node
             clients[name] = node.machine if node is not None and isinstance(node.machine, Client) else None
-        return connections_missing(self._graph, brokers, clients)
+        return [*connections_missing(self._graph, brokers, clients), *self._mqtt.missing()]
 
     def _differences(self) -> Iterator[str]:
         """Where brokers know something else than the brokers of a fresh network would."""
         subscribed = [known for known in self.history.subscribed.values() if known.until_ns is None]
         homes = {client.name: self._home(client.name) for client in self.plan.clients}
         for known in subscribed:
-            known.home = homes[known.client]
+            known.home = homes.get(known.client, known.home)
         fresh = view_of_fresh_network(self._graph, subscribed)
         machines = ((name, self._broker(name)) for name in self.plan.brokers)
         views = ((name, None if machine is None else machine.view()) for name, machine in machines)
@@ -673,8 +714,16 @@ def run_storm(
     *,
     make_broker: BrokerMaker = Broker,
     make_client: ClientMaker = Client,
+    make_gateway: GatewayMaker = Gateway,
     node_type: type[Node] = Node,
 ) -> StormResult:
     """Run the storm of this seed and check its guarantees."""
     with seldom_collected():
-        return Storm(settings, seed, make_broker=make_broker, make_client=make_client, node_type=node_type).run()
+        return Storm(
+            settings,
+            seed,
+            make_broker=make_broker,
+            make_client=make_client,
+            make_gateway=make_gateway,
+            node_type=node_type,
+        ).run()

@@ -43,6 +43,8 @@ class StormSettings(msgspec.Struct, frozen=True, kw_only=True):
     large_subscriptions: int = 10_000
     """The number of subscriptions of a `large-state` that is requested by name, and the most otherwise."""
     moves: bool = True
+    mqtt: Literal["mixed"] | bool = "mixed"
+    """Whether some clients speak MQTT; mixed: in a share of the storms."""
     relocation: Relocation | Literal["mixed"] = "mixed"
     copies: Literal["mixed", 1, 2] = "mixed"
     """The number of disks that hold an event before it is accepted; mixed: 2 in a share of the storms."""

@@ -64,7 +64,9 @@ class Timeline:
 class Host(Protocol):
     """The owner of sockets."""
 
-    is_powered: bool
+    @property
+    def is_powered(self) -> bool:
+        """Whether it has power."""
 
     def stir(self, socket: "Socket") -> None:
         """There are bytes to read."""

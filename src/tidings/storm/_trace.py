@@ -107,7 +107,8 @@ def _delivery_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
     ]
 
 
-def _subscription_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
+def _subscription_rows(plan: StormPlan, history: History) -> list[dict[str, Any]]:
+    mqtt = {client.name for client in plan.mqtt.clients}
     return [
         {
             "subscription": f"{known.client}/{known.name}",
@@ -120,7 +121,7 @@ def _subscription_rows(_: StormPlan, history: History) -> list[dict[str, Any]]:
             "until_ns": known.until_ns,
         }
         for known in history.subscribed.values()
-        if known.confirmed_ns is not None
+        if known.confirmed_ns is not None and known.client not in mqtt  # deliveries are those to native clients
     ]
 
 

@@ -73,7 +73,9 @@ def stores_still_full(brokers: Mapping[str, Process]) -> list[str]:
     return [
         name
         for name, process in brokers.items()
-        if process.node is not None and process.node.is_full and process.disk.limit_bytes is None
+        if process.node is not None
+        and process.disk.limit_bytes is None
+        and (process.node.is_full or (process.door is not None and process.door.is_full))
     ]
 
 

@@ -1,6 +1,6 @@
-"""The MQTT door of a broker: sockets, WebSockets, a store and pipes for the gateway of `tidings.mqtt`, which decides.
+"""The MQTT door of a broker: sockets, WebSockets and a store for the door of `tidings.mqtt`, which decides.
 
-A pipe is a connection of the broker's node whose other end is in this process. The gateway has a store of its own, in
+The gateway has a store of its own, in
 `mqtt` beside the broker's: its sessions, messages under way and retained messages.
 """
 
@@ -22,7 +22,20 @@ from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
 from tidings.live.transport._connection import Connection, Host
 from tidings.live.transport._listener import BACKLOG
-from tidings.mqtt import KEEP_ALIVE_S, Bridge, BridgeSettings, Gateway, GatewaySettings, PacketError, Pipe, WebSocket
+from tidings.mqtt import (
+    KEEP_ALIVE_S,
+    Bridge,
+    BridgeSettings,
+    Door,
+    DoorEffect,
+    Gateway,
+    GatewaySettings,
+    Hand,
+    PacketError,
+    Pipe,
+    Sever,
+    WebSocket,
+)
 from tidings.protocol import SetTimer
 from tidings.protocol.node import Commit, Node, Read, Report, Shut, Write
 
@@ -32,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["MqttDoor"]
 
 _POLL_S: Final = 0.02
-_FULL_S: Final = 1.0
-"""A commit that a full store has refused is tried again so much later."""
 HANDSHAKE_S: Final = 5.0
 _REDIAL_S: Final = 1.0
 _STORE: Final = "mqtt"
@@ -65,7 +76,7 @@ class PipeEnd(Connection):
 
     def write(self, parts: list[bytes]) -> int:
         """Frames for the gateway, all of which leave at once."""
-        self._door.came(self.name, parts)
+        self._door.written(self, parts)
         return 0
 
     def read(self, *, is_on: bool) -> None:
@@ -73,11 +84,11 @@ class PipeEnd(Connection):
 
     def close(self, reason: str) -> None:
         """The broker wants no more of it."""
-        self._door.cut(self, reason)
+        self._door.shut(self, reason)
 
     def abort(self, reason: str) -> None:
         """The same."""
-        self._door.cut(self, reason)
+        self._door.shut(self, reason)
 
 
 class MqttDoor:
@@ -94,10 +105,11 @@ class MqttDoor:
             max_bytes=round(broker.network.document.network.store_size_kb * 1000),
         )
         self.gateway = Gateway(settings, chance=random.random, found=Node.read(self._store.load()))
+        self._door = Door(self.gateway)
         self._committer = Committer(
             self._store,
-            on_committed=self._durable,
-            on_refused=self._refused,
+            on_committed=lambda: self._do(self.gateway.durable),
+            on_refused=lambda error: self._do(self.gateway.refused, str(error)),
             on_failure=on_failure,
         )
         self.bridges: list[BridgeRunner] = []
@@ -106,10 +118,8 @@ class MqttDoor:
         self._keys: dict[str, str] = {}
         """By connection: the key of the network file that says where it came in."""
         self._pipes: dict[str, PipeEnd] = {}
-        self._came: dict[str, list[Any]] = {}
         self._accepted = 0
-        self._commit = Commit({})
-        self._is_full = False
+        self._is_turn_due = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
@@ -197,7 +207,7 @@ class MqttDoor:
 
     async def end(self) -> None:
         """Make everything durable, and close the store."""
-        while not self.gateway.is_idle and not self._is_full:
+        while not (self.gateway.is_idle or self.gateway.is_full):
             await asyncio.sleep(_POLL_S)
         if self._timer is not None:
             self._timer.cancel()
@@ -228,78 +238,65 @@ class MqttDoor:
 
     # -- what the broker says --------------------------------------------------------------------------------------
 
-    def came(self, pipe: str, frames: list[Any]) -> None:
-        """Frames of the broker: all that it writes in one turn is looked at together."""
-        if not self._came:
-            self._loop.call_soon(self._look)
-        self._came.setdefault(pipe, []).extend(frames)
+    def written(self, end: PipeEnd, frames: list[Any]) -> None:
+        """The broker has written to a pipe."""
+        self._door.written(end.name, frames)
+        self._turn_later()
 
-    def _look(self) -> None:
-        came, self._came = self._came, {}
-        self._do(self.gateway.piped, came)
-
-    def cut(self, end: PipeEnd, reason: str) -> None:
+    def shut(self, end: PipeEnd, reason: str) -> None:
         """The broker closes a pipe."""
-        if self._pipes.pop(end.name, None) is not None:
-            self._loop.call_soon(self._cut, end, reason)
+        self._door.shut(end.name, reason)
+        self._turn_later()
 
-    def _cut(self, end: PipeEnd, reason: str) -> None:
-        if self._came:
-            self._look()
-        self._do(self.gateway.pipe_lost, end.name, reason)
-        self.broker.driver.lost(end, reason)
+    def _turn_later(self) -> None:
+        if self._door.is_stirred and not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        now_ns = self._clock.now_ns()
+        self._carry_out(self._door.turn(now_ns), now_ns)
 
     # -- what the gateway wants ------------------------------------------------------------------------------------
 
     def _do(self, do: Callable[..., list[Any]], *what: Any, **more: Any) -> None:
         now_ns = self._clock.now_ns()
-        for effect in do(*what, now_ns, **more):
-            self._carry_out(effect, now_ns)
+        self._carry_out(self._door.routed(do(*what, now_ns, **more)), now_ns)
 
-    def _carry_out(self, effect: Any, now_ns: int) -> None:
-        match effect:
-            case Write(name, parts):
-                end = self._pipes.get(name)
-                if end is not None:
-                    self.broker.driver.handed(end, parts)
-                elif name in self._connections:
-                    self._connections[name].write(parts)
-            case SetTimer(at_ns):
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = self._loop.call_later((max(at_ns - now_ns, 0) + 500_000) * 1e-9, self._wake)
-            case Commit():
-                self._commit = effect
-                self._committer.commit(effect)
-            case Pipe(name):
-                end = self._pipes[name] = PipeEnd(self, effect)
-                self.broker.driver.opened(end)
-            case Shut(name, reason):
-                end = self._pipes.pop(name, None)
-                if end is not None:
-                    self._loop.call_soon(self.broker.driver.lost, end, reason)
-                elif name in self._connections:
-                    self._connections[name].close(reason)
-            case Read(name, is_on):
-                if name in self._connections:
-                    self._connections[name].read(is_on=is_on)
-            case Report(level, event, facts):
-                getattr(self.broker.log, level)(event, **facts)
+    def _carry_out(self, effects: list[DoorEffect], now_ns: int) -> None:
+        driver = self.broker.driver
+        for effect in effects:
+            match effect:
+                case Hand(name, frames):
+                    driver.handed(self._pipes[name], frames)
+                case Write(name, parts):
+                    if name in self._connections:
+                        self._connections[name].write(parts)
+                case SetTimer(at_ns):
+                    if self._timer is not None:
+                        self._timer.cancel()
+                    self._timer = self._loop.call_later((max(at_ns - now_ns, 0) + 500_000) * 1e-9, self._wake)
+                case Commit():
+                    self._committer.commit(effect)
+                case Pipe(name):
+                    end = self._pipes[name] = PipeEnd(self, effect)
+                    driver.opened(end)
+                case Sever(name, reason):
+                    driver.lost(self._pipes.pop(name), reason)
+                case Shut(name, reason):
+                    if name in self._connections:
+                        self._connections[name].close(reason)
+                case Read(name, is_on):
+                    if name in self._connections:
+                        self._connections[name].read(is_on=is_on)
+                case Report(level, event, facts):
+                    getattr(self.broker.log, level)(event, **facts)
+        self._turn_later()
 
     def _wake(self) -> None:
         self._timer = None
         self._do(self.gateway.wake)
-
-    def _durable(self) -> None:
-        self._is_full = False
-        self._do(self.gateway.durable)
-
-    def _refused(self, error: StoreError) -> None:
-        """The store is full: nothing that depends on it is confirmed until there is room."""
-        if not self._is_full:
-            self.broker.log.error("MQTT store full", why=str(error), remedy="raise store_size under [network]")
-        self._is_full = True
-        self._loop.call_later(_FULL_S, self._committer.commit, self._commit)
 
 
 class WebSocketConnection(Connection):

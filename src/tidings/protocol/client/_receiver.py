@@ -276,4 +276,4 @@ class EventReceiver:
         if error_ns is not None:  # it was held, and links were measured, with drifting clocks
             error_ns += math.ceil(DRIFT * (age_ns + error_ns))
         what = (entry.name, arrival.event, content.attributes, content.payload)
-        self._emit(Deliver(*what, age_ns, is_late, held_ns, error_ns, out_of_order))
+        self._emit(Deliver(*what, age_ns, is_late, held_ns, error_ns, out_of_order, arrival.lifetime_ns))

@@ -14,6 +14,7 @@ from tidings.protocol.node._admission import (
     Token,
     read_answer,
 )
+from tidings.protocol.node._commits import Commits
 from tidings.protocol.node._dials import STEADY_NS
 from tidings.protocol.node._effects import (
     Admitted,
@@ -39,7 +40,7 @@ from tidings.protocol.node._frames import (
 )
 from tidings.protocol.node._node import CHECKED_FROM, GRACE_NS, STEP_BYTES, ConnectionLimits, Directory, Node
 from tidings.protocol.node._proofs import NONCE_BYTES, ClientKey, Proof, is_signed
-from tidings.protocol.node._records import Opened, opened, sealed, value_of
+from tidings.protocol.node._records import Opened, kinds_of, opened, sealed, value_of
 from tidings.protocol.node._requests import REQUESTS_SHARE
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Challenge",
     "ClientKey",
     "Commit",
+    "Commits",
     "ConnectionLimits",
     "Credentials",
     "DamageError",
@@ -83,6 +85,7 @@ __all__ = [
     "clock_offset_ns",
     "is_signed",
     "joined",
+    "kinds_of",
     "next_epoch",
     "opened",
     "plain",
