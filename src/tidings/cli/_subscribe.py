@@ -31,6 +31,15 @@ def subscribe(
         str, typer.Option("--late", help="Deliver events up to this long after the deadline, marked as late.")
     ] = "0 s",
     order: Annotated[str | None, typer.Option("--order", help="The ordering policy.", show_default="none")] = None,
+    conflate: Annotated[
+        str | None,
+        typer.Option(
+            "--conflate",
+            metavar="ATTRIBUTES",
+            help="While events wait at the broker, keep only the latest of those with equal values of this attribute "
+            "(or these, with commas in between).",
+        ),
+    ] = None,
     subscription: Annotated[str, typer.Option("--subscription", help="The name of the subscription.")] = "s1",
     durable: Annotated[bool, typer.Option("--durable", help="Keep the subscription after exit; needs --name.")] = False,
     count: Annotated[int | None, typer.Option("--count", min=1, help="Exit after this many events.")] = None,
@@ -62,6 +71,7 @@ def subscribe(
             "price": price,
             "late_s": parse_quantity(late, "time"),
             "order": order,
+            "conflate": conflate,
             "name": subscription,
         }
         collected: list[Delivery] = []

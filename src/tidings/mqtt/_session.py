@@ -46,7 +46,7 @@ from tidings.mqtt._records import (
 )
 from tidings.mqtt._topics import name_of, split_shared, topic_filter_sql
 from tidings.ordering import Policy
-from tidings.protocol import Deliver, DeliverTogether, Failed
+from tidings.protocol import Deliver, DeliverTogether, Failed, attributes_of_key
 from tidings.protocol.wire import MAX_FILTER
 
 if TYPE_CHECKING:
@@ -291,6 +291,7 @@ class Session:
             late_ns=round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else 0,
             order=None if order == NO_ORDERING else order,
             report=_reports(terms),
+            conflate=attributes_of_key(terms["conflate"]) if terms.get("conflate") else (),
         )
 
     def _ask(self, subscription: Subscription) -> None:
@@ -312,6 +313,7 @@ class Session:
             max_delay_ns=subscription.max_delay_ns,
             price=subscription.price,
             late_ns=subscription.late_ns,
+            conflate=subscription.conflate,
         )
         self._by_name[name] = subscription
         self._gateway.stir(self)

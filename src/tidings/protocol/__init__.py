@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidings.protocol._filters import parsed, read_filter
     from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
     from tidings.protocol._machine import Bound, Machine
-    from tidings.protocol._names import is_address, qualified_name
+    from tidings.protocol._names import attributes_of_key, is_address, qualified_name
     from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
     from tidings.protocol._states import (
         MOVE_STEPS,
@@ -119,6 +119,7 @@ __all__ = [
     "TransferStep",
     "View",
     "at_most",
+    "attributes_of_key",
     "breadth_first",
     "diagram",
     "is_address",

@@ -38,7 +38,19 @@ __all__ = [
 EventId = tuple[str, int, int]
 """Publisher, the publisher's epoch, sequence number."""
 
-NoteKind = Literal["accepted", "enqueued", "sent", "received", "expired", "hopeless", "full", "withdrawn", "local"]
+NoteKind = Literal[
+    "accepted",
+    "enqueued",
+    "sent",
+    "received",
+    "expired",
+    "hopeless",
+    "full",
+    "replaced",
+    "replaced in part",
+    "withdrawn",
+    "local",
+]
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +184,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
     For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
-    accepted ones, the event as its publisher sent it, and its departure by this machine's clock.
+    accepted ones, the event as its publisher sent it, and its departure by this machine's clock. For replaced ones, the
+    subscriptions that no longer want it and the newer event; "in part": others of the client still do.
     """
 
     kind: NoteKind
@@ -182,6 +195,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[str, ...] = ()
     publication: Publication | None = None
     since_ns: int = 0
+    newer: EventId | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):

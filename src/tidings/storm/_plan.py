@@ -61,6 +61,12 @@ HURRIED_LATE_NS = 10 * SECOND
 """Where publishers move to be on time, many subscribers have short deadlines, so that a publisher's place matters. They
 accept late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
+CONFLATING_STORMS = 0.5
+"""The share of storms in which some subscriptions want the latest value alone."""
+CONFLATING = 0.3
+"""The share of such subscriptions in these storms."""
+KEYS = (("topic",), ("topic", "region"), ("region", "urgent"), ("level",))
+
 COPYING = 0.25
 """The share of storms with two copies of every event."""
 
@@ -146,6 +152,7 @@ class SubscriptionPlan(NamedTuple):
     drops: bool
     from_ns: int
     until_ns: int | None
+    conflate: tuple[str, ...] = ()
 
 
 class ClientPlan(NamedTuple):
@@ -243,6 +250,7 @@ def make_plan(settings: StormSettings, seed: int) -> StormPlan:
     if relocation == "on-time":
         subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
     subscriptions = _wordy(Dice(np.random.default_rng([seed, 12])), subscriptions)
+    subscriptions = _conflating(Dice(np.random.default_rng([seed, 14])), subscriptions)
     copies = _copies(Dice(np.random.default_rng([seed, 10])), settings, faults)
     return StormPlan(
         brokers=brokers,
@@ -352,6 +360,13 @@ def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscripti
         each._replace(filter=f"({each.filter}) AND level NOT IN ({_no_levels(dice)})") if dice.happens(WORDY) else each
         for each in subscriptions
     ]
+
+
+def _conflating(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
+    """The same clients, in some storms a few that want the latest value alone."""
+    if not dice.happens(CONFLATING_STORMS):
+        return subscriptions
+    return [each._replace(conflate=dice.one_of(KEYS)) if dice.happens(CONFLATING) else each for each in subscriptions]
 
 
 def _no_levels(dice: Dice) -> str:

@@ -9,10 +9,12 @@ from typing import Any, Final
 from tidings.errors import EventError, InputError
 from tidings.extras import missing_extra
 from tidings.model.filters import check_value
+from tidings.protocol import attributes_of_key
 from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
 
 __all__ = [
     "checked_filter",
+    "checked_key",
     "checked_price",
     "duration_ns",
     "event_rows",
@@ -54,6 +56,13 @@ def checked_filter(filter: Any, *, stacklevel: int) -> str:
     for warning in filter_warnings(read_filter(filter)):
         warnings.warn(warning, stacklevel=stacklevel + 1)
     return filter
+
+
+def checked_key(conflate: Any) -> tuple[str, ...]:
+    """The attributes whose values are the key of an event."""
+    if not isinstance(conflate, str):
+        raise InputError(f"conflate is {conflate!r}: give the name of an attribute, for example conflate='symbol'")
+    return attributes_of_key(conflate)
 
 
 def plain_attributes(attributes: Any) -> dict[str, bool | int | float | str]:

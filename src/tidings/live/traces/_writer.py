@@ -36,7 +36,7 @@ __all__ = ["TraceWriter"]
 MAX_OPEN: Final = 200_000
 """Hops that have begun and not ended; at the bound the oldest is written as lost."""
 _TYPICAL_BYTES: Final = 1_000
-_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
+_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless", "replaced": "hopeless"}
 
 
 class _Hop:

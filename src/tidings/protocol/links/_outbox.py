@@ -122,6 +122,11 @@ class Outbox:
         self.on_load()
         return self.queue.push_events(events, wanted, now_ns)
 
+    def supersede(self, item: "Parcel | Held", newer: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        """A newer event takes the place of one that waits; those that were dropped because there are too many bytes."""
+        self.on_load()
+        return self.queue.supersede(item, newer, now_ns)
+
     def next(self, now_ns: int) -> tuple["Parcel | Held | None", list[tuple["Parcel | Held", Reason]]]:
         """What the strategy sends next, and what it deletes, with the reason."""
         return self.queue.pop(self.window.turn_s, now_ns)

@@ -6,6 +6,8 @@
 - A publisher's events leave in sequence if receivers behind the link want order (`scheduling._chains`): an event
   belongs to its publisher's chain if the terms of one of its targets require it (IN_ORDER). All others are free.
 - When routes change, everything in the queue is withdrawn and routed again.
+- A newer event may take the place of one that waits (`supersede`): it leaves when the older one would have left, so
+  that what is replaced again and again gets its turn. Where the older one's deadline ends that, it is entered as it is.
 - The time that events waited before they left is counted, by size (`_histogram`).
 """
 
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidings.protocol._histogram import bucket_of
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
+from tidings.protocol.links._latest import Latest
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
 from tidings.protocol.wire import IN_ORDER, Term
@@ -55,7 +58,11 @@ class Queue:
         """The most bytes of contents; if it is lowered, events are dropped with the next arrival."""
         self._queue: DeferredQueue[Parcel | Held] | None = None
         self._waiting: dict[Parcel | Held, int] = {}  # since when
-        self._stand_ins: dict[Parcel | Held, Parcel] = {}  # for events that were queued themselves
+        self._stand_ins: dict[Parcel | Held, Parcel | Held] = {}  # for what the strategy's queue still has
+        self._roots: dict[Parcel | Held, Parcel | Held] = {}  # the reverse
+        self._again: list[tuple[Parcel | Held, int]] = []  # stand-ins whose place has ended
+        self.latest: Latest[Parcel | Held] | None = None
+        """For a client that wants the latest events of some keys alone."""
         self._turn_s = 0.0
         self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, (), False)
 
@@ -87,7 +94,7 @@ class Queue:
             arrivals.append((held, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         return self._arrived(arrivals, now_ns)
 
-    def _arrived(self, arrivals: "list[Arrival[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
+    def _arrived(self, arrivals: "Sequence[Arrival[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
         if self._queue is None:
             self._turn_s = TYPICAL_KB * self._meter.mean_s_per_kb
             self._queue = DeferredQueue(
@@ -97,14 +104,35 @@ class Queue:
         dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
         while self.size_bytes > self.max_bytes and (gone := self._queue.drop(1, now_ns * 1e-9)):
             dropped += self._dropped(gone)
-        return dropped
+        return dropped + self._enter_again(now_ns) if self._again else dropped
+
+    def holds(self, item: "Parcel | Held") -> bool:
+        """Whether this waits here."""
+        return item in self._waiting
 
     def replace(self, event: "Held", parcel: Parcel) -> None:
         """A parcel waits in place of the event itself."""
         since_ns = self._waiting.pop(event, None)
         if since_ns is not None:
             self._waiting[parcel] = since_ns
-            self._stand_ins[event] = parcel
+            self._put_for(event, parcel)
+            if self.latest is not None:
+                self.latest.replace(event, parcel)
+
+    def supersede(self, item: "Parcel | Held", newer: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        """A newer event takes the place of one that waits; what is dropped because there are too many bytes."""
+        del self._waiting[item]
+        self._put_for(item, newer)
+        self._left(item)
+        self._waiting[newer] = now_ns
+        self.size += 1
+        self.size_bytes += len(_event(newer).content)
+        return self._arrived((), now_ns) if self.size_bytes > self.max_bytes else []
+
+    def _put_for(self, item: "Parcel | Held", other: "Parcel | Held") -> None:
+        root = self._roots.pop(item, item)
+        self._stand_ins[root] = other
+        self._roots[other] = root
 
     def _taken(self, item: "Parcel | Held") -> "tuple[Parcel | Held, int | None]":
         """What has left the strategy's queue, or its stand-in, and since when it has waited; None: it does not."""
@@ -119,11 +147,34 @@ class Queue:
         for gone in deleted:
             item, since_ns = self._taken(gone.waiting.event)
             if since_ns is not None:
+                if item is not gone.waiting.event and _event(item) is not _event(gone.waiting.event):
+                    self._waiting[item] = since_ns
+                    self._again.append((item, since_ns))
+                    continue
                 if isinstance(item, Parcel):
                     item.state = _DROPPED
                 self._left(item)
                 dropped.append(item)
         return dropped
+
+    def _enter_again(self, now_ns: int) -> list["Parcel | Held"]:
+        """Enter stand-ins as what they are: the place of the older event has ended."""
+        again, self._again = self._again, []
+        dropped = []
+        for item, since_ns in again:
+            del self._waiting[item]
+            self._roots.pop(item, None)
+            self._shrink(item)
+            dropped += self._push(item, now_ns)
+            if item in self._waiting:
+                self._waiting[item] = since_ns
+        return dropped
+
+    def _push(self, item: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        if isinstance(item, Parcel):
+            return self.push((item,), now_ns)
+        assert item.part is not None, "it has lists of its own, and no parcel here"
+        return self.push_events((item,), item.part.wanted_by(self), now_ns)
 
     def pop(
         self, turn_s: float | None, now_ns: int
@@ -138,6 +189,10 @@ class Queue:
             chosen, deleted = self._queue.pop(now_ns * 1e-9)
             for each in deleted:
                 gone += [(item, each.reason) for item in self._dropped((each,))]
+            if self._again:
+                gone += [(item, "full") for item in self._enter_again(now_ns)]
+                if chosen is None:
+                    continue
             if chosen is None:
                 return None, gone
             item, since_ns = self._taken(chosen.event)
@@ -184,11 +239,7 @@ class Queue:
         waiting = self._waiting.copy()
         self._forget()
         for each, since_ns in waiting.items():
-            if isinstance(each, Parcel):
-                self.push((each,), since_ns)
-            else:
-                assert each.part is not None, "it has lists of its own, and no parcel here"
-                self.push_events((each,), each.part.wanted_by(self), since_ns)
+            self._push(each, since_ns)
 
     def withdraw(self) -> list[Parcel]:
         """Take back everything."""
@@ -197,17 +248,29 @@ class Queue:
                 each.own()
         parcels = [each for each in self._waiting if isinstance(each, Parcel)]
         self._forget()
+        self.latest = None
         return parcels
 
     def _forget(self) -> None:
         self._waiting.clear()
         self._stand_ins.clear()
+        self._roots.clear()
         self.size = self.size_bytes = 0
         self._queue = None
 
     def _left(self, item: "Parcel | Held") -> None:
+        """Something waits no more."""
+        self._shrink(item)
+        if self.latest is not None:
+            self.latest.leave(item)
+        if self._roots:
+            root = self._roots.pop(item, None)
+            if root is not None:
+                self._stand_ins.pop(root, None)
+
+    def _shrink(self, item: "Parcel | Held") -> None:
         self.size -= 1
-        self.size_bytes -= len((item.held if isinstance(item, Parcel) else item).content)
+        self.size_bytes -= len(_event(item).content)
 
     def _retime(self, queue: "DeferredQueue[Parcel | Held]", turn_s: float) -> None:
         if not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
@@ -230,6 +293,10 @@ class Queue:
             facts = (targets, paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
             self._known_columns = (*facts, columns, is_ordered)
         return columns, is_ordered
+
+
+def _event(item: "Parcel | Held") -> "Held":
+    return item.held if isinstance(item, Parcel) else item
 
 
 def _columns(
