@@ -98,7 +98,7 @@ def test_the_names_of_a_key_are_separated_by_commas() -> None:
 def test_a_client_refuses_a_key_that_no_message_can_contain() -> None:
     client = Client(ClientSettings(name="s"))
     for conflate in [tuple("abcdefghi"), ("",), ("x" * 256,)]:
-        with pytest.raises(RequestError, match="from 1 to|at most"):
+        with pytest.raises(RequestError, match=r"from 1 to|at most"):
             client.subscribe("quotes", "TRUE", 0, conflate=conflate)
 
 
@@ -209,7 +209,7 @@ def test_a_full_queue_gives_up_the_event_and_not_the_place() -> None:
     assert set(got(wire)) <= {10, 11, 12, 13, 20}
 
 
-# -- clients that come back ----------------------------------------------------------------------------------------------
+# -- clients that come back -------------------------------------------------------------------------------------------
 
 
 def test_the_first_thing_after_a_reconnect_is_the_latest() -> None:
@@ -270,7 +270,7 @@ def test_order_is_kept_and_a_replaced_event_is_no_gap() -> None:
     assert wire.now_ns == before_ns  # nothing is waited for
 
 
-# -- against a plain model ------------------------------------------------------------------------------------------------
+# -- against a plain model --------------------------------------------------------------------------------------------
 
 KEYS: dict[str, tuple[str, ...]] = {"one": ("k",), "two": ("k", "m"), "all": ()}
 
@@ -339,7 +339,7 @@ def test_what_waits_is_what_a_plain_queue_would_hold(
     assert not broker.carrier.holdings.held
 
 
-# -- peers and stores that do not know of it ------------------------------------------------------------------------------
+# -- peers and stores that do not know of it --------------------------------------------------------------------------
 
 
 def test_a_subscription_of_an_older_peer_wants_all_events() -> None:

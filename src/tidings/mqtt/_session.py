@@ -12,7 +12,7 @@ from tidings.errors import TidingsError
 from tidings.model.filters import Filter
 from tidings.model.policies import NO_ORDERING
 from tidings.mqtt._commits import Kept
-from tidings.mqtt._deliveries import Deliveries
+from tidings.mqtt._deliveries import MOST_CONFLATED, Deliveries
 from tidings.mqtt._link import Link
 from tidings.mqtt._mapping import reason_of_code
 from tidings.mqtt._member import Member
@@ -302,6 +302,8 @@ class Session:
         if len(sql) > MAX_FILTER:
             raise PacketError(Reason.QUOTA_EXCEEDED, f"topic filter and filter have more than {MAX_FILTER} characters")
         assert self.member is not None
+        if subscription.conflate:
+            self.deliveries.most = min(self.deliveries.most, MOST_CONFLATED)
         name = name_of(subscription.topic_filter)
         policy = None if subscription.order is None else Policy.parse(subscription.order)
         self.member.call(

@@ -537,7 +537,8 @@ class Broker(Doorway):
                 peer = (self.neighbours if kind == "broker" else self.clients).get(str(name))
                 if peer is not None and peer.is_up and not peer.outbox.is_empty and not peer.outbox.is_congested:
                     self.carrier.dispatch.resend(peer, self._now_ns)
-                    self.carrier.dispatch.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
+                    probing = peer.outbox.is_probe_due(self._now_ns, self.settings.probe_ns)
+                    self.carrier.dispatch.pump(peer, self._now_ns, probing=probing)
                     self.carrier.dispatch.overtake(peer, self._now_ns)
                     self._set_retry(peer)
             case ("greet", connection):
