@@ -581,6 +581,7 @@ def test_a_subscription_with_filter_and_terms() -> None:
         ("max-delay-ms", "soon"),
         ("order", "odd"),
         ("conflate", "topic,"),
+        ("late", "soon"),
     ],
 )
 def test_terms_that_are_none_are_refused_with_a_reason(terms: tuple[str, str]) -> None:

@@ -28,7 +28,12 @@ def subscribe(
     ] = None,
     price: Annotated[float, typer.Option("--price", min=0.0, help="What an on-time delivery is worth.")] = 1.0,
     late: Annotated[
-        str, typer.Option("--late", help="Deliver events up to this long after the deadline, marked as late.")
+        str,
+        typer.Option(
+            "--late",
+            help="Deliver events up to this long after the deadline, marked as late, after all that can still be in "
+            "time; `later` is an hour.",
+        ),
     ] = "0 s",
     order: Annotated[str | None, typer.Option("--order", help="The ordering policy.", show_default="none")] = None,
     conflate: Annotated[
@@ -69,7 +74,8 @@ def subscribe(
         terms = {
             "max_delay_s": None if max_delay is None else parse_quantity(max_delay, "time"),
             "price": price,
-            "late_s": parse_quantity(late, "time"),
+            "late": late if late in ("drop", "later") else None,
+            "late_s": None if late in ("drop", "later") else parse_quantity(late, "time"),
             "order": order,
             "conflate": conflate,
             "name": subscription,

@@ -46,7 +46,7 @@ from tidings.mqtt._records import (
 )
 from tidings.mqtt._topics import name_of, split_shared, topic_filter_sql
 from tidings.ordering import Policy
-from tidings.protocol import Deliver, DeliverTogether, Failed, attributes_of_key
+from tidings.protocol import Deliver, DeliverTogether, Failed, attributes_of_key, late_ns_of
 from tidings.protocol.wire import MAX_FILTER
 
 if TYPE_CHECKING:
@@ -288,7 +288,9 @@ class Session:
             filter=filter,
             max_delay_ns=round(_number(terms, "max-delay-ms", 1e12) * _MS) if "max-delay-ms" in terms else None,
             price=_number(terms, "price", 1e300) if "price" in terms else 1.0,
-            late_ns=round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else 0,
+            late_ns=late_ns_of(
+                terms.get("late"), round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else None
+            ),
             order=None if order == NO_ORDERING else order,
             report=_reports(terms),
             conflate=attributes_of_key(terms["conflate"]) if terms.get("conflate") else (),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidings.protocol._filters import parsed, read_filter
     from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
     from tidings.protocol._machine import Bound, Machine
-    from tidings.protocol._names import attributes_of_key, is_address, qualified_name
+    from tidings.protocol._names import is_address, qualified_name
     from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
     from tidings.protocol._states import (
         MOVE_STEPS,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         TransferStep,
         diagram,
     )
+    from tidings.protocol._terms import attributes_of_key, late_ns_of
     from tidings.protocol.broker._account import NOTHING, Account, Balance
     from tidings.protocol.broker._broker import Broker
     from tidings.protocol.broker._link_state import LinkStateMap, breadth_first
@@ -123,6 +124,7 @@ __all__ = [
     "breadth_first",
     "diagram",
     "is_address",
+    "late_ns_of",
     "parsed",
     "qualified_name",
     "quantile_ns",

@@ -14,13 +14,11 @@ from typing import Final
 
 import msgspec
 
-from tidings.errors import InputError
 from tidings.protocol._errors import PeerError
-from tidings.protocol.wire import MAX_CONFLATED, MAX_NAME, Entry
+from tidings.protocol.wire import Entry
 
 __all__ = [
     "address",
-    "attributes_of_key",
     "broker_of",
     "client_of",
     "identity_name",
@@ -112,14 +110,3 @@ def split_qualified(qualified: str) -> tuple[str, str]:
 def qualified_name(client: str, name: str) -> str:
     """The name of a client's subscription among brokers; no two subscriptions have the same one."""
     return f"{client}/{name}" if "/" not in client else f"/{len(client)}/{client}/{name}"
-
-
-def attributes_of_key(text: str) -> tuple[str, ...]:
-    """The attributes that a key names, with commas in between; InputError if it names none, or too many."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if len(names) > MAX_CONFLATED or not all(0 < len(name) <= MAX_NAME for name in names):
-        raise InputError(
-            f"conflate is {text[:100]!r}: give the name of an attribute, or up to {MAX_CONFLATED} with commas in "
-            "between, for example 'symbol,venue'"
-        )
-    return names

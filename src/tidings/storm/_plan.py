@@ -62,9 +62,12 @@ HURRIED_LATE_NS = 10 * SECOND
 accept late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
 CONFLATING_STORMS = 0.5
-"""The share of storms in which some subscriptions want the latest value alone."""
+"""The share of storms in which some subscriptions want the latest value alone, and some keep late events."""
 CONFLATING = 0.3
 """The share of such subscriptions in these storms."""
+LATER = 0.15
+LATER_NS = 20 * SECOND
+"""The share of subscriptions in these storms that keep late events, and for how long."""
 KEYS = (("topic",), ("topic", "region"), ("region", "urgent"), ("level",))
 
 COPYING = 0.25
@@ -363,10 +366,11 @@ def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscripti
 
 
 def _conflating(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
-    """The same clients, in some storms a few that want the latest value alone."""
+    """The same clients, in some storms a few that want the latest value alone, or late events for long."""
     if not dice.happens(CONFLATING_STORMS):
         return subscriptions
-    return [each._replace(conflate=dice.one_of(KEYS)) if dice.happens(CONFLATING) else each for each in subscriptions]
+    found = [each._replace(conflate=dice.one_of(KEYS)) if dice.happens(CONFLATING) else each for each in subscriptions]
+    return [each._replace(late_ns=LATER_NS) if dice.happens(LATER) else each for each in found]
 
 
 def _no_levels(dice: Dice) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tidings.errors import EventError, InputError
 from tidings.extras import missing_extra
 from tidings.model.filters import check_value
-from tidings.protocol import attributes_of_key
+from tidings.protocol import attributes_of_key, late_ns_of
 from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "checked_price",
     "duration_ns",
     "event_rows",
+    "late_ns",
     "plain_attributes",
     "require_bytes",
     "split_payload",
@@ -36,6 +37,11 @@ def duration_ns(what: str, value_s: Any) -> int:
         raise InputError(f"{what} is {value_s:g}: give from 0 to {_LONGEST_S:g} seconds")
     value_ns: int = round(value_s * _SECOND_NS)
     return value_ns
+
+
+def late_ns(late: Any, late_s: Any) -> int:
+    """How long after its deadline an event is wanted."""
+    return late_ns_of(None if late is None else str(late), None if late_s is None else duration_ns("late_s", late_s))
 
 
 def checked_price(price: Any) -> float:

@@ -36,6 +36,7 @@ from tidings.live.client._arguments import (
     checked_price,
     duration_ns,
     event_rows,
+    late_ns,
     plain_attributes,
     require_bytes,
     split_payload,
@@ -363,7 +364,8 @@ class Tidings:
         name: str | None = None,
         max_delay_s: float | None = None,
         price: float = 1.0,
-        late_s: float = 0.0,
+        late: Literal["drop", "later"] | None = None,
+        late_s: float | None = None,
         order: Policy | str | None = None,
         late_order: Literal["deliver", "drop"] = "deliver",
         conflate: str | None = None,
@@ -373,7 +375,9 @@ class Tidings:
     ) -> Subscription:
         """Subscribe to the events that satisfy a filter; returns when the broker has made the subscription durable.
 
-        `late_s`: how long after its deadline an event is still delivered, marked as late. `order` is an ordering policy
+        `late="later"`: events that are late are delivered too, marked as late, but leave brokers after all that can
+        still be in time. They are kept for `late_s` after their deadline, an hour by default; `late_s` alone means the
+        same. `order` is an ordering policy
         or its name (docs/reference/ordering.md); `late_order` is what happens to events out of order. A filter that
         probably does not mean what it states gives a `FilterWarning`.
 
@@ -394,7 +398,7 @@ class Tidings:
             )
         wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
         policy = _policy(order, late_order)
-        terms = _terms(max_delay_s, price, late_s, policy, conflate)
+        terms = _terms(max_delay_s, price, late_ns(late, late_s), policy, conflate)
         most = _most_held(max_held, conflate)
         (subscription,) = await self._subscribe(
             wanted, terms, lambda name: Subscription(self, name, most, callback, keep)
@@ -407,7 +411,8 @@ class Tidings:
         *,
         max_delay_s: float | None = None,
         price: float = 1.0,
-        late_s: float = 0.0,
+        late: Literal["drop", "later"] | None = None,
+        late_s: float | None = None,
         order: Policy | str | None = None,
         late_order: Literal["deliver", "drop"] = "deliver",
         conflate: str | None = None,
@@ -424,7 +429,7 @@ class Tidings:
         for filter in wanted.values():
             checked_filter(filter, stacklevel=2)
         policy = _policy(order, late_order)
-        terms = _terms(max_delay_s, price, late_s, policy, conflate)
+        terms = _terms(max_delay_s, price, late_ns(late, late_s), policy, conflate)
         most = _most_held(max_held, conflate)
         return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, most, callback))
 
@@ -666,13 +671,13 @@ def _most_held(max_held: int | None, conflate: str | None) -> int:
 
 
 def _terms(
-    max_delay_s: float | None, price: float, late_s: float, policy: Policy | None, conflate: str | None
+    max_delay_s: float | None, price: float, late_ns: int, policy: Policy | None, conflate: str | None
 ) -> dict[str, Any]:
     """The terms of a subscription in the machine's units."""
     return {
         "max_delay_ns": None if max_delay_s is None else duration_ns("max_delay_s", max_delay_s),
         "price": checked_price(price),
-        "late_ns": duration_ns("late_s", late_s),
+        "late_ns": late_ns,
         "policy": policy,
         "conflate": () if conflate is None else checked_key(conflate),
     }

@@ -64,7 +64,7 @@ class Conflation:
         newer: dict[_Item, list[str]] = {}
         for name, key in keys.items():
             other = latest.get(name, key)
-            if other is not None:
+            if other is not None and _event(other).id != held.id:  # an event may be handed to a client again
                 (newer if is_newer(_event(other).id, held.id) else older).setdefault(other, []).append(name)
         for other, names in newer.items():
             left = self._narrow(peer, item, names, _event(other).id)
@@ -100,7 +100,7 @@ class Conflation:
             for name, key in keys.items():
                 waiting = latest.get(name, key)
                 after = newest.get((name, key)) if waiting is None else _event(waiting).id
-                if after is None or is_newer(id, after):
+                if after is None or after == id or is_newer(id, after):
                     newest[name, key] = id
                 else:
                     by, many = after, many + 1
@@ -122,6 +122,8 @@ class Conflation:
     def _may_inherit(self, peer: Peer, item: _Item, other: _Item, names: Sequence[str]) -> bool:
         """Whether an event may take the place of an older one: nobody else wants that, and nobody wants order."""
         wanted = _wanted(other, peer)
+        if peer.outbox.queue.is_late(other):
+            return False
         return len(names) == len(wanted) and not (_is_ordered(wanted) or _is_ordered(_wanted(item, peer)))
 
     def _narrow(self, peer: Peer, item: _Item, names: list[str], newer: EventId) -> _Item | None:

@@ -5,6 +5,10 @@
 - At `max_queued` events, or `max_bytes` of their contents, the one with the least expected benefit is dropped.
 - A publisher's events leave in sequence if receivers behind the link want order (`scheduling._chains`): an event
   belongs to its publisher's chain if the terms of one of its targets require it (IN_ORDER). All others are free.
+- The strategy sees the terms that pay. What is late or hopeless for all of those, and still wanted late by somebody,
+  waits behind: it leaves when nothing else waits, and otherwise gets LATE_SHARE of the bytes that leave, the first that
+  was late first. At a bound it is dropped before anything that can still be in time. Where a receiver wants order, late
+  events keep their place in the sequence instead.
 - When routes change, everything in the queue is withdrawn and routed again.
 - A newer event may take the place of one that waits (`supersede`): it leaves when the older one would have left, so
   that what is replaced again and again gets its turn. Where the older one's deadline ends that, it is entered as it is.
@@ -28,7 +32,10 @@ if TYPE_CHECKING:
     from tidings.protocol.broker._held import Held
     from tidings.protocol.broker._link_state import Path
 
-__all__ = ["Queue"]
+__all__ = ["LATE_SHARE", "Queue"]
+
+LATE_SHARE: Final = 0.05
+"""Of the bytes that leave while other events wait, the share of those that are late."""
 
 _NO_PATHS: "Final[dict[str, Path]]" = {}
 """To a client of this broker."""
@@ -61,6 +68,8 @@ class Queue:
         self._stand_ins: dict[Parcel | Held, Parcel | Held] = {}  # for what the strategy's queue still has
         self._roots: dict[Parcel | Held, Parcel | Held] = {}  # the reverse
         self._again: list[tuple[Parcel | Held, int]] = []  # stand-ins whose place has ended
+        self._late: dict[Parcel | Held, None] = {}  # what waits behind, by what the strategy's queue had, in order
+        self._late_bytes = 0.0  # of late events that may leave before the next other one
         self.latest: Latest[Parcel | Held] | None = None
         """For a client that wants the latest events of some keys alone."""
         self._turn_s = 0.0
@@ -101,9 +110,12 @@ class Queue:
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
         self.size += len(arrivals)
-        dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
+        dropped: list[Parcel | Held] = []
+        while self._late and (self.size > self._max_queued or self.size_bytes > self.max_bytes):
+            dropped.append(self._drop(self._first_late()))
+        dropped += self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9), now_ns)
         while self.size_bytes > self.max_bytes and (gone := self._queue.drop(1, now_ns * 1e-9)):
-            dropped += self._dropped(gone)
+            dropped += self._dropped(gone, now_ns)
         return dropped + self._enter_again(now_ns) if self._again else dropped
 
     def holds(self, item: "Parcel | Held") -> bool:
@@ -134,28 +146,68 @@ class Queue:
         self._stand_ins[root] = other
         self._roots[other] = root
 
-    def _taken(self, item: "Parcel | Held") -> "tuple[Parcel | Held, int | None]":
-        """What has left the strategy's queue, or its stand-in, and since when it has waited; None: it does not."""
-        since_ns = self._waiting.pop(item, None)
-        if since_ns is None and item in self._stand_ins:
-            item = self._stand_ins.pop(item)
-            since_ns = self._waiting.pop(item, None)
-        return item, since_ns
+    def _found(self, root: "Parcel | Held") -> "Parcel | Held | None":
+        """What has left the strategy's queue, or its stand-in; None: it waits no more."""
+        item = self._stand_ins.get(root, root)
+        if item in self._waiting:
+            return item
+        self._stand_ins.pop(root, None)
+        return None
 
-    def _dropped(self, deleted: "Iterable[Deleted[Parcel | Held]]") -> list["Parcel | Held"]:
+    def _dropped(self, deleted: "Iterable[Deleted[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
+        """What is no longer worth sending; what is still wanted late waits behind."""
         dropped = []
         for gone in deleted:
-            item, since_ns = self._taken(gone.waiting.event)
-            if since_ns is not None:
-                if item is not gone.waiting.event and _event(item) is not _event(gone.waiting.event):
-                    self._waiting[item] = since_ns
-                    self._again.append((item, since_ns))
-                    continue
-                if isinstance(item, Parcel):
-                    item.state = _DROPPED
-                self._left(item)
-                dropped.append(item)
+            root = gone.waiting.event
+            item = self._found(root)
+            if item is None:
+                continue
+            if _event(item) is not _event(root):
+                del self._stand_ins[root], self._roots[item]
+                self._again.append((item, self._waiting[item]))
+            elif gone.reason != "full" and self._is_wanted_late(item, now_ns):
+                self._late[root] = None
+            else:
+                dropped.append(self._drop(item))
         return dropped
+
+    def _drop(self, item: "Parcel | Held") -> "Parcel | Held":
+        del self._waiting[item]
+        self._left(item)
+        if isinstance(item, Parcel):
+            item.state = _DROPPED
+        return item
+
+    def _is_wanted_late(self, item: "Parcel | Held", now_ns: int) -> bool:
+        """Whether a term that pays nothing holds on, after the strategy has seen those that pay."""
+        terms = [term for each in self._targets(item).values() for term in each]
+        if IN_ORDER in terms or not any(price for _, price in terms):
+            return False  # the strategy has seen all of them
+        age_ns = now_ns - _event(item).since_ns
+        return any(allowed_ns > age_ns for allowed_ns, price in terms if not price)
+
+    def _targets(self, item: "Parcel | Held") -> Mapping[str, tuple[Term, ...]]:
+        if isinstance(item, Parcel):
+            return item.targets
+        assert item.part is not None, "it has lists of its own, and no parcel here"
+        return item.part.wanted_by(self)
+
+    def is_late(self, item: "Parcel | Held") -> bool:
+        """Whether this waits behind all that can still be in time."""
+        return bool(self._late) and self._roots.get(item, item) in self._late
+
+    def _first_late(self) -> "Parcel | Held":
+        root = next(iter(self._late))
+        return self._stand_ins.get(root, root)
+
+    def _next_late(self, now_ns: int, gone: "list[tuple[Parcel | Held, Reason]]") -> "Parcel | Held | None":
+        """The late event that leaves next; those that nobody wants any more are dropped."""
+        while self._late:
+            item = self._first_late()
+            if self._is_wanted_late(item, now_ns):
+                return item
+            gone.append((self._drop(item), "expired"))
+        return None
 
     def _enter_again(self, now_ns: int) -> list["Parcel | Held"]:
         """Enter stand-ins as what they are: the place of the older event has ended."""
@@ -163,7 +215,6 @@ class Queue:
         dropped = []
         for item, since_ns in again:
             del self._waiting[item]
-            self._roots.pop(item, None)
             self._shrink(item)
             dropped += self._push(item, now_ns)
             if item in self._waiting:
@@ -173,8 +224,7 @@ class Queue:
     def _push(self, item: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
         if isinstance(item, Parcel):
             return self.push((item,), now_ns)
-        assert item.part is not None, "it has lists of its own, and no parcel here"
-        return self.push_events((item,), item.part.wanted_by(self), now_ns)
+        return self.push_events((item,), self._targets(item), now_ns)
 
     def pop(
         self, turn_s: float | None, now_ns: int
@@ -186,20 +236,30 @@ class Queue:
             return None, gone
         self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
         while True:
+            late = self._next_late(now_ns, gone) if self._late else None
+            if late is not None and self._late_bytes >= _event(late).size_bytes:
+                self._late_bytes -= _event(late).size_bytes
+                return self._leave(late, now_ns), gone
             chosen, deleted = self._queue.pop(now_ns * 1e-9)
             for each in deleted:
-                gone += [(item, each.reason) for item in self._dropped((each,))]
+                gone += [(item, each.reason) for item in self._dropped((each,), now_ns)]
             if self._again:
                 gone += [(item, "full") for item in self._enter_again(now_ns)]
-                if chosen is None:
-                    continue
-            if chosen is None:
-                return None, gone
-            item, since_ns = self._taken(chosen.event)
-            if since_ns is not None:
-                self._left(item)
-                self._note_wait(now_ns - since_ns)
-                return item, gone
+            elif chosen is None and late is None and self._late:
+                continue
+            elif chosen is None:
+                return None if late is None else self._leave(late, now_ns), gone
+            item = None if chosen is None else self._found(chosen.event)
+            if item is not None:
+                if self._late:
+                    self._late_bytes += _event(item).size_bytes * LATE_SHARE / (1.0 - LATE_SHARE)
+                return self._leave(item, now_ns), gone
+
+    def _leave(self, item: "Parcel | Held", now_ns: int) -> "Parcel | Held":
+        since_ns = self._waiting.pop(item)
+        self._left(item)
+        self._note_wait(now_ns - since_ns)
+        return item
 
     def pop_further(self, hops: int, now_ns: int) -> Parcel | None:
         """The event that has come over the most links, and over more than these, whatever the strategy says.
@@ -255,6 +315,8 @@ class Queue:
         self._waiting.clear()
         self._stand_ins.clear()
         self._roots.clear()
+        self._late.clear()
+        self._late_bytes = 0.0
         self.size = self.size_bytes = 0
         self._queue = None
 
@@ -263,6 +325,10 @@ class Queue:
         self._shrink(item)
         if self.latest is not None:
             self.latest.leave(item)
+        if self._late:
+            self._late.pop(self._roots.get(item, item), None)
+            if not self._late:
+                self._late_bytes = 0.0
         if self._roots:
             root = self._roots.pop(item, None)
             if root is not None:
@@ -288,8 +354,10 @@ class Queue:
             or paths != known_paths
             or (meter.mean_s_per_kb, meter.variance_s2_per_kb2) != (mean, variance)
         ):
-            columns = tuple(_columns(targets.items(), paths, meter))
             is_ordered = any(IN_ORDER in terms for terms in targets.values())
+            columns = tuple(_columns(targets.items(), paths, meter))
+            if not is_ordered:
+                columns = tuple(column for column in columns if column[1]) or columns
             facts = (targets, paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
             self._known_columns = (*facts, columns, is_ordered)
         return columns, is_ordered
