@@ -88,6 +88,24 @@ def test_against_paho_large_messages_and_user_properties_over_three_brokers(door
     serve(doors, work, "a", "b", "c")
 
 
+def test_against_paho_a_session_that_was_away_gets_the_latest_of_each_topic(doors: Doors) -> None:
+    def work() -> None:
+        with PahoClient(doors.port("a"), "p") as p:
+            with PahoClient(doors.port("a"), "s", expiry_s=300, clean=True) as s:
+                assert s.subscribe("quotes/#", 1, conflate="topic") == 1
+                p.publish("quotes/x", b"before", 1)
+                assert s.payloads(1) == [b"before"]
+            for number in range(30):
+                p.publish(f"quotes/{'xy'[number % 2]}", b"%d" % number, 1)
+            with PahoClient(doors.port("a"), "s", expiry_s=300, clean=False) as s:
+                assert sorted(s.payloads(2)) == [b"28", b"29"]
+                p.publish("quotes/x", b"after", 1)
+                wait(lambda: any(message.payload == b"after" for message in s.messages))
+                assert len(s.messages) == 3
+
+    serve(doors, work, "a")
+
+
 def wait_for_route(p: PahoClient, s: PahoClient) -> None:
     """Publish until something comes: by then the brokers know of the subscription."""
 

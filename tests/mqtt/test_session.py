@@ -574,7 +574,15 @@ def test_a_subscription_with_filter_and_terms() -> None:
 
 @pytest.mark.parametrize(
     "terms",
-    [("filter", "price >"), ("filter", "a) OR (b"), ("price", "-1"), ("max-delay-ms", "soon"), ("order", "odd")],
+    [
+        ("filter", "price >"),
+        ("filter", "a) OR (b"),
+        ("price", "-1"),
+        ("max-delay-ms", "soon"),
+        ("order", "odd"),
+        ("conflate", "topic,"),
+        ("late", "soon"),
+    ],
 )
 def test_terms_that_are_none_are_refused_with_a_reason(terms: tuple[str, str]) -> None:
     world = World()
@@ -582,6 +590,41 @@ def test_terms_that_are_none_are_refused_with_a_reason(terms: tuple[str, str]) -
     assert client.subscribe("a", properties={"user": (terms,)}) == Reason.IMPLEMENTATION_SPECIFIC
     assert client.all(Suback)[-1].properties["reason_string"]
     assert client.is_open
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_after_a_reconnect_the_latest_of_each_topic_comes_and_nothing_older(qos: int) -> None:
+    world = World()
+    facts = {"properties": {"session_expiry_s": 500}}
+    client, other = world.connect("c", **facts), world.connect("p")
+    assert client.subscribe("quotes/#", qos, properties={"user": (("conflate", "topic"),)}) == qos
+    client.break_off()
+    for number in range(1, 41):
+        other.publish(f"quotes/{number % 2}", b"%d" % number, 1, packet_id=number)
+    world.wait(30.0)
+    world.kill()  # and the broker starts again
+    client = world.connect("c", clean_start=False, **facts)
+    world.wait(5.0)
+    assert sorted(client.payloads) == [b"39", b"40"]
+
+
+def test_a_client_that_confirms_slowly_gets_the_latest() -> None:
+    world = World()
+    client, other = world.connect("c", properties={"receive_maximum": 1}), world.connect("p")
+    client.subscribe("quotes/#", 1, properties={"user": (("conflate", "topic"),)})
+    for number in range(200):
+        other.publish("quotes/x", b"%d" % number, 1, packet_id=number + 1)
+    while len(client.messages) > len(client.acks(Kind.PUBACK)):
+        before = len(client.messages)
+        client.send(Ack(Kind.PUBACK, client.messages[-1].packet_id))
+        world.wait(5.0)
+        if len(client.messages) == before:
+            break
+    assert client.payloads[-1] == b"199"
+    assert len(client.payloads) < 20
+    account = world.machine.accounts.balances()[next(iter(world.machine.accounts.balances()))].known
+    assert account.replaced > 150
+    assert (account.matched, account.lost, account.under_way) == (200, 0, 0)
 
 
 def test_json_topics_need_no_content_type() -> None:

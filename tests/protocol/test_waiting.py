@@ -11,12 +11,12 @@ from tidings.protocol.broker._held import Held
 from tidings.protocol.links._peers import Peer
 
 SECOND = 10**9
-READERS = {"quick": None, "late": None, "brief": SECOND // 5, "patient": 2 * SECOND}
+READERS = {"quick": None, "late": None, "brief": SECOND // 5, "patient": 2 * SECOND, "recent": None}
 TRANSFER = 10
 
 
 class World:
-    """A broker with a publisher and four readers, of which some acknowledge late or go away."""
+    """A broker with a publisher and five readers, of which some acknowledge late or go away."""
 
     def __init__(self, seed: int, max_queued: int) -> None:
         self.random = random.Random(seed)
@@ -37,7 +37,9 @@ class World:
         self._say("source", wire.Advertise(self.broker.epoch, 0, "all", "TRUE"))
         for name, max_delay_ns in READERS.items():
             filter = "n >= 0" if name != "patient" else "n >= 0 AND n % 3 < 2"
-            self._say(name, wire.Subscribe(self.broker.epoch, 0, wire.Entry("s", filter, max_delay_ns, 1.0, 0)))
+            conflate = ("key",) if name == "recent" else ()
+            entry = wire.Entry("s", filter, max_delay_ns, 1.0, 0, None, conflate)
+            self._say(name, wire.Subscribe(self.broker.epoch, 0, entry))
 
     def _come(self, name: str) -> None:
         self._do(self.broker.connected(name, self.now_ns))
@@ -49,7 +51,7 @@ class World:
         numbers = range(self._sequence, self._sequence + many)
         self._sequence += many
         lifetime_ns = self.random.choice((SECOND, 3 * SECOND))
-        contents = {n: wire.encode_content(wire.Content({"n": n}, b"", bytes(20))) for n in numbers}
+        contents = {n: wire.encode_content(wire.Content({"n": n, "key": n % 7}, b"", bytes(20))) for n in numbers}
         events = tuple(wire.Publication(n, self.now_ns, 0, lifetime_ns, 20, contents[n]) for n in numbers)
         self._say("source", wire.Publish(1, numbers[0], numbers[0], events))
         self.shared += sum(held.part is not None for held in self.broker.carrier.holdings.held.values())
@@ -123,6 +125,7 @@ def test_what_leaves_and_what_is_kept_is_the_same_with_lists_of_its_own(
     assert sharing.sent == owning.sent
     assert sharing.stored == owning.stored
     assert sharing.broker.counts == owning.broker.counts
+    assert sharing.broker.counts["replaced"] > 20
     assert sharing.broker.is_within_bounds()
 
 

@@ -180,6 +180,7 @@ def _events(figures: dict[str, Any], under_way: int) -> str:
     parts = [f"{figures['matched']:,} matched"]
     parts += [f"{figures[key]:,} {words}" for key, words in (("on_time", "on time"), ("late", "late")) if figures[key]]
     parts += [f"{many:,} dropped by {by}" for by, many in figures["dropped_by"].items()]
+    parts += [f"{figures['replaced']:,} replaced"] if figures.get("replaced") else []
     parts += [f"{figures['lost']:,} lost"] if figures["lost"] else []
     return ", ".join([*parts, f"{under_way:,} under way"] if under_way else parts)
 

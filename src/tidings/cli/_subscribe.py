@@ -28,9 +28,23 @@ def subscribe(
     ] = None,
     price: Annotated[float, typer.Option("--price", min=0.0, help="What an on-time delivery is worth.")] = 1.0,
     late: Annotated[
-        str, typer.Option("--late", help="Deliver events up to this long after the deadline, marked as late.")
+        str,
+        typer.Option(
+            "--late",
+            help="Deliver events up to this long after the deadline, marked as late, after all that can still be in "
+            "time; `later` is an hour.",
+        ),
     ] = "0 s",
     order: Annotated[str | None, typer.Option("--order", help="The ordering policy.", show_default="none")] = None,
+    conflate: Annotated[
+        str | None,
+        typer.Option(
+            "--conflate",
+            metavar="ATTRIBUTES",
+            help="While events wait at the broker, keep only the latest of those with equal values of this attribute "
+            "(or these, with commas in between).",
+        ),
+    ] = None,
     subscription: Annotated[str, typer.Option("--subscription", help="The name of the subscription.")] = "s1",
     durable: Annotated[bool, typer.Option("--durable", help="Keep the subscription after exit; needs --name.")] = False,
     count: Annotated[int | None, typer.Option("--count", min=1, help="Exit after this many events.")] = None,
@@ -60,8 +74,10 @@ def subscribe(
         terms = {
             "max_delay_s": None if max_delay is None else parse_quantity(max_delay, "time"),
             "price": price,
-            "late_s": parse_quantity(late, "time"),
+            "late": late if late in ("drop", "later") else None,
+            "late_s": None if late in ("drop", "later") else parse_quantity(late, "time"),
             "order": order,
+            "conflate": conflate,
             "name": subscription,
         }
         collected: list[Delivery] = []

@@ -4,11 +4,13 @@
   is durable it is acknowledged to the broker. A delivery of QoS 2 is sent after that, and so is its PUBREL.
 - No events are taken from the broker while as many as the client's receive maximum are unconfirmed: they wait at the
   broker, where the deadline decides.
+- A client that wants the latest of each key alone is given MOST_CONFLATED at a time: what it was given is replaced no
+  more.
 - A number is in use until PUBACK or PUBCOMP. When the client returns, unconfirmed messages are sent again, in order.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidings.mqtt._copies import Copy, copy_of, restored
 from tidings.mqtt._mapping import Message
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from tidings.mqtt._gateway import Gateway
     from tidings.mqtt._session import Session
 
-__all__ = ["Deliveries"]
+__all__ = ["MOST_CONFLATED", "Deliveries"]
+
+MOST_CONFLATED: Final = 16
 
 
 class Deliveries:
@@ -32,6 +36,8 @@ class Deliveries:
         """Of the last messages of QoS 2: their identities, and where these are stored."""
         self.report: tuple[str, ...] = ()
         """What the client wants to know of each message."""
+        self.most = gateway.settings.max_under_way
+        """No more are unconfirmed, whatever the client's receive maximum."""
         self._session = session
         self._gateway = gateway
         self._places = 0
@@ -207,7 +213,7 @@ class Deliveries:
         member, link = self._session.member, self._session.link
         if member is None or member.is_over:
             return
-        most = 0 if link is None else min(link.receive_maximum, self._gateway.settings.max_under_way)
+        most = 0 if link is None else min(link.receive_maximum, self.most)
         is_full = link is None or link.is_congested or bool(link.held) or len(self.out) >= most
         if is_full != self._is_paused and (is_full or len(self.out) <= most // 2):
             self._is_paused = is_full

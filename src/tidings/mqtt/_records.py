@@ -53,6 +53,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     late_ns: int = 0
     order: str | None = None
     report: tuple[str, ...] = ()
+    conflate: tuple[str, ...] = ()
 
 
 class Given(msgspec.Struct, kw_only=True):

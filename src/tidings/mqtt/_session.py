@@ -12,7 +12,7 @@ from tidings.errors import TidingsError
 from tidings.model.filters import Filter
 from tidings.model.policies import NO_ORDERING
 from tidings.mqtt._commits import Kept
-from tidings.mqtt._deliveries import Deliveries
+from tidings.mqtt._deliveries import MOST_CONFLATED, Deliveries
 from tidings.mqtt._link import Link
 from tidings.mqtt._mapping import reason_of_code
 from tidings.mqtt._member import Member
@@ -46,7 +46,7 @@ from tidings.mqtt._records import (
 )
 from tidings.mqtt._topics import name_of, split_shared, topic_filter_sql
 from tidings.ordering import Policy
-from tidings.protocol import Deliver, DeliverTogether, Failed
+from tidings.protocol import Deliver, DeliverTogether, Failed, attributes_of_key, late_ns_of
 from tidings.protocol.wire import MAX_FILTER
 
 if TYPE_CHECKING:
@@ -307,9 +307,12 @@ class Session:
             filter=filter,
             max_delay_ns=round(_number(terms, "max-delay-ms", 1e12) * _MS) if "max-delay-ms" in terms else None,
             price=_number(terms, "price", 1e300) if "price" in terms else 1.0,
-            late_ns=round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else 0,
+            late_ns=late_ns_of(
+                terms.get("late"), round(_number(terms, "late-ms", 1e12) * _MS) if "late-ms" in terms else None
+            ),
             order=None if order == NO_ORDERING else order,
             report=_reports(terms),
+            conflate=attributes_of_key(terms["conflate"]) if terms.get("conflate") else (),
         )
 
     def _ask(self, subscription: Subscription) -> None:
@@ -320,6 +323,8 @@ class Session:
         if len(sql) > MAX_FILTER:
             raise PacketError(Reason.QUOTA_EXCEEDED, f"topic filter and filter have more than {MAX_FILTER} characters")
         assert self.member is not None
+        if subscription.conflate:
+            self.deliveries.most = min(self.deliveries.most, MOST_CONFLATED)
         name = name_of(subscription.topic_filter)
         policy = None if subscription.order is None else Policy.parse(subscription.order)
         self.member.call(
@@ -331,6 +336,7 @@ class Session:
             max_delay_ns=subscription.max_delay_ns,
             price=subscription.price,
             late_ns=subscription.late_ns,
+            conflate=subscription.conflate,
         )
         self._by_name[name] = subscription
         self._gateway.stir(self)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TransferStep,
         diagram,
     )
+    from tidings.protocol._terms import attributes_of_key, late_ns_of
     from tidings.protocol._trace_context import TRACEPARENT, TRACESTATE, TraceContext, context_in, read_context
     from tidings.protocol.broker._account import NOTHING, Account, Balance
     from tidings.protocol.broker._broker import Broker
@@ -125,10 +126,12 @@ __all__ = [
     "TransferStep",
     "View",
     "at_most",
+    "attributes_of_key",
     "breadth_first",
     "context_in",
     "diagram",
     "is_address",
+    "late_ns_of",
     "parsed",
     "qualified_name",
     "quantile_ns",

@@ -40,7 +40,18 @@ EventId = tuple[str, int, int]
 """Publisher, the publisher's epoch, sequence number."""
 
 NoteKind = Literal[
-    "accepted", "enqueued", "sent", "received", "restored", "expired", "hopeless", "full", "withdrawn", "local"
+    "accepted",
+    "enqueued",
+    "sent",
+    "received",
+    "restored",
+    "expired",
+    "hopeless",
+    "full",
+    "replaced",
+    "replaced in part",
+    "withdrawn",
+    "local",
 ]
 
 
@@ -188,8 +199,9 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
     For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
-    accepted ones, the event as its publisher sent it, and its departure by this machine's clock. A broker that makes
-    spans adds an arrival to what is accepted, received or restored from its store.
+    accepted ones, the event as its publisher sent it, and its departure by this machine's clock. For replaced ones, the
+    subscriptions that no longer want it and the newer event; "in part": others of the client still do. A broker that
+    makes spans adds an arrival to what is accepted, received or restored from its store.
     """
 
     kind: NoteKind
@@ -200,6 +212,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     publication: Publication | None = None
     since_ns: int = 0
     arrival: Arrival | None = None
+    newer: EventId | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):

@@ -51,6 +51,7 @@ class Subscribed:
     __slots__ = (
         "client",
         "confirmed_ns",
+        "conflate",
         "drops",
         "filter",
         "home",
@@ -71,6 +72,7 @@ class Subscribed:
         self.price = 1.0
         self.late_ns = 0
         self.drops = self.is_ordered = False
+        self.conflate: tuple[str, ...] = ()
         self.confirmed_ns: int | None = None
         self.until_ns: int | None = None
 
@@ -213,6 +215,8 @@ class History:
         """By broker: how many subscriptions it announces to the others at the end."""
         self.dropped: set[tuple[EventId, str]] = set()  # because the queue to this peer was full
         self.drops: Counter[str] = Counter()
+        self.replaced: dict[tuple[EventId, str, str], EventId] = {}
+        """By event, client and subscription: the newer event of the same key."""
         self.faults: Counter[str] = Counter()
         self.bounds_broken: list[str] = []
         self.moves: list[Moving] = []
@@ -282,8 +286,13 @@ class History:
 
     def _note_leaving(self, at_ns: int, broker: str, note: Note) -> None:
         waiting = self.waiting.setdefault((broker, note.peer), {})
+        if note.newer is not None:
+            self.replaced.update({(note.event, note.peer, name): note.newer for name in note.targets})
         if note.kind == "enqueued":
             waiting[note.event] = note.targets
+        elif note.kind == "replaced in part":
+            waiting[note.event] = tuple(name for name in waiting.get(note.event, ()) if name not in note.targets)
+            return
         else:
             waiting.pop(note.event, None)
         if note.kind == "sent" and waiting:
@@ -298,7 +307,7 @@ class History:
             hop.outcome = "received" if hop.received_ns is not None else "in-flight"
         elif note.kind == "withdrawn" and hop.received_ns is None:
             hop.outcome = "failed" if hop.sent_ns is None else "lost"
-        elif note.kind in ("expired", "hopeless", "full"):
+        elif note.kind in ("expired", "hopeless", "full", "replaced"):
             self.drops[note.kind] += 1
             if note.kind == "full":
                 self.dropped.add((note.event, note.peer))

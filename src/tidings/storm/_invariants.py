@@ -7,6 +7,8 @@ Whether an event was owed to a subscription is decided from outside, by the plan
   at some time before, so that all brokers knew of it, whatever has been down since and for however long;
 - a calm of `recover_s` lies between acceptance and its deadline for that subscription, and the subscription lasted.
 
+A subscription that wants the latest value alone is owed a newer event of the same key in place of a replaced one.
+
 These events are not owed: those that a broker dropped because a queue to the subscriber, or to a broker on the path,
 was full (counted and traced); those that a subscription under `drop` discarded because a later event had already been
 delivered; and those on a lost disk, in a damaged record, or on the disk of a broker whose clock had jumped (`Loss`), or
@@ -15,7 +17,7 @@ under way to clients whose subscriptions were lost or damaged.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -218,6 +220,13 @@ def nothing_lost(evidence: Evidence) -> Iterator[str]:
         for known in chain.from_iterable(alike[text] for text in wanted.match(published.attributes)):
             if (published.id, *known.key) in got or _is_dropped(evidence, published, known):
                 continue
+            if (published.id, *known.key) in history.replaced:
+                why = _why_not_replaced(evidence, published, known, got)
+                if why:
+                    reported += 1
+                    if reported <= _REPORTED_MAX:
+                        yield f"{published.id} was replaced for {known.client}/{known.name}: {why}"
+                continue
             if _is_owed(evidence, calms, published, known):
                 loss = _loss_of(evidence, published, known)
                 if loss is not None:
@@ -384,6 +393,37 @@ def _is_owed(evidence: Evidence, calms: _Calms, published: Published, known: Sub
             return False  # it may be held until its deadline to restore order, and the subscription had ended by then
     needed_ns = evidence.settings.recover_s * SECOND
     return calms.longest_within(published.accepted_ns[-1], until_ns) >= needed_ns
+
+
+def _why_not_replaced(
+    evidence: Evidence, published: Published, known: Subscribed, got: Container[tuple[EventId, str, str]]
+) -> str:
+    """Why an event should not have been replaced; empty if the last of the newer ones came, or is under way, or need
+    not come: its time is over, or it was dropped or lost."""
+    history, wanted = evidence.history, _filter(known.filter)
+    if not known.conflate:
+        return "it wants all events"
+    event = published
+    while (event.id, *known.key) in history.replaced and (event.id, *known.key) not in got:
+        newer = history.published[history.replaced[event.id, *known.key]]
+        keys = [[each.attributes.get(name) for name in known.conflate] for each in (event, newer)]
+        if None in keys[0] or keys[0] != keys[1] or not wanted.matches(newer.attributes):
+            return f"{newer.id} has another key than {event.id}, or does not match"
+        if event.id[0] == newer.id[0] and event.id[1:] >= newer.id[1:]:
+            return f"{newer.id} is not newer than {event.id}"
+        event = newer
+    until_ns = event.departed_ns + _allowed_ns(event, known) + known.late_ns
+    reports = (each for each in history.reports if (each.client, each.subscription) == known.key)
+    if (
+        (event.id, *known.key) in got
+        or any(event.id in report.owed for report in reports)
+        or until_ns - _ESTIMATE_NS <= evidence.plan.end_ns
+        or (known.until_ns is not None and known.until_ns <= evidence.plan.end_ns)
+        or _is_dropped(evidence, event, known)
+        or _loss_of(evidence, event, known) is not None
+    ):
+        return ""
+    return f"{event.id}, which is newer, has not come and is not under way"
 
 
 def _is_known(evidence: Evidence, calms: _Calms, published: Published, known: Subscribed) -> bool:

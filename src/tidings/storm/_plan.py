@@ -62,6 +62,15 @@ HURRIED_LATE_NS = 10 * SECOND
 """Where publishers move to be on time, many subscribers have short deadlines, so that a publisher's place matters. They
 accept late events as well: how much is delivered must not depend on it, and is checked (`recover_s`)."""
 
+CONFLATING_STORMS = 0.5
+"""The share of storms in which some subscriptions want the latest value alone, and some keep late events."""
+CONFLATING = 0.3
+"""The share of such subscriptions in these storms."""
+LATER = 0.15
+LATER_NS = 20 * SECOND
+"""The share of subscriptions in these storms that keep late events, and for how long."""
+KEYS = (("topic",), ("topic", "region"), ("region", "urgent"), ("level",))
+
 COPYING = 0.25
 """The share of storms with two copies of every event."""
 
@@ -147,6 +156,7 @@ class SubscriptionPlan(NamedTuple):
     drops: bool
     from_ns: int
     until_ns: int | None
+    conflate: tuple[str, ...] = ()
 
 
 class ClientPlan(NamedTuple):
@@ -247,6 +257,7 @@ def make_plan(settings: StormSettings, seed: int) -> StormPlan:
     if relocation == "on-time":
         subscriptions = _hurried(Dice(np.random.default_rng([seed, 8])), subscriptions)
     subscriptions = _wordy(Dice(np.random.default_rng([seed, 12])), subscriptions)
+    subscriptions = _conflating(Dice(np.random.default_rng([seed, 14])), subscriptions)
     copies = _copies(Dice(np.random.default_rng([seed, 10])), settings, faults)
     return StormPlan(
         brokers=brokers,
@@ -365,6 +376,14 @@ def _wordy(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[Subscripti
         each._replace(filter=f"({each.filter}) AND level NOT IN ({_no_levels(dice)})") if dice.happens(WORDY) else each
         for each in subscriptions
     ]
+
+
+def _conflating(dice: Dice, subscriptions: list[SubscriptionPlan]) -> list[SubscriptionPlan]:
+    """The same clients, in some storms a few that want the latest value alone, or late events for long."""
+    if not dice.happens(CONFLATING_STORMS):
+        return subscriptions
+    found = [each._replace(conflate=dice.one_of(KEYS)) if dice.happens(CONFLATING) else each for each in subscriptions]
+    return [each._replace(late_ns=LATER_NS) if dice.happens(LATER) else each for each in found]
 
 
 def _no_levels(dice: Dice) -> str:

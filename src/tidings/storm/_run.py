@@ -405,6 +405,7 @@ class Storm:
             known = Subscribed(plan.client, plan.name, self._home(plan.client), plan.filter)
             known.max_delay_ns, known.price, known.late_ns = plan.max_delay_ns, plan.price, plan.late_ns
             known.drops, known.is_ordered = plan.drops, plan.policy is not None
+            known.conflate = plan.conflate
             self.history.subscribed[known.key] = known
         elif known.is_ordered:
             known.confirmed_ns = None  # what was held to restore order is gone with the process before
@@ -418,6 +419,7 @@ class Storm:
             price=plan.price,
             late_ns=plan.late_ns,
             policy=policy,
+            conflate=plan.conflate,
         )
 
     def _unsubscribe(self, plan: SubscriptionPlan) -> None:

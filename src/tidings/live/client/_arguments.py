@@ -9,13 +9,16 @@ from typing import Any, Final
 from tidings.errors import EventError, InputError
 from tidings.extras import missing_extra
 from tidings.model.filters import check_value
+from tidings.protocol import attributes_of_key, late_ns_of
 from tidings.protocol.wire import LONGEST_NS, MAX_ATTRIBUTES, MAX_NAME
 
 __all__ = [
     "checked_filter",
+    "checked_key",
     "checked_price",
     "duration_ns",
     "event_rows",
+    "late_ns",
     "plain_attributes",
     "require_bytes",
     "split_payload",
@@ -36,6 +39,11 @@ def duration_ns(what: str, value_s: Any) -> int:
     return value_ns
 
 
+def late_ns(late: Any, late_s: Any) -> int:
+    """How long after its deadline an event is wanted."""
+    return late_ns_of(None if late is None else str(late), None if late_s is None else duration_ns("late_s", late_s))
+
+
 def checked_price(price: Any) -> float:
     """The price that a subscription pays for an on-time event."""
     if not _is_number(price) or not 0.0 <= price <= 1e300:
@@ -54,6 +62,13 @@ def checked_filter(filter: Any, *, stacklevel: int) -> str:
     for warning in filter_warnings(read_filter(filter)):
         warnings.warn(warning, stacklevel=stacklevel + 1)
     return filter
+
+
+def checked_key(conflate: Any) -> tuple[str, ...]:
+    """The attributes whose values are the key of an event."""
+    if not isinstance(conflate, str):
+        raise InputError(f"conflate is {conflate!r}: give the name of an attribute, for example conflate='symbol'")
+    return attributes_of_key(conflate)
 
 
 def plain_attributes(attributes: Any) -> dict[str, bool | int | float | str]:

@@ -32,9 +32,11 @@ from tidings.errors import ConnectionLostError, DeniedError, EventError, InputEr
 from tidings.live._errors import StoreError
 from tidings.live.client._arguments import (
     checked_filter,
+    checked_key,
     checked_price,
     duration_ns,
     event_rows,
+    late_ns,
     plain_attributes,
     require_bytes,
     split_payload,
@@ -66,6 +68,9 @@ if TYPE_CHECKING:
 __all__ = ["Tidings"]
 
 LEAVE_S: Final = 2.0
+_HELD: Final = 10_000
+_HELD_CONFLATED: Final = 16
+"""What waits in this process is no longer replaced, and is read before anything newer."""
 TOGETHER: Final = 256
 """How many requests of `subscribe_many` are under way at once, so that a broker answers before they are repeated."""
 _EVERYTHING: Final = "TRUE"
@@ -364,18 +369,26 @@ class Tidings:
         name: str | None = None,
         max_delay_s: float | None = None,
         price: float = 1.0,
-        late_s: float = 0.0,
+        late: Literal["drop", "later"] | None = None,
+        late_s: float | None = None,
         order: Policy | str | None = None,
         late_order: Literal["deliver", "drop"] = "deliver",
+        conflate: str | None = None,
         callback: Callable[[Delivery], None] | None = None,
         keep: Keep | None = None,
-        max_held: int = 10_000,
+        max_held: int | None = None,
     ) -> Subscription:
         """Subscribe to the events that satisfy a filter; returns when the broker has made the subscription durable.
 
-        `late_s`: how long after its deadline an event is still delivered, marked as late. `order` is an ordering policy
+        `late="later"`: events that are late are delivered too, marked as late, but leave brokers after all that can
+        still be in time. They are kept for `late_s` after their deadline, an hour by default; `late_s` alone means the
+        same. `order` is an ordering policy
         or its name (docs/reference/ordering.md); `late_order` is what happens to events out of order. A filter that
         probably does not mean what it states gives a `FilterWarning`.
+
+        With `conflate`, the name of an attribute (or several, with commas in between), a newer event replaces one with
+        an equal value while that one waits at the broker. `max_held` is how many events wait in this process before the
+        broker keeps them: 10,000, with `conflate` 16.
 
         `keep` is called with the events that arrived together, and none of them is acknowledged before it returns: what
         it has made durable by then is never lost. It returns whether there is room for more; if not, no events are
@@ -390,9 +403,10 @@ class Tidings:
             )
         wanted = {name or f"s{len(self._subscriptions) + 1}": filter}
         policy = _policy(order, late_order)
-        terms = _terms(max_delay_s, price, late_s, policy)
+        terms = _terms(max_delay_s, price, late_ns(late, late_s), policy, conflate)
+        most = _most_held(max_held, conflate)
         (subscription,) = await self._subscribe(
-            wanted, terms, lambda name: Subscription(self, name, max_held, callback, keep)
+            wanted, terms, lambda name: Subscription(self, name, most, callback, keep)
         )
         return subscription
 
@@ -402,11 +416,13 @@ class Tidings:
         *,
         max_delay_s: float | None = None,
         price: float = 1.0,
-        late_s: float = 0.0,
+        late: Literal["drop", "later"] | None = None,
+        late_s: float | None = None,
         order: Policy | str | None = None,
         late_order: Literal["deliver", "drop"] = "deliver",
+        conflate: str | None = None,
         callback: Callable[[Delivery], None] | None = None,
-        max_held: int = 10_000,
+        max_held: int | None = None,
     ) -> list[Subscription]:
         """Subscribe with many filters on the same terms; one subscription for each, in the order given.
 
@@ -418,8 +434,9 @@ class Tidings:
         for filter in wanted.values():
             checked_filter(filter, stacklevel=2)
         policy = _policy(order, late_order)
-        terms = _terms(max_delay_s, price, late_s, policy)
-        return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, max_held, callback))
+        terms = _terms(max_delay_s, price, late_ns(late, late_s), policy, conflate)
+        most = _most_held(max_held, conflate)
+        return await self._subscribe(wanted, terms, lambda name: Subscription(self, name, most, callback))
 
     def _named(self, filters: Iterable[str]) -> dict[str, str]:
         names = (f"s{number}" for number in count(len(self._subscriptions) + 1))
@@ -653,11 +670,19 @@ def _policy(order: Policy | str | None, late: Literal["deliver", "drop"]) -> Pol
     return order
 
 
-def _terms(max_delay_s: float | None, price: float, late_s: float, policy: Policy | None) -> dict[str, Any]:
+def _most_held(max_held: int | None, conflate: str | None) -> int:
+    """How many events of a subscription wait in this process: few if they are replaced at the broker."""
+    return (_HELD if conflate is None else _HELD_CONFLATED) if max_held is None else max_held
+
+
+def _terms(
+    max_delay_s: float | None, price: float, late_ns: int, policy: Policy | None, conflate: str | None
+) -> dict[str, Any]:
     """The terms of a subscription in the machine's units."""
     return {
         "max_delay_ns": None if max_delay_s is None else duration_ns("max_delay_s", max_delay_s),
         "price": checked_price(price),
-        "late_ns": duration_ns("late_s", late_s),
+        "late_ns": late_ns,
         "policy": policy,
+        "conflate": () if conflate is None else checked_key(conflate),
     }

@@ -76,7 +76,13 @@ class _Collector(Collector):
         for outcome, many in _outcomes(machine.accounts.total, self._node.name).items():
             self._outcomes[outcome] = max(many, self._outcomes.get(outcome, 0))
             deliveries.add_metric([outcome], float(self._outcomes[outcome]))
-        return [*metrics, deliveries]
+        replaced = self._outcomes["replaced"] = max(machine.accounts.total.replaced, self._outcomes.get("replaced", 0))
+        meaning = "Events for subscriptions here that a newer one of their key has replaced, as they want it."
+        return [
+            *metrics,
+            deliveries,
+            CounterMetricFamily("tidings_replaced_deliveries", meaning, value=float(replaced)),
+        ]
 
 
 def _outcomes(total: "Balance", name: str) -> dict[str, int]:

@@ -394,6 +394,7 @@ def _figures(balance: "Balance") -> dict[str, Any]:
         "late": balance.late,
         "dropped": balance.dropped,
         "dropped_by": dict(sorted(balance.dropped_by.items())),
+        "replaced": balance.replaced,
         "lost": balance.lost,
         "under_way": balance.under_way,
         "out_of_order": balance.out_of_order,

@@ -40,7 +40,7 @@ function drawFigures(whole) {
     ["on time", (each) => share(each.on_time_reliability)],
     ...["matched", "on_time", "late"].map((key) => [key === "on_time" ? "in time" : key, (each) => count(each[key])]),
     ["dropped", (each) => droppedBy(each.dropped_by)],
-    ...["lost", "out_of_order"].map((key) => [key.replaceAll("_", " "), (each) => count(each[key])]),
+    ...["replaced", "lost", "out_of_order"].map((key) => [key.replaceAll("_", " "), (each) => count(each[key])]),
     ["median delay", (each) => delay(each.delay_ms_p50)],
     ["p99 delay", (each) => delay(each.delay_ms_p99)],
     ["p99 held for order", (each) => delay(each.hold_ms_p99)],

@@ -131,7 +131,7 @@ function subscriberRow(each, show) {
       each.affected ? "-" : each.period,
       ...["matched", "on_time", "late"].map((outcome) => count(each[outcome])),
       droppedBy(each.dropped_by),
-      ...["lost", "under_way"].map((outcome) => count(each[outcome])),
+      ...["replaced", "lost", "under_way"].map((outcome) => count(each[outcome])),
       ...[each.delay_ms_p50, each.delay_ms_p99].map(delay),
     ],
   };

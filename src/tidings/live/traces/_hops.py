@@ -18,7 +18,7 @@ __all__ = ["Hop", "OpenHops"]
 MAX_OPEN: Final = 200_000
 """Hops that have begun and not ended; at the bound the oldest ends as lost."""
 _TYPICAL_BYTES: Final = 1_000
-_DROPPED: Final = frozenset({"expired", "hopeless", "full"})
+_DROPPED: Final = frozenset({"expired", "hopeless", "full", "replaced"})
 
 
 class Hop:

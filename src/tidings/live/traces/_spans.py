@@ -24,12 +24,13 @@ _ERROR: Final = 2
 _SAMPLED: Final = 1
 _MOST_TOPIC: Final = 1_024
 """A longer topic is cut."""
-_OUTCOMES: Final = {"full": "hopeless"}
+_OUTCOMES: Final = {"full": "hopeless", "replaced": "hopeless"}
 """What the trace contract calls them."""
 _REASONS: Final = {
     "expired": "its deadline passed",
     "hopeless": "it would have been too late",
     "full": "too many events waited",
+    "replaced": "a newer event has replaced it",
 }
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceWriter"]
 
-_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
-"""The outcomes of events that were dropped."""
+_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless", "replaced": "hopeless"}
+"""The outcomes of events that were dropped or replaced, in the words of the trace contract."""
 
 
 class TraceWriter:

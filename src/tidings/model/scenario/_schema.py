@@ -298,10 +298,13 @@ class SubscriberGroup(_Group, frozen=True, kw_only=True):
     access: AccessWritten | None = None
     max_delay: Annotated[DistributionTemplate | tuple[DelayChoice, ...], _MaxDelay()] | None = None
     price: NumberDistribution | None = None
+    late: Literal["drop", "later"] = "drop"
 
     def checks(self) -> Problems:
         yield from super().checks()
         yield from _inner_checks("access", self.access)
+        if self.late != "drop":
+            yield "late", "in scenarios what is late is dropped; leave this out, or give a longer `max_delay`"
         if isinstance(self.max_delay, tuple):
             if self.price is not None:
                 yield "price", "the choices of `max_delay` have their own prices; leave this one out"

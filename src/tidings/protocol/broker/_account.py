@@ -17,7 +17,11 @@ BATCHES_MOST: Final = 16
 
 
 class Balance(NamedTuple):
-    """The state of an account, or the difference of two states. `dropped_by`: brokers by name, or `client`."""
+    """The state of an account, or the difference of two states. `dropped_by`: brokers by name, or `client`.
+
+    `replaced` are events that a newer one of their key has replaced, as the subscription wants it. They are neither
+    settled nor under way: the on-time share is that of the others.
+    """
 
     matched: int
     on_time: int
@@ -27,6 +31,7 @@ class Balance(NamedTuple):
     out_of_order: int
     delays: Mapping[int, int]
     holds: Mapping[int, int]
+    replaced: int = 0
 
     @property
     def dropped(self) -> int:
@@ -41,7 +46,7 @@ class Balance(NamedTuple):
     @property
     def under_way(self) -> int:
         """How many may still arrive."""
-        return self.matched - self.settled
+        return self.matched - self.settled - self.replaced
 
     @property
     def on_time_share(self) -> float | None:
@@ -64,6 +69,7 @@ class Balance(NamedTuple):
             self.out_of_order + more.out_of_order,
             _sum(self.delays, more.delays),
             _sum(self.holds, more.holds),
+            self.replaced + more.replaced,
         )
 
     def since(self, before: "Balance") -> "Balance":
@@ -77,6 +83,7 @@ class Balance(NamedTuple):
             self.out_of_order - before.out_of_order,
             _difference(self.delays, before.delays),
             _difference(self.holds, before.holds),
+            self.replaced - before.replaced,
         )
 
 
@@ -163,7 +170,7 @@ class Account:
 
     __slots__ = (
         *("_before", "_heard", "_heard_delays", "_heard_holds", "_rows", "_reported", "_start", "_trusted"),
-        *("arrived", "batches", "began_ns", "client", "dropped_by", "epoch", "known", "lost", "slots"),
+        *("arrived", "batches", "began_ns", "client", "dropped_by", "epoch", "known", "lost", "replaced", "slots"),
     )
 
     def __init__(self, client: str, began_ns: int) -> None:
@@ -172,6 +179,7 @@ class Account:
         self.arrived = 0  # all known ones, except those of open periods
         self.dropped_by: dict[str, int] = {}
         self.lost = 0
+        self.replaced = 0
         self.epoch = -1  # of the client's incarnation that made `_reported`
         self._reported = self._before = _NO_OUTCOME  # of its present incarnation, and of those before
         self._trusted = _NO_OUTCOME  # its last plausible report
@@ -267,6 +275,7 @@ class Account:
             out_of_order=before.out_of_order + outcome.out_of_order,
             delays=_sum(before.delays, outcome.delays),
             holds=_sum(before.holds, outcome.holds),
+            replaced=self.replaced,
         )
 
     def minute_ago(self, slot: int) -> Balance:

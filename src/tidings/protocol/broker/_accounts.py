@@ -2,7 +2,7 @@
 
 For each subscription, since this incarnation of the broker began or since the client subscribed:
 
-    matched = on time + late + dropped + lost + under way
+    matched = on time + late + dropped + replaced + lost + under way
 
 Each figure has its source:
 
@@ -13,6 +13,8 @@ Each figure has its source:
 - *on time, late*, and what the client itself discards, recognises as a duplicate or still holds: the client, with its
   acknowledgements and its answers to pings.
 - *dropped*: the broker that drops. If that is another broker, it reports the drop in its ledgers.
+- *replaced*: the subscriber's home, when a newer event of the same key takes the place of one that waits there
+  (`_conflation`). The subscription wants it so; the on-time share is that of the others.
 - *lost*: events that were accepted in a period, and had neither arrived nor been dropped when the last event of the
   period expired; and events that a client held for order when its incarnation ended.
 - *under way*: the rest: queued, in transit, or held by the client.
@@ -149,6 +151,20 @@ class Accounts:
             account = self._touch(qualified_name(client, name))
             if account is not None:
                 account.drop(self._name, many)
+
+    def replaced(self, held: Held, client: str, names: Iterable[str], many: int = 1, *, was_sent: bool = False) -> None:
+        """Count an event that a newer one has replaced for a client; -1: the client had got it after all.
+
+        Of events from the store the same holds as for dropped ones.
+        """
+        if client in held.restored_for:
+            if was_sent:
+                self.arrived_for(client, names, -many)
+            return
+        for name in names:
+            account = self._touch(qualified_name(client, name))
+            if account is not None:
+                account.replaced += many
 
     def _touch(self, qualified: str) -> Account | None:
         """The account of a subscription that something happens to; None if the subscription is unknown."""

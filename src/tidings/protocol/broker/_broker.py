@@ -507,9 +507,9 @@ class Broker(Doorway):
         self.carrier.courses.forget()
         self._on_ping_time(peer)  # before any event: the peer does not know our clock yet
         self._entrance.acknowledge_again(peer)
-        peer.outbox.hasten(self._now_ns)
-        if not peer.outbox.is_congested:
-            self.carrier.dispatch.resend(peer, self._now_ns)  # before newer events
+        if self.carrier.dispatch.conflation.applies_to(peer):
+            self.carrier.read_on(self._now_ns)  # what is not read yet may be newer than what is
+        self.carrier.dispatch.renew(peer, self._now_ns)  # before newer events
         self._set_retry(peer)
         if peer.kind == "client":
             self.registry.report_denied(peer)
@@ -538,7 +538,8 @@ class Broker(Doorway):
                 peer = (self.neighbours if kind == "broker" else self.clients).get(str(name))
                 if peer is not None and peer.is_up and not peer.outbox.is_empty and not peer.outbox.is_congested:
                     self.carrier.dispatch.resend(peer, self._now_ns)
-                    self.carrier.dispatch.pump(peer, self._now_ns, probing=not peer.outbox.under_way)
+                    probing = peer.outbox.is_probe_due(self._now_ns, self.settings.probe_ns)
+                    self.carrier.dispatch.pump(peer, self._now_ns, probing=probing)
                     self.carrier.dispatch.overtake(peer, self._now_ns)
                     self._set_retry(peer)
             case ("greet", connection):

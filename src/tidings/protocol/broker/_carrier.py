@@ -25,6 +25,7 @@ from tidings.protocol._effects import EventId, NoteKind
 from tidings.protocol._names import address, is_address
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol.broker._accounts import Accounts
+from tidings.protocol.broker._conflation import Conflation
 from tidings.protocol.broker._courses import NO_COURSE, Course, Courses, latest_ns
 from tidings.protocol.broker._dispatch import Dispatch, Straight
 from tidings.protocol.broker._gossip import Gossip
@@ -80,11 +81,15 @@ class Carrier:
         )
         self.memory = Memory(settings, store=store, erase=erase, count=ports.count, wake_by=self._wake_by)
         self.courses = courses = Courses(settings.name, gossip, peers)
+        conflation = Conflation(
+            gossip.local.conflated, holdings=holdings, accounts=accounts, note=ports.note, count=ports.count
+        )
         self.dispatch = dispatch = Dispatch(
             settings,
             holdings=holdings,
             courses=courses,
             accounts=accounts,
+            conflation=conflation,
             ports=ports,
             retry_at=hooks.retry_at,
         )

@@ -10,6 +10,7 @@
 - *Alone.* Each part of an event that is held separately is a parcel. It leaves at once if the peer's queue is empty and
   one more may be under way. Otherwise it waits in the peer's outbox. It ends when its peer has acknowledged it, or when
   the queue has dropped it: the event is no longer owed to its targets. Without buffering it ends as it leaves.
+- What waits for a client that wants the latest events alone may be replaced by what comes (`_conflation`).
 - All events for a peer in a step leave in as few frames as possible (`flush`).
 """
 
@@ -21,6 +22,7 @@ from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._accounts import Accounts
+from tidings.protocol.broker._conflation import Conflation
 from tidings.protocol.broker._courses import Course, Courses, Exit
 from tidings.protocol.broker._held import Held, Holdings, Part
 from tidings.protocol.broker._ledgers import UNAUDITED
@@ -44,9 +46,11 @@ class Dispatch:
         holdings: Holdings,
         courses: Courses,
         accounts: Accounts,
+        conflation: Conflation,
         ports: Ports,
         retry_at: Callable[[Peer, int], None],
     ) -> None:
+        self.conflation = conflation
         self.epoch = 0
         self.events_out = 0
         """How many events have left, in all frames; those sent again count once."""
@@ -77,9 +81,14 @@ class Dispatch:
                 self._send_events(peer, "Transfer", frame)
             self._retry_at(peer, outbox.left_due_ns)
 
-    def offer(self, peer: Peer, parcels: Iterable[Parcel], now_ns: int) -> None:
+    def offer(self, peer: Peer, parcels: Sequence[Parcel], now_ns: int) -> None:
         """Send parcels to a peer, or queue them."""
         outbox = peer.outbox
+        is_waiting = len(parcels) > 1 or not (peer.is_up and outbox.takes(1))
+        if is_waiting and self.conflation.applies_to(peer):
+            self._conflate(peer, parcels, now_ns)
+            self._pump_queued(peer, now_ns)
+            return
         rest: list[Parcel] = []
         for parcel in parcels:
             if self._notes:
@@ -97,15 +106,40 @@ class Dispatch:
     def queue(self, events: Sequence[Held], part: Part, now_ns: int) -> None:
         """Queue events themselves for the shut clients that they wait for."""
         dropped = []
+        conflated: list[Peer] = []
         for client, peer in sorted(part.peers.items()):
+            if self.conflation.applies_to(peer):
+                conflated.append(peer)
+                continue
             for held in events if self._notes else ():
                 self._note("enqueued", held, client, -1, tuple(part.local[client]))
             dropped.append((peer, peer.outbox.enqueue_events(events, part.local[client], now_ns)))
         for peer, gone in dropped:
             if gone:
                 self._lose(peer, gone, "full")
-        for peer, _ in dropped:  # what leaves has lists of its own, so nothing leaves before
+        for peer in conflated:  # an event may have lists of its own after that
+            self._conflate(peer, events, now_ns)
+        for _, peer in sorted(part.peers.items()):  # what leaves has lists of its own, so nothing leaves before
             self._pump_queued(peer, now_ns)
+
+    def _conflate(self, peer: Peer, items: Sequence[Parcel | Held], now_ns: int) -> None:
+        """Queue events for a client that wants the latest alone."""
+        for item in items:
+            held = item.held if isinstance(item, Parcel) else item
+            each = item if isinstance(item, Parcel) or held.part is not None else held.handed[peer.name]
+            wanted = each.targets if isinstance(each, Parcel) else each.local[peer.name]
+            if self._notes:
+                self._note("enqueued", held, peer.name, -1, tuple(wanted))
+            gone = self.conflation.enqueue(peer, each, now_ns)
+            if gone:
+                self._lose(peer, gone, "full")
+
+    def renew(self, peer: Peer, now_ns: int) -> None:
+        """A peer is back: events under way are sent again before newer ones, those that nothing has replaced."""
+        peer.outbox.hasten(now_ns)
+        self.conflation.renew(peer)
+        if not peer.outbox.is_congested:
+            self.resend(peer, now_ns)
 
     def _pump_queued(self, peer: Peer, now_ns: int) -> None:
         self.pump(peer, now_ns)
@@ -227,7 +261,8 @@ class Dispatch:
 
     def _drop(self, parcel: Parcel, targets: Iterable[str], many: int = 1) -> None:
         if parcel.peer.kind == "client":
-            self._accounts.dropped(parcel.held, parcel.peer.name, targets, many, was_sent=parcel.tries > 0)
+            count = self._accounts.replaced if parcel.is_replaced else self._accounts.dropped
+            count(parcel.held, parcel.peer.name, targets, many, was_sent=parcel.tries > 0)
         else:
             self._accounts.dropped_in_transit(parcel.held, targets, many)
 

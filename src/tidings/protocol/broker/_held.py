@@ -175,6 +175,10 @@ class Held(msgspec.Struct, eq=False):
         self.expires_ns = max(self.expires_ns, ends_ns)
         self.wakes_ns = min(self.wakes_ns, ends_ns)
 
+    def wanted_less(self, client: str) -> None:
+        """A client wants it for fewer subscriptions than before, perhaps not for as long."""
+        self.wakes_ns = min(self.wakes_ns, self.since_ns + _last_ns(self.local[client]))
+
     def overdue(self, now_ns: int) -> tuple[list[str], list[str]]:
         """The receivers, brokers and clients, that no longer want it. A parcel for several brokers lasts until the last
         of them no longer wants it."""

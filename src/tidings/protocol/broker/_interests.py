@@ -317,6 +317,8 @@ class LocalInterests:
         self._of: dict[str, dict[str, Entry]] = {}
         self.large: dict[str, None] = {}
         """The clients with very many subscriptions."""
+        self.conflated: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By client: its subscriptions that want the latest events alone, with the attributes of their keys."""
         self._count = 0
         self.touched: dict[tuple[str, str], None] = {}
         """What may have to be announced, by client and name."""
@@ -369,9 +371,18 @@ class LocalInterests:
         if len(theirs) == _LARGE:
             self.large[client] = None
         _recount(self.records, before, entry)
+        self._note_key(client, entry.name, entry.conflate)
         self._count += before is None
         self.touched[client, entry.name] = None
         return True
+
+    def _note_key(self, client: str, name: str, attributes: tuple[str, ...]) -> None:
+        if attributes:
+            self.conflated.setdefault(client, {})[name] = attributes
+        elif client in self.conflated:
+            self.conflated[client].pop(name, None)
+            if not self.conflated[client]:
+                del self.conflated[client]
 
     def drop(self, client: str, name: str) -> bool:
         """Forget a subscription; whether it was there."""
@@ -380,6 +391,7 @@ class LocalInterests:
         if theirs is None or before is None:
             return False
         _recount(self.records, before, None)
+        self._note_key(client, name, ())
         if len(theirs) == _LARGE - 1:
             self.large.pop(client, None)
         if not theirs:

@@ -207,6 +207,11 @@ class Router:
 
     def deliver_waiting(self, client: str, now_ns: int) -> None:
         """Deliver unacknowledged events to a client again after a restart."""
+        if self._dispatch.conflation.applies_to(self._clients[client]):
+            # All of them wait before the first leaves; it is not known in which order they came.
+            waiting = [held for held in self._waiting_for(client) if client not in held.handed]
+            self.hand_to_client(sorted(waiting, key=lambda held: held.since_ns), client, now_ns)
+            return
         for held in self._waiting_for(client):
             # An event may push another one of them out of a full queue, before its turn.
             if client in held.local and client not in held.handed:

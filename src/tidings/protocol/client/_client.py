@@ -133,11 +133,12 @@ class Client(Machine):
         price: float = 1.0,
         late_ns: int = 0,
         policy: Policy | None = None,
+        conflate: tuple[str, ...] = (),
     ) -> list[Effect]:
-        """Subscribe to the events that match a filter; for `late_ns` after their deadline they are still wanted."""
-        return self.subscribe_many(
-            [(name, filter)], now_ns, max_delay_ns=max_delay_ns, price=price, late_ns=late_ns, policy=policy
-        )
+        """Subscribe to the events that match a filter; for `late_ns` after their deadline they are still wanted. With
+        `conflate`, of those that wait with equal values of these attributes the latest alone."""
+        terms: dict[str, Any] = {"max_delay_ns": max_delay_ns, "price": price, "late_ns": late_ns, "policy": policy}
+        return self.subscribe_many([(name, filter)], now_ns, **terms, conflate=conflate)
 
     def subscribe_many(
         self,
@@ -148,15 +149,17 @@ class Client(Machine):
         price: float = 1.0,
         late_ns: int = 0,
         policy: Policy | None = None,
+        conflate: tuple[str, ...] = (),
     ) -> list[Effect]:
         """Subscribe with many filters, by name, on the same terms; no request is made if one is invalid."""
         self._now_ns = now_ns
         for name, filter in wanted:
             _require_sendable(name, filter)
             parsed(filter)
+        _require_key(conflate)
         record = None if policy is None else min(policy.record, wire.MAX_RECORD)
         for name, filter in wanted:
-            entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record)
+            entry = wire.Entry(name, filter, max_delay_ns, price, late_ns, record, conflate)
             self._receiver.add(entry, policy)
             self._requests.make("subscribe", name, entry, now_ns)
         self._take_early_soon()
@@ -660,6 +663,15 @@ def _require_sendable(name: str, filter: str) -> None:
             f"the filter of {name!r} has {len(filter)} characters; the limit is {wire.MAX_FILTER}: "
             "shorten it, or split it into several",
         )
+
+
+def _require_key(attributes: tuple[str, ...]) -> None:
+    """RequestError if no message can contain these names of attributes."""
+    if len(attributes) > wire.MAX_CONFLATED:
+        raise RequestError("name", f"a key of {len(attributes)} attributes: at most {wire.MAX_CONFLATED} are allowed")
+    for name in attributes:
+        if not 0 < len(name) <= wire.MAX_NAME:
+            raise RequestError("name", f"an attribute of {len(name)} characters: from 1 to {wire.MAX_NAME} are allowed")
 
 
 def _unused_outbox(settings: ClientSettings) -> Outbox:

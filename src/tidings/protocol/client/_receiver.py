@@ -110,7 +110,9 @@ class EventReceiver:
         oldest_ns = self._settings.max_lifetime_ns + entry.late_ns + 1
         policy = msgspec.structs.replace(policy, clock_step_ns=max(policy.clock_step_ns, oldest_ns))
         idle_ns = max(DEFAULT_IDLE_NS, 2 * oldest_ns)
-        return Receiver(policy, SummaryMatcher([parsed(entry.filter)]), idle_ns=idle_ns, restarts=False)
+        # One that wants the latest events alone must not wait for earlier ones, which may have been replaced.
+        expected = [] if entry.conflate else [parsed(entry.filter)]
+        return Receiver(policy, SummaryMatcher(expected), idle_ns=idle_ns, restarts=False)
 
     def settle(self) -> None:
         """From now on no subscription of a former incarnation is repeated."""

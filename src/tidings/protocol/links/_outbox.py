@@ -7,6 +7,7 @@
   they may be (`ease_ns`); never so far that the broker would take an event for expired that has arrived.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,6 +62,7 @@ class Outbox:
         """How far apart the peer's acknowledgements may be while there is room for more."""
         self.left_due_ns = 0
         """When the first event of this step has to be sent again, or no longer counts."""
+        self._probed_ns = -sys.maxsize  # when an event left without credit
         self._retry_most_ns = limits.retry_most_ns
         self._frame_bytes = limits.frame_bytes
 
@@ -122,6 +124,11 @@ class Outbox:
         self.on_load()
         return self.queue.push_events(events, wanted, now_ns)
 
+    def supersede(self, item: "Parcel | Held", newer: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        """A newer event takes the place of one that waits; those that were dropped because there are too many bytes."""
+        self.on_load()
+        return self.queue.supersede(item, newer, now_ns)
+
     def next(self, now_ns: int) -> tuple["Parcel | Held | None", list[tuple["Parcel | Held", Reason]]]:
         """What the strategy sends next, and what it deletes, with the reason."""
         return self.queue.pop(self.window.turn_s, now_ns)
@@ -140,6 +147,16 @@ class Outbox:
             self.window.give_up(parcel, has_expired=has_expired)
         else:
             self.queue.give_up(parcel)
+
+    def is_probe_due(self, now_ns: int, pause_ns: int) -> bool:
+        """Whether an event has to leave without credit, because a message with credit may have been lost.
+
+        At most one in a pause does, since the peer may have no room. No message to a peer in the same process is lost.
+        """
+        if self.is_local or self.under_way or now_ns < self._probed_ns + pause_ns:
+            return False
+        self._probed_ns = now_ns
+        return True
 
     def withdraw(self, *, under_way: bool) -> list[Parcel]:
         """Take back queued events, and on request those under way: other paths may lead there."""

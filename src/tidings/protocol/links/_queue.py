@@ -5,7 +5,13 @@
 - At `max_queued` events, or `max_bytes` of their contents, the one with the least expected benefit is dropped.
 - A publisher's events leave in sequence if receivers behind the link want order (`scheduling._chains`): an event
   belongs to its publisher's chain if the terms of one of its targets require it (IN_ORDER). All others are free.
+- The strategy sees the terms that pay. What is late or hopeless for all of those, and still wanted late by somebody,
+  waits behind: it leaves when nothing else waits, and otherwise gets LATE_SHARE of the bytes that leave, the first that
+  was late first. At a bound it is dropped before anything that can still be in time. Where a receiver wants order, late
+  events keep their place in the sequence instead.
 - When routes change, everything in the queue is withdrawn and routed again.
+- A newer event may take the place of one that waits (`supersede`): it leaves when the older one would have left, so
+  that what is replaced again and again gets its turn. Where the older one's deadline ends that, it is entered as it is.
 - The time that events waited before they left is counted, by size (`_histogram`).
 """
 
@@ -16,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidings.protocol._histogram import bucket_of
 from tidings.protocol._states import TRANSFER_STEPS, TransferState, TransferStep
+from tidings.protocol.links._latest import Latest
 from tidings.protocol.links._meter import LinkMeter
 from tidings.protocol.links._window import TYPICAL_KB, Parcel
 from tidings.protocol.wire import IN_ORDER, Term
@@ -25,7 +32,10 @@ if TYPE_CHECKING:
     from tidings.protocol.broker._held import Held
     from tidings.protocol.broker._link_state import Path
 
-__all__ = ["Queue"]
+__all__ = ["LATE_SHARE", "Queue"]
+
+LATE_SHARE: Final = 0.05
+"""Of the bytes that leave while other events wait, the share of those that are late."""
 
 _NO_PATHS: "Final[dict[str, Path]]" = {}
 """To a client of this broker."""
@@ -55,7 +65,13 @@ class Queue:
         """The most bytes of contents; if it is lowered, events are dropped with the next arrival."""
         self._queue: DeferredQueue[Parcel | Held] | None = None
         self._waiting: dict[Parcel | Held, int] = {}  # since when
-        self._stand_ins: dict[Parcel | Held, Parcel] = {}  # for events that were queued themselves
+        self._stand_ins: dict[Parcel | Held, Parcel | Held] = {}  # for what the strategy's queue still has
+        self._roots: dict[Parcel | Held, Parcel | Held] = {}  # the reverse
+        self._again: list[tuple[Parcel | Held, int]] = []  # stand-ins whose place has ended
+        self._late: dict[Parcel | Held, None] = {}  # what waits behind, by what the strategy's queue had, in order
+        self._late_bytes = 0.0  # of late events that may leave before the next other one
+        self.latest: Latest[Parcel | Held] | None = None
+        """For a client that wants the latest events of some keys alone."""
         self._turn_s = 0.0
         self._known_columns: tuple[Any, ...] = (None, None, 0.0, 0.0, (), False)
 
@@ -87,17 +103,24 @@ class Queue:
             arrivals.append((held, held.since_ns * 1e-9, held.size_bytes / 1000.0, columns, chain, held.id[2]))
         return self._arrived(arrivals, now_ns)
 
-    def _arrived(self, arrivals: "list[Arrival[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
+    def _arrived(self, arrivals: "Sequence[Arrival[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
         if self._queue is None:
             self._turn_s = TYPICAL_KB * self._meter.mean_s_per_kb
             self._queue = DeferredQueue(
                 self._strategy, turn_s=self._turn_s, processing_s=self._processing_s, max_queued=self._max_queued
             )
         self.size += len(arrivals)
-        dropped = self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9))
+        dropped: list[Parcel | Held] = []
+        while self._late and (self.size > self._max_queued or self.size_bytes > self.max_bytes):
+            dropped.append(self._drop(self._first_late()))
+        dropped += self._dropped(self._queue.push_all(arrivals, now_ns * 1e-9), now_ns)
         while self.size_bytes > self.max_bytes and (gone := self._queue.drop(1, now_ns * 1e-9)):
-            dropped += self._dropped(gone)
-        return dropped
+            dropped += self._dropped(gone, now_ns)
+        return dropped + self._enter_again(now_ns) if self._again else dropped
+
+    def holds(self, item: "Parcel | Held") -> bool:
+        """Whether this waits here."""
+        return item in self._waiting
 
     def use(self, strategy: Strategy) -> None:
         """Order what waits, and all that comes, by this strategy from now on."""
@@ -110,26 +133,104 @@ class Queue:
         since_ns = self._waiting.pop(event, None)
         if since_ns is not None:
             self._waiting[parcel] = since_ns
-            self._stand_ins[event] = parcel
+            self._put_for(event, parcel)
+            if self.latest is not None:
+                self.latest.replace(event, parcel)
 
-    def _taken(self, item: "Parcel | Held") -> "tuple[Parcel | Held, int | None]":
-        """What has left the strategy's queue, or its stand-in, and since when it has waited; None: it does not."""
-        since_ns = self._waiting.pop(item, None)
-        if since_ns is None and item in self._stand_ins:
-            item = self._stand_ins.pop(item)
-            since_ns = self._waiting.pop(item, None)
-        return item, since_ns
+    def supersede(self, item: "Parcel | Held", newer: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        """A newer event takes the place of one that waits; what is dropped because there are too many bytes."""
+        del self._waiting[item]
+        self._put_for(item, newer)
+        self._left(item)
+        self._waiting[newer] = now_ns
+        self.size += 1
+        self.size_bytes += len(_event(newer).content)
+        return self._arrived((), now_ns) if self.size_bytes > self.max_bytes else []
 
-    def _dropped(self, deleted: "Iterable[Deleted[Parcel | Held]]") -> list["Parcel | Held"]:
+    def _put_for(self, item: "Parcel | Held", other: "Parcel | Held") -> None:
+        root = self._roots.pop(item, item)
+        self._stand_ins[root] = other
+        self._roots[other] = root
+
+    def _found(self, root: "Parcel | Held") -> "Parcel | Held | None":
+        """What has left the strategy's queue, or its stand-in; None: it waits no more."""
+        item = self._stand_ins.get(root, root)
+        if item in self._waiting:
+            return item
+        self._stand_ins.pop(root, None)
+        return None
+
+    def _dropped(self, deleted: "Iterable[Deleted[Parcel | Held]]", now_ns: int) -> list["Parcel | Held"]:
+        """What is no longer worth sending; what is still wanted late waits behind."""
         dropped = []
         for gone in deleted:
-            item, since_ns = self._taken(gone.waiting.event)
-            if since_ns is not None:
-                if isinstance(item, Parcel):
-                    item.state = _DROPPED
-                self._left(item)
-                dropped.append(item)
+            root = gone.waiting.event
+            item = self._found(root)
+            if item is None:
+                continue
+            if _event(item) is not _event(root):
+                del self._stand_ins[root], self._roots[item]
+                self._again.append((item, self._waiting[item]))
+            elif gone.reason != "full" and self._is_wanted_late(item, now_ns):
+                self._late[root] = None
+            else:
+                dropped.append(self._drop(item))
         return dropped
+
+    def _drop(self, item: "Parcel | Held") -> "Parcel | Held":
+        del self._waiting[item]
+        self._left(item)
+        if isinstance(item, Parcel):
+            item.state = _DROPPED
+        return item
+
+    def _is_wanted_late(self, item: "Parcel | Held", now_ns: int) -> bool:
+        """Whether a term that pays nothing holds on, after the strategy has seen those that pay."""
+        terms = [term for each in self._targets(item).values() for term in each]
+        if IN_ORDER in terms or not any(price for _, price in terms):
+            return False  # the strategy has seen all of them
+        age_ns = now_ns - _event(item).since_ns
+        return any(allowed_ns > age_ns for allowed_ns, price in terms if not price)
+
+    def _targets(self, item: "Parcel | Held") -> Mapping[str, tuple[Term, ...]]:
+        if isinstance(item, Parcel):
+            return item.targets
+        assert item.part is not None, "it has lists of its own, and no parcel here"
+        return item.part.wanted_by(self)
+
+    def is_late(self, item: "Parcel | Held") -> bool:
+        """Whether this waits behind all that can still be in time."""
+        return bool(self._late) and self._roots.get(item, item) in self._late
+
+    def _first_late(self) -> "Parcel | Held":
+        root = next(iter(self._late))
+        return self._stand_ins.get(root, root)
+
+    def _next_late(self, now_ns: int, gone: "list[tuple[Parcel | Held, Reason]]") -> "Parcel | Held | None":
+        """The late event that leaves next; those that nobody wants any more are dropped."""
+        while self._late:
+            item = self._first_late()
+            if self._is_wanted_late(item, now_ns):
+                return item
+            gone.append((self._drop(item), "expired"))
+        return None
+
+    def _enter_again(self, now_ns: int) -> list["Parcel | Held"]:
+        """Enter stand-ins as what they are: the place of the older event has ended."""
+        again, self._again = self._again, []
+        dropped = []
+        for item, since_ns in again:
+            del self._waiting[item]
+            self._shrink(item)
+            dropped += self._push(item, now_ns)
+            if item in self._waiting:
+                self._waiting[item] = since_ns
+        return dropped
+
+    def _push(self, item: "Parcel | Held", now_ns: int) -> list["Parcel | Held"]:
+        if isinstance(item, Parcel):
+            return self.push((item,), now_ns)
+        return self.push_events((item,), self._targets(item), now_ns)
 
     def pop(
         self, turn_s: float | None, now_ns: int
@@ -141,16 +242,30 @@ class Queue:
             return None, gone
         self._retime(self._queue, turn_s or TYPICAL_KB * self._meter.mean_s_per_kb)
         while True:
+            late = self._next_late(now_ns, gone) if self._late else None
+            if late is not None and self._late_bytes >= _event(late).size_bytes:
+                self._late_bytes -= _event(late).size_bytes
+                return self._leave(late, now_ns), gone
             chosen, deleted = self._queue.pop(now_ns * 1e-9)
             for each in deleted:
-                gone += [(item, each.reason) for item in self._dropped((each,))]
-            if chosen is None:
-                return None, gone
-            item, since_ns = self._taken(chosen.event)
-            if since_ns is not None:
-                self._left(item)
-                self._note_wait(now_ns - since_ns)
-                return item, gone
+                gone += [(item, each.reason) for item in self._dropped((each,), now_ns)]
+            if self._again:
+                gone += [(item, "full") for item in self._enter_again(now_ns)]
+            elif chosen is None and late is None and self._late:
+                continue
+            elif chosen is None:
+                return None if late is None else self._leave(late, now_ns), gone
+            item = None if chosen is None else self._found(chosen.event)
+            if item is not None:
+                if self._late:
+                    self._late_bytes += _event(item).size_bytes * LATE_SHARE / (1.0 - LATE_SHARE)
+                return self._leave(item, now_ns), gone
+
+    def _leave(self, item: "Parcel | Held", now_ns: int) -> "Parcel | Held":
+        since_ns = self._waiting.pop(item)
+        self._left(item)
+        self._note_wait(now_ns - since_ns)
+        return item
 
     def pop_further(self, hops: int, now_ns: int) -> Parcel | None:
         """The event that has come over the most links, and over more than these, whatever the strategy says.
@@ -190,11 +305,7 @@ class Queue:
         waiting = self._waiting.copy()
         self._forget()
         for each, since_ns in waiting.items():
-            if isinstance(each, Parcel):
-                self.push((each,), since_ns)
-            else:
-                assert each.part is not None, "it has lists of its own, and no parcel here"
-                self.push_events((each,), each.part.wanted_by(self), since_ns)
+            self._push(each, since_ns)
 
     def withdraw(self) -> list[Parcel]:
         """Take back everything."""
@@ -203,17 +314,35 @@ class Queue:
                 each.own()
         parcels = [each for each in self._waiting if isinstance(each, Parcel)]
         self._forget()
+        self.latest = None
         return parcels
 
     def _forget(self) -> None:
         self._waiting.clear()
         self._stand_ins.clear()
+        self._roots.clear()
+        self._late.clear()
+        self._late_bytes = 0.0
         self.size = self.size_bytes = 0
         self._queue = None
 
     def _left(self, item: "Parcel | Held") -> None:
+        """Something waits no more."""
+        self._shrink(item)
+        if self.latest is not None:
+            self.latest.leave(item)
+        if self._late:
+            self._late.pop(self._roots.get(item, item), None)
+            if not self._late:
+                self._late_bytes = 0.0
+        if self._roots:
+            root = self._roots.pop(item, None)
+            if root is not None:
+                self._stand_ins.pop(root, None)
+
+    def _shrink(self, item: "Parcel | Held") -> None:
         self.size -= 1
-        self.size_bytes -= len((item.held if isinstance(item, Parcel) else item).content)
+        self.size_bytes -= len(_event(item).content)
 
     def _retime(self, queue: "DeferredQueue[Parcel | Held]", turn_s: float) -> None:
         if not self._turn_s / _RETIME <= turn_s <= self._turn_s * _RETIME:
@@ -231,11 +360,17 @@ class Queue:
             or paths != known_paths
             or (meter.mean_s_per_kb, meter.variance_s2_per_kb2) != (mean, variance)
         ):
-            columns = tuple(_columns(targets.items(), paths, meter))
             is_ordered = any(IN_ORDER in terms for terms in targets.values())
+            columns = tuple(_columns(targets.items(), paths, meter))
+            if not is_ordered:
+                columns = tuple(column for column in columns if column[1]) or columns
             facts = (targets, paths, meter.mean_s_per_kb, meter.variance_s2_per_kb2)
             self._known_columns = (*facts, columns, is_ordered)
         return columns, is_ordered
+
+
+def _event(item: "Parcel | Held") -> "Held":
+    return item.held if isinstance(item, Parcel) else item
 
 
 def _columns(

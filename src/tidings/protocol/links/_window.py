@@ -40,7 +40,7 @@ _MOST_GONE: Final = 1_024
 class Parcel:
     """One event for one neighbour or client, with the targets on that path."""
 
-    __slots__ = ("due_ns", "held", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
+    __slots__ = ("due_ns", "held", "is_replaced", "number", "paths", "peer", "sent_ns", "state", "targets", "tries")
 
     def __init__(
         self, held: "Held", peer: "Peer", targets: dict[str, tuple[Term, ...]], paths: "dict[str, Path]"
@@ -52,6 +52,7 @@ class Parcel:
         self.state = TransferState.WAITING
         self.number = -1
         self.sent_ns = self.due_ns = self.tries = 0
+        self.is_replaced = False  # given up under way, because there is a newer event of its key
 
     def step(self, step: TransferStep) -> None:
         """Take a step of the table."""
@@ -215,6 +216,11 @@ class Window:
     def turn_s(self) -> float | None:
         """The time that the link needs for one event; None before it was ever busy."""
         return self._pace.turn_s
+
+    @property
+    def parcels(self) -> list[Parcel]:
+        """The events under way that are handled one by one, by number."""
+        return list(self._parcels.values())
 
     # -- under way -----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ __all__ = [
     "LONGEST_NS",
     "MAX_ATTRIBUTES",
     "MAX_BATCH",
+    "MAX_CONFLATED",
     "MAX_CREDIT",
     "MAX_ENTRIES",
     "MAX_FILTER",
@@ -33,6 +34,7 @@ __all__ = [
     "VERSION",
     "Check",
     "ClockReading",
+    "Conflated",
     "Count",
     "Counts",
     "Duration",
@@ -70,6 +72,8 @@ MAX_CREDIT: Final = 65_536
 MAX_PATH: Final = 255
 MAX_RECORD: Final = 255
 MAX_TRACED: Final = 4_096
+MAX_CONFLATED: Final = 8
+"""The most attributes that the key of a subscription has."""
 MAX_OUTCOMES: Final = 256
 MAX_ROWS: Final = 1_024
 LONGEST_NS: Final = 366 * 86_400 * 10**9
@@ -90,6 +94,9 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Window = Annotated[int, Meta(ge=0, le=MAX_CREDIT)]
 Check = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Record = Annotated[int, Meta(ge=0, le=MAX_RECORD)]
+
+Conflated = Annotated[tuple[Name, ...], Meta(max_length=MAX_CONFLATED)]
+"""The attributes whose values are the key of an event; none: it has no key."""
 
 Term = tuple[Duration, Price]
 """An on-time delivery within this time of departure is worth this much."""

@@ -2,7 +2,17 @@
 
 import msgspec
 
-from tidings.protocol.wire._fields import Count, Duration, FilterText, Name, Price, Record, Target, WireMessage
+from tidings.protocol.wire._fields import (
+    Conflated,
+    Count,
+    Duration,
+    FilterText,
+    Name,
+    Price,
+    Record,
+    Target,
+    WireMessage,
+)
 
 __all__ = ["Advertise", "Entry", "Subscribe", "Unadvertise", "Unsubscribe"]
 
@@ -32,7 +42,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subscription as brokers know it: `late_ns` is how long after its deadline it still wants an event.
 
     One that wants a publisher's events in order states the length of the publication record that its policy reads, if
-    any.
+    any. One with `conflate` wants the latest event alone of those with equal values of these attributes: while one
+    waits for it at its home broker, a newer one replaces it.
     """
 
     name: Target
@@ -41,6 +52,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     price: Price
     late_ns: Duration
     record: Record | None = None
+    conflate: Conflated = ()
 
 
 class Subscribe(WireMessage, frozen=True, tag=7):
