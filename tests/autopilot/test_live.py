@@ -140,7 +140,6 @@ def test_a_publisher_far_from_its_readers_is_moved_and_nothing_is_lost(place: Pl
             await traffic.publish("calm", "d", 5.0)
             pilot = place.start("autopilot", str(network.path), "--slo", "95%", "--apply")
             await until(lambda: "started" in kinds(network))
-            began_s = time.time()
             await traffic.publish("hot", "g", 10.0)
             await until(lambda: "kept" in kinds(network))
             made = {record.kind: record for record in records(network)}
