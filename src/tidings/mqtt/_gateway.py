@@ -142,6 +142,8 @@ class Gateway:
         self.commits = Commits()
         self.life = 0
         """Unique to this process; part of the identities of messages."""
+        self.identities = count(1)
+        """The numbers of messages of QoS 2 that have come in this process."""
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, Link] = {}
         self.counts = {"connected": 0, "refused": 0}
