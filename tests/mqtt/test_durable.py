@@ -180,3 +180,13 @@ def test_messages_of_qos_2_from_several_sessions_of_a_client_are_not_taken_for_o
         publisher.break_off()
         world.wait(6.0)
     assert client.payloads == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_retained_message_may_be_older_than_a_subscription_allows_of_others(qos: int) -> None:
+    world = World()
+    world.connect("p").publish("t", b"x", 1, retain=True)
+    world.wait(5.0)
+    client = world.connect("s", properties=KEPT)
+    client.subscribe("t", qos, properties={"user": (("max-delay-ms", "1000"),)})
+    assert client.payloads == [b"x"]
