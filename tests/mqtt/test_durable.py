@@ -168,3 +168,25 @@ def test_what_is_too_late_for_its_subscription_is_not_sent_again(
     world.kill()
     world.wait(5.0)
     assert set(returned(world).payloads) == ({b"x"} if comes else set())  # of QoS 1 it may come twice
+
+
+def test_messages_of_qos_2_from_several_sessions_of_a_client_are_not_taken_for_one() -> None:
+    world = World()
+    client = world.connect("s", properties=KEPT)
+    client.subscribe("t", 2)
+    for payload in (b"one", b"two"):
+        publisher = world.connect("p")
+        publisher.publish("t", payload, 2)
+        publisher.break_off()
+        world.wait(6.0)
+    assert client.payloads == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_retained_message_may_be_older_than_a_subscription_allows_of_others(qos: int) -> None:
+    world = World()
+    world.connect("p").publish("t", b"x", 1, retain=True)
+    world.wait(5.0)
+    client = world.connect("s", properties=KEPT)
+    client.subscribe("t", qos, properties={"user": (("max-delay-ms", "1000"),)})
+    assert client.payloads == [b"x"]

@@ -125,7 +125,9 @@ def copy_of(
         if subscription.max_delay_ns is not None:
             own_ns = message.since_ns + subscription.max_delay_ns
             deadline_ns = own_ns if deadline_ns is None else min(deadline_ns, own_ns)
-        ends = [each for each in (deadline_ns, message.ends_ns) if each is not None]
+        # A retained message may be as old as it is: only its expiry counts.
+        ends = (deadline_ns, message.ends_ns) if message.ends_ns is not None else (message.expires_ns,)
+        known = [each for each in ends if each is not None]
         copy = message.copies[key] = Copy(
             topic=message.topic,
             payload=message.payload,
@@ -135,7 +137,7 @@ def copy_of(
             since_ns=message.since_ns,
             expires_ns=message.expires_ns,
             deadline_ns=deadline_ns,
-            ends_ns=min(ends) + subscription.late_ns if ends else None,
+            ends_ns=min(known) + subscription.late_ns if known else None,
             report=report,
             is_late=is_late,
         )

@@ -49,7 +49,7 @@ from tidings.protocol import (
     Failed,
     SetTimer,
 )
-from tidings.protocol.node import Credentials, NodeEffect, Opened, Read, Report, Shut, Write, kinds_of
+from tidings.protocol.node import Commit, Credentials, NodeEffect, Opened, Read, Report, Shut, Write, kinds_of
 
 __all__ = ["Gateway", "GatewaySettings", "Pipe"]
 
@@ -142,6 +142,8 @@ class Gateway:
         self.commits = Commits()
         self.life = 0
         """Unique to this process; part of the identities of messages."""
+        self.identities = count(1)
+        """The numbers of messages of QoS 2 that have come in this process."""
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, Link] = {}
         self.counts = {"connected": 0, "refused": 0}
@@ -273,16 +275,6 @@ class Gateway:
         self.commits.end(now_ns)
         if was_full and not self.commits.is_full:
             self.report("info", "MQTT store has room again")
-        for link in [link for link in self._gated if link.gate <= self.commits.durable]:
-            self._gated.remove(link)
-            self._write(link, link.take_held())
-            session = self._of_link.get(link)
-            if session is not None:
-                session.deliveries.pause_if_full()
-        for member in list(self._holding):
-            member.release()
-            if not member.is_held:
-                del self._holding[member]
         return self._finish()
 
     def refused(self, why: str, now_ns: int) -> list[GatewayEffect]:
@@ -741,7 +733,21 @@ class Gateway:
     def _at(self, at_ns: int, do: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_ns, next(self._numbers), do))
 
-    def _finish(self) -> list[GatewayEffect]:
+    def _open_gates(self) -> None:
+        """Let pass what has waited for the commits that are durable."""
+        for link in [link for link in self._gated if link.gate <= self.commits.durable]:
+            self._gated.remove(link)
+            self._write(link, link.take_held())
+            session = self._of_link.get(link)
+            if session is not None:
+                session.deliveries.pause_if_full()
+        for member in list(self._holding):
+            member.release()
+            if not member.is_held:
+                del self._holding[member]
+
+    def _settle(self) -> Commit | None:
+        """Do what sessions have for the broker; the commit that begins, if one does."""
         while self._stirred:
             session = next(iter(self._stirred))
             del self._stirred[session]
@@ -749,6 +755,18 @@ class Gateway:
             if session.member is not None:
                 session.member.turn(self.now_ns)
             self.check_left(session)
+        return self.commits.begin(self.now_ns, hurry=self._is_over)
+
+    def _finish(self) -> list[GatewayEffect]:
+        commit = None
+        while commit is None:
+            commit = self._settle()
+            if self._gated or self._holding:
+                self._open_gates()
+            if not self._stirred:
+                break
+        if self._stirred:
+            self._settle()
         if self._collector is not None:
             self._collector.turn(self.now_ns)
         effects, self._effects = self._effects, []
@@ -758,7 +776,6 @@ class Gateway:
         for link, reason in self._closing:
             effects.append(Shut(link.name, reason, at_once=False))
         self._closing = []
-        commit = self.commits.begin(self.now_ns, hurry=self._is_over)
         if commit is not None:
             effects.append(commit)
         due_ns = self._due[0][0] if self._due else None

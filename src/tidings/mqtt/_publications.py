@@ -48,7 +48,6 @@ class Publications:
     def __init__(self, session: "Session", gateway: "Gateway") -> None:
         self.incoming: dict[int, Incoming] = {}
         """Of QoS 2, by number, until the client releases them."""
-        self.identities = 0
         self.advertised: dict[str, bool | None] = {}
         """By name: whether the broker allows it; None if it has yet to answer."""
         self._session = session
@@ -115,8 +114,8 @@ class Publications:
         if known is None:
             if len(self.incoming) >= TOLERANCE * self._gateway.settings.receive_maximum:  # [MQTT-3.3.4-7]
                 raise PacketError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more messages of QoS 2 than the receive maximum")
-            self.identities += 1
-            identity = f"{self._session.client_id}/{self._gateway.life}/{self.identities}"
+            # Numbered by the process: a client may have many sessions in its time, and each of them forgets.
+            identity = f"{self._session.client_id}/{self._gateway.life}/{next(self._gateway.identities)}"
             known = Incoming(packet_id=packet.packet_id, identity=identity)
         attributes = to_attributes(packet, self._gateway.settings.json_topics, identity=known.identity)
         self.incoming[packet.packet_id] = known

@@ -96,8 +96,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     expiry_s: int
     ends_ns: int | None
     """When it ends, if the client is away."""
-    identities: int
     subscriptions: tuple[Subscription, ...]
+    identities: int = 0
+    """Not used any more; earlier versions need it."""
 
 
 class RetainedRecord(msgspec.Struct, frozen=True, kw_only=True):

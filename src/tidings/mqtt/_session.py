@@ -150,7 +150,6 @@ class Session:
                 client_id=self.client_id,
                 expiry_s=self.expiry_s,
                 ends_ns=ends_ns,
-                identities=self.publications.identities,
                 subscriptions=tuple(self.subscriptions.values()),
             )
             self._gateway.commits.store(key("session", self.client_id), pack(record))
@@ -159,7 +158,6 @@ class Session:
         """Restore the session and its messages from the store."""
         record = kept.record
         self.expiry_s = record.expiry_s
-        self.publications.identities = record.identities
         for subscription in record.subscriptions:
             self.subscriptions[subscription.topic_filter] = subscription
             self._by_name[name_of(subscription.topic_filter)] = subscription

@@ -1,7 +1,7 @@
 """The MQTT door of a broker: sockets, WebSockets and a store for the door of `tidings.mqtt`, which decides.
 
-The gateway has a store of its own, in
-`mqtt` beside the broker's: its sessions, messages under way and retained messages.
+The gateway has a store of its own, in `mqtt` beside the broker's: its sessions, messages under way and retained
+messages.
 """
 
 import asyncio
