@@ -145,15 +145,6 @@ class TakesAllForOne(Broker):
         conflation._keys_of = lambda *what: dict.fromkeys(keys_of(*what), ())  # type: ignore[method-assign]
 
 
-class ReplacesWithoutAWord(Broker):
-    """Does not count what it replaces."""
-
-    def __init__(self, settings: BrokerSettings, kept: Mapping[str, bytes] | None = None) -> None:
-        super().__init__(settings, kept)
-        assert hasattr(self.accounts, "replaced"), "or this bug is none"
-        self.accounts.replaced = lambda *_, **__: None  # type: ignore[method-assign]
-
-
 class KeepsItsOutcomes(Client):
     """Does not report what became of events."""
 
@@ -512,7 +503,6 @@ class KeepsMqttStoreFull(Gateway):
         pytest.param({"make_broker": DropsWithoutAWord}, "accounts-balance", 25, id="uncounted-at-home"),
         pytest.param({"make_broker": TellsNobodyWhatItDropped}, "accounts-balance", 35, id="uncounted-on-the-way"),
         pytest.param({"make_broker": TakesAllForOne}, "nothing-lost", 11, id="replaced-by-another-key"),
-        pytest.param({"make_broker": ReplacesWithoutAWord}, "accounts-balance", 0, id="uncounted-replacement"),
         pytest.param({"make_client": KeepsItsOutcomes}, "accounts-balance", 0, id="outcomes-unreported"),
         pytest.param({"make_broker": KeepsNewcomersToItself}, "one-home", 4, id="old-home-untold"),
         pytest.param({"node_type": EndsDiallingAfterNoAnswer}, "reconnects", 0, id="dialling-ends"),

@@ -288,6 +288,9 @@ class History:
         waiting = self.waiting.setdefault((broker, note.peer), {})
         if note.newer is not None:
             self.replaced.update({(note.event, note.peer, name): note.newer for name in note.targets})
+        elif note.kind in ("enqueued", "sent"):  # an event may be handed to a client again
+            for name in note.targets if self.replaced else ():
+                self.replaced.pop((note.event, note.peer, name), None)
         if note.kind == "enqueued":
             waiting[note.event] = note.targets
         elif note.kind == "replaced in part":

@@ -403,7 +403,7 @@ def _why_not_replaced(
     history, wanted = evidence.history, _filter(known.filter)
     if not known.conflate:
         return "it wants all events"
-    event = published
+    event, before = published, {published.id}
     while (event.id, *known.key) in history.replaced and (event.id, *known.key) not in got:
         newer = history.published[history.replaced[event.id, *known.key]]
         keys = [[each.attributes.get(name) for name in known.conflate] for each in (event, newer)]
@@ -411,6 +411,9 @@ def _why_not_replaced(
             return f"{newer.id} has another key than {event.id}, or does not match"
         if event.id[0] == newer.id[0] and event.id[1:] >= newer.id[1:]:
             return f"{newer.id} is not newer than {event.id}"
+        if newer.id in before:
+            return f"{newer.id} was replaced by {event.id} itself"
+        before.add(newer.id)
         event = newer
     until_ns = event.departed_ns + _allowed_ns(event, known) + known.late_ns
     reports = (each for each in history.reports if (each.client, each.subscription) == known.key)

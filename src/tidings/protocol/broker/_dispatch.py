@@ -84,8 +84,7 @@ class Dispatch:
     def offer(self, peer: Peer, parcels: Sequence[Parcel], now_ns: int) -> None:
         """Send parcels to a peer, or queue them."""
         outbox = peer.outbox
-        is_waiting = len(parcels) > 1 or not (peer.is_up and outbox.takes(1))
-        if is_waiting and self.conflation.applies_to(peer):
+        if self.conflation.applies_to(peer) and (len(parcels) > 1 or not (peer.is_up and outbox.takes(1))):
             self._conflate(peer, parcels, now_ns)
             self._pump_queued(peer, now_ns)
             return
