@@ -42,6 +42,7 @@ NAMES = (
     "live_peers",
     "live_prediction",
     "mqtt",
+    "radio",
 )
 
 
