@@ -45,6 +45,7 @@ NAMES = (
     "live_peers",
     "live_prediction",
     "mqtt",
+    "radio",
 )
 
 

@@ -11,6 +11,7 @@ from tidings.matching import matching_us
 from tidings.model.filters import Filter
 from tidings.protocol import Broker, BrokerSettings, Budget, Purse, Send, Store, Sync, parsed, wire
 from tidings.protocol.broker import _courses
+from tidings.protocol.links._pace import FIRST, LEAST
 
 KB = 1_000
 ARITHMETIC = " OR ".join(f"x + {n} * y > z - {n}" for n in range(600))
@@ -78,15 +79,37 @@ def test_what_waits_for_one_client_is_bounded_in_bytes(is_away: bool) -> None:
 
 
 def test_what_is_under_way_to_one_client_is_bounded_in_bytes() -> None:
-    broker = living(max_under_way_bytes=300 * KB)
+    broker = living(max_under_way_bytes=20 * KB)  # less than what any link gets at first
     for first in range(20):
-        publish(broker, first, 1, 90 * KB)
+        publish(broker, first, 1, 6 * KB)
     outbox = broker.clients["s"].outbox
-    assert outbox.window.size_bytes < 400 * KB
+    assert outbox.window.size_bytes < 27 * KB
     assert outbox.under_way == 4
     assert outbox.queued == 16
     broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((0, 3),), 0, 256)), NOW)
     assert (outbox.under_way, outbox.queued) == (4, 12)
+
+
+def test_a_link_of_which_nothing_is_known_gets_few_long_events() -> None:
+    broker = living()
+    for first in range(20):
+        publish(broker, first, 1, 90 * KB)
+    outbox = broker.clients["s"].outbox
+    assert (outbox.under_way, outbox.queued) == (LEAST, 18)
+    broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((0, 0),), 0, 256)), NOW)
+    assert (outbox.under_way, outbox.queued) == (LEAST, 17)
+
+
+def test_what_expires_under_way_is_still_on_the_link_until_a_later_one_is_acknowledged() -> None:
+    broker = living()
+    for first in range(20):
+        publish(broker, first, 1, 1 * KB, lifetime_s=5)
+    outbox = broker.clients["s"].outbox
+    assert (outbox.under_way, outbox.queued) == (FIRST, 20 - FIRST)
+    broker.wake(NOW + 6 * SECOND)
+    assert (outbox.under_way, outbox.queued, outbox.window.room) == (0, 0, 0)
+    broker.receive("s", wire.encode(wire.Ack(broker.epoch, ((FIRST // 2 - 1, FIRST // 2 - 1),), 0, 256)), NOW)
+    assert outbox.window.room == FIRST // 2
 
 
 def test_what_is_stored_is_bounded_in_bytes_and_publishers_have_to_wait() -> None:

@@ -4,7 +4,8 @@ from collections import deque
 
 import pytest
 
-from tidings.protocol.links._pace import FIRST, LEAST, TARGET_NS, Pace
+from tidings.protocol.links._meter import LinkMeter
+from tidings.protocol.links._pace import FIRST, FIRST_BYTES, LEAST, TARGET_NS, Pace
 
 MS = 10**6
 SECOND = 10**9
@@ -13,41 +14,55 @@ SECOND = 10**9
 class Line:
     """A link that takes `turn_ns` for each event, one after the other, and `idle_ns` for the round trip."""
 
-    def __init__(self, *, turn_ns: int, idle_ns: int, window: int = 256) -> None:
+    def __init__(
+        self, *, turn_ns: int, idle_ns: int, window: int = 256, event_bytes: int = 1_000, spread_ns: int = 0
+    ) -> None:
         self.pace = Pace(window)
+        self.event_bytes = event_bytes
+        self.spread_ns = spread_ns
         self.turn_ns = turn_ns
         self.idle_ns = idle_ns
         self.now_ns = 0
         self.carried = 0
         self._free_ns = 0
         self._next = 0
-        self._under_way: deque[tuple[int, int]] = deque()  # when acknowledged, and the number
+        self._under_way: deque[tuple[int, int, int]] = deque()  # when acknowledged, the number, the bytes
 
     def run(self, seconds: float, *, waiting: int = 1, stalls: range = range(0)) -> None:
         """Keep as many under way as may be; within `stalls` (ns) nothing is acknowledged."""
         until_ns = self.now_ns + round(seconds * SECOND)
         while self.now_ns < until_ns:
-            while len(self._under_way) < self.pace.most:
+            while self._has_room():
                 self._free_ns = max(self._free_ns, self.now_ns) + self.turn_ns
-                self._under_way.append((self._free_ns + self.idle_ns, self._next))
+                self._under_way.append((self._free_ns + self.idle_ns, self._next, self.event_bytes))
                 self._next += 1
-            acknowledged_ns, number = self._under_way.popleft()
+            acknowledged_ns, number, size_bytes = self._under_way.popleft()
             self.now_ns = max(acknowledged_ns, self.now_ns)
             if self.now_ns in stalls:
                 self.now_ns = stalls.stop
             self.carried += 1
             if not waiting:
-                self.pace.idle(0)
+                self.pace.idle(0, self.now_ns)
                 continue
             self.pace.acknowledged(
                 1,
+                size_bytes,
                 number,
                 held_ns=0,
                 idle_ns=self.idle_ns,
-                spread_ns=0.0,
+                spread_ns=self.spread_ns,
                 next_number=self._next,
                 now_ns=self.now_ns,
             )
+
+    @property
+    def under_way_bytes(self) -> int:
+        return sum(size_bytes for _, _, size_bytes in self._under_way)
+
+    def _has_room(self) -> bool:
+        under_way, pace = len(self._under_way), self.pace
+        fits = self.under_way_bytes < pace.most_bytes or under_way < pace.least
+        return under_way < pace.most and fits
 
 
 @pytest.mark.parametrize("idle_ms", [1, 20, 200])
@@ -100,3 +115,43 @@ def test_there_is_always_something_under_way() -> None:
     assert line.pace.most == LEAST
     assert line.pace.is_least
     assert Pace(1).most == 1
+
+
+def test_a_few_long_events_are_as_much_as_many_short_ones() -> None:
+    line = Line(turn_ns=1 * MS, idle_ns=20 * MS, event_bytes=500)  # 500 kB/s
+    line.run(5.0)
+    short, bytes_at_once = line.pace.most, line.pace.most_bytes
+    assert 0.9 * 60 * 500 <= bytes_at_once <= 1.2 * 60 * 500
+    line.turn_ns, line.event_bytes = 24 * MS, 12_000  # on the same link
+    line.run(0.05)
+    assert line.under_way_bytes - line.event_bytes < bytes_at_once
+    line.run(5.0)
+    assert line.pace.most < short / 10
+    assert line.pace.most_bytes <= 1.2 * bytes_at_once
+
+
+def test_spread_adds_no_more_than_the_target() -> None:
+    calm, stormy = Line(turn_ns=5 * MS, idle_ns=20 * MS), Line(turn_ns=5 * MS, idle_ns=20 * MS, spread_ns=500 * MS)
+    for line in (calm, stormy):
+        line.run(5.0)
+    assert calm.pace.most < stormy.pace.most <= calm.pace.most + TARGET_NS // (5 * MS) + 1
+
+
+def test_bytes_begin_again_after_a_pause() -> None:
+    line = Line(turn_ns=10_000, idle_ns=50 * MS)
+    line.run(3.0)
+    assert line.pace.most_bytes > 4 * FIRST_BYTES
+    most = line.pace.most
+    line.run(1.5, waiting=0)
+    assert line.pace.most_bytes == FIRST_BYTES
+    assert line.pace.most == most
+
+
+def test_an_outage_does_not_make_a_link_long() -> None:
+    meter = LinkMeter()
+    for took_ns in (20 * MS, 4 * SECOND):
+        meter.note_round_trip(took_ns)
+    assert 20 * MS < meter.least_ns <= 22.5 * MS
+    for _ in range(100):
+        meter.note_round_trip(50 * MS)
+    assert meter.least_ns == pytest.approx(50 * MS, rel=0.01)

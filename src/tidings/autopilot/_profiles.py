@@ -48,14 +48,15 @@ class TraceProfiles:
 
     def __init__(self, live: Live, directories: Sequence[Path] = ()) -> None:
         trace = live.document.trace
-        if not directories and trace is None:
+        directory = None if trace is None else trace.directory
+        if not directories and directory is None:
             raise InputError(
-                f"{live.path}: has no [trace], from which profiles are computed; add [trace] with directory = "
+                f"{live.path}: has no `directory` under [trace], from which profiles are computed; add directory = "
                 '"trace" and roll_age = "2 s" and restart the brokers, or name directories with --traces'
             )
         self._directories = [*directories]
-        if trace is not None and not directories:
-            self._directories = [live.path.parent / trace.directory]
+        if directory is not None and not directories:
+            self._directories = [live.path.parent / directory]
 
     def network(self, since_ns: int, *, strategy: StrategyName, round_trips_s: RoundTrips) -> Network:
         """The network as it was measured since then; TidingsError if that is not possible."""

@@ -215,9 +215,9 @@ class Carrier:
         facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1, event.content)
         more: dict[str, Any] = {"error_ns": error_ns, "period": event.period, "check": event.check}
         if not is_restored and self._is_simple(id, event, targets, course, since_ns, now_ns):
-            held = Held(id, event.root, *facts, course, self._is_noted(id, event.content), **more)
-            self._note_arrival("received", held, source)
-            self.straight.add(held)
+            simple = Held(id, event.root, *facts, course, self._is_noted(id, event.content), **more)
+            self._note_arrival("received", simple, source)
+            self.straight.add(simple)
             return
         if id in self.straight or course.record is not None or any(map(is_address, targets)):
             self.straight.send(now_ns)  # what this event must not overtake

@@ -9,7 +9,7 @@
   the error is unknown.
 - Round trip: smoothed as in TCP (RFC 6298: gains 1/8 and 1/4); pings are answered at once.
 - Least round trip: the smallest seen; larger ones count (gain 1/8) only while the queue is empty, because pings wait
-  behind events under way.
+  behind events under way, and as twice the least at most: a link that was down for seconds is not a long one.
 - Slowness, in seconds per kB, with its variance (paper C): a transfer's time from sending to acknowledgement, less the
   time that the receiver held it (which it states) and less the least round trip, by its size. The time that events wait
   for each other under way is part of it. Exponentially weighted. A transfer that was sent twice is no sample: it is
@@ -82,7 +82,7 @@ class LinkMeter:
         if self._least_ns is None or took_ns < self._least_ns:
             self._least_ns = float(took_ns)
         elif not self.is_loaded:
-            self._least_ns += _RTT_GAIN * (took_ns - self._least_ns)
+            self._least_ns += _RTT_GAIN * (min(took_ns, 2 * self._least_ns) - self._least_ns)
         if self.rtt_ns is None:
             self.rtt_ns, self._deviation_ns = float(took_ns), took_ns / 2
             return

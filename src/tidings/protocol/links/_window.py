@@ -1,7 +1,9 @@
 """Events under way to one peer: numbers, acknowledgements, and repeats (paper D, section 2.4.2).
 
-- At most `window` events, and no more than the peer's credit and the link's pace (`_pace`), are under way; no more
-  leave while the socket is congested, or while `max_bytes` of their contents are under way.
+- At most `window` events, and no more than the peer's credit and the link's pace (`_pace`, in events and in bytes), are
+  under way; no more leave while the socket is congested, or while `max_bytes` of their contents are under way.
+- An event that expires under way still counts until it, or a later one, is acknowledged, or the connection ends: it is
+  on the link all the same, and what is sent behind it waits for it.
 - If events are kept (buffering), an unacknowledged event is sent again under the same number, each time after twice as
   long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one is
   acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
@@ -157,6 +159,8 @@ class Window:
         self.gone: dict[int, Parcel] = {}
         """By number: what has expired under way. The peer may have it, and still acknowledge it."""
         self._gone_first: list[int] = []  # a heap of its numbers, and of some removed ones
+        self._lingering: dict[int, int] = {}  # by number: the bytes of what has expired, and may still be on the link
+        self._lingering_bytes = 0
 
     # -- how many ------------------------------------------------------------------------------------------------
 
@@ -168,7 +172,11 @@ class Window:
         """How many more events may be under way."""
         if self.size_bytes >= self._max_bytes:
             return 0
-        under_way = len(self._parcels) + self._in_lots if self.keeps else self.next_number - self._landed
+        if not self.keeps:
+            return self.most - (self.next_number - self._landed)
+        under_way = len(self._parcels) + self._in_lots + len(self._lingering)
+        if self.size_bytes + self._lingering_bytes >= self._pace.most_bytes and under_way >= self._pace.least:
+            return 0
         return self.most - under_way
 
     @property
@@ -258,6 +266,8 @@ class Window:
         del self._parcels[parcel.number]
         self.size_bytes -= len(parcel.held.content)
         parcel.step(TransferStep.EXPIRED)
+        self._lingering[parcel.number] = len(parcel.held.content)
+        self._lingering_bytes += len(parcel.held.content)
         if has_expired:
             self.gone[parcel.number] = parcel
             heapq.heappush(self._gone_first, parcel.number)
@@ -280,6 +290,7 @@ class Window:
         for parcel in parcels:
             parcel.step(TransferStep.PEER_LOST)
         self._parcels.clear()
+        self._land(self.next_number)
         self.size_bytes = 0
         self._frames.clear()
         self._landed = self.next_number
@@ -297,7 +308,7 @@ class Window:
         """The peer has taken events, and `waiting` are queued; the parcels that this ends. Lots end by themselves."""
         ended: list[Parcel] = []
         in_lots = 0
-        landed = self._landed
+        landed, before_bytes = self._landed, self.size_bytes + self._lingering_bytes
         last, is_sent_once = numbers[-1][1], not self.keeps
         for first, final in numbers:
             if self.keeps:
@@ -312,11 +323,19 @@ class Window:
                     is_sent_once = number == last and parcel.tries == 1
             elif self._landed <= final < self.next_number:
                 self._landed = final + 1
-        self._measure(last, held_ns, now_ns, is_sent_once=is_sent_once)
-        count = len(ended) + in_lots + self._landed - landed
+        self._measure(last, before_bytes, held_ns, now_ns, is_sent_once=is_sent_once)
+        count = len(ended) + in_lots + self._landed - landed + (self._land(last) if self._lingering else 0)
         if count:
-            self._keep_pace(count, last, held_ns, waiting, now_ns)
+            ended_bytes = before_bytes - self.size_bytes - self._lingering_bytes
+            self._keep_pace(count, ended_bytes, last, held_ns, waiting, now_ns)
         return ended
+
+    def _land(self, last: int) -> int:
+        """What had expired under way, up to this number, is no longer on the link; how many events those were."""
+        landed = [number for number in self._lingering if number <= last]
+        for number in landed:
+            self._lingering_bytes -= self._lingering.pop(number)
+        return len(landed)
 
     def _end_lots(self, first: int, last: int) -> int:
         """End the lots that were acknowledged whole, and undo those that were in part; how many events ended."""
@@ -335,8 +354,8 @@ class Window:
                     lot.together.undo()
         return ended
 
-    def _measure(self, last: int, held_ns: int, now_ns: int, *, is_sent_once: bool) -> None:
-        """Learn from the time that the frames up to this number took."""
+    def _measure(self, last: int, under_way_bytes: int, held_ns: int, now_ns: int, *, is_sent_once: bool) -> None:
+        """Learn from the time that the frames up to this number took, with so many bytes under way."""
         frames, meter = self._frames, self._meter
         while frames and frames[0].last <= last:
             frame = frames.pop(0)
@@ -347,18 +366,19 @@ class Window:
                 meter.note_transfer(took_ns, held_ns, frame.size_bytes)
                 if self.was_held_up:
                     self.was_held_up = False
-                    self._pace.burst(took_ns - held_ns, meter.least_ns)
+                    self._pace.burst(took_ns - held_ns, under_way_bytes, meter.least_ns)
                     self._limit()
 
-    def _keep_pace(self, count: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
+    def _keep_pace(self, count: int, ended_bytes: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
         """Allow as many under way as the link has shown that it carries."""
         meter, pace = self._meter, self._pace
         if not waiting:
-            pace.idle(held_ns)
+            pace.idle(held_ns, now_ns)
             meter.is_loaded = False
             return
         pace.acknowledged(
             count,
+            ended_bytes,
             last,
             held_ns=held_ns,
             idle_ns=meter.least_ns,
@@ -408,6 +428,7 @@ class Window:
     def hasten(self, leaving: int, now_ns: int) -> None:
         """The peer is back: events under way are sent again at once; `leaving` events have not left yet."""
         self._undo_lots()
+        self._land(self.next_number)  # on a connection that has ended
         for parcel in self._parcels.values():
             parcel.due_ns = now_ns
         if not self.keeps:
