@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.pipeline._units import CHUNK_EVENTS
 from tidings.pipeline.interest import Matcher
@@ -30,7 +31,7 @@ def portions(rows: pa.Table, matcher: Matcher, subscriptions: int) -> Iterator[p
     held, matches = list[pa.Table](), 0
     for some in _units(rows, is_event, events_most):
         table = _matched(some, matcher)
-        found = _count(table["matches"])
+        found = pc.sum(pc.list_value_length(table["matches"])).as_py() or 0
         if held and matches + found > MATCHES_MOST:
             yield pa.concat_tables(held)
             held, matches = [], 0
@@ -66,11 +67,10 @@ def _matched(rows: pa.Table, matcher: Matcher) -> pa.Table:
         held = events["attributes"].chunk(0)
         attributes = dict(zip((field.name for field in held.type), held.flatten(), strict=True))
     departures = events["departure_ns"].chunk(0) if len(events) else pa.array([], pa.int64())
-    places = np.where(is_event, np.cumsum(is_event) - 1, -1)
-    found = matcher.matches(departures, attributes).take(pa.array(places, mask=~is_event))
+    found = matcher.matches(departures, attributes)
+    lengths = np.zeros(len(rows), np.int32)
+    lengths[is_event] = np.diff(np.asarray(found.offsets))
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int32)))
+    found = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), found.values, mask=pa.array(~is_event))
     columns = [found if name == "matches" else rows[name] for name in GATHERED.names]
     return pa.table(columns, names=GATHERED.names)
-
-
-def _count(matches: pa.ChunkedArray) -> int:
-    return sum(len(chunk.flatten()) for chunk in matches.chunks)

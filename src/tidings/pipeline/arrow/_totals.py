@@ -1,4 +1,4 @@
-"""Partials put together in one process: the same totals (measures/_sums.py) as Spark adds up, over groups of rows."""
+"""Totals of partials (measures/_sums.py) over groups of rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
@@ -103,7 +103,7 @@ def exact_sum(column: pa.ChunkedArray, groups: Groups) -> pa.Array:
 
 def earned(partials: pa.Table) -> pa.Array:
     """What partials earned, each to nine decimals, in whole units of the last of them, which no table shows."""
-    # The product of two doubles, as Spark multiplies them, and as text: a double has more digits than its shortest one.
+    # The product of two doubles, and as text: a double has more digits than its shortest one.
     products = np.asarray(partials["on_time"].cast(pa.float64())) * np.asarray(partials["price"])
     known: dict[float, int] = {}
     for product in set(products.tolist()):

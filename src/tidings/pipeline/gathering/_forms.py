@@ -52,11 +52,12 @@ def _one() -> Column:
 
 def to_gather(table: str, checked: DataFrame, attributes: Mapping[str, str]) -> DataFrame:
     """Checked rows as GATHERED has them; in place of `matches` the `attributes` that filters read (types by name)."""
-    given = fn.struct(*(fn.col("attributes").getField(name).alias(name) for name in attributes))
-    kind = f"struct<{', '.join(f'{quoted(name)}: {kind}' for name, kind in attributes.items())}>"
-    read = given if table == "publications" else fn.lit(None).cast(kind)
-    others = [read.alias("attributes")] if attributes else []
-    return in_one_form(table, checked, *others, _bad(table)).drop("matches")
+    others = [_bad(table)]
+    if attributes:
+        kind = f"struct<{', '.join(f'{quoted(name)}: {kind}' for name, kind in attributes.items())}>"
+        given = fn.struct(*(fn.col("attributes").getField(name).alias(name) for name in attributes))
+        others.append((given if table == "publications" else fn.lit(None).cast(kind)).alias("attributes"))
+    return in_one_form(table, checked, *others).drop("matches")
 
 
 def in_one_form(table: str, rows: DataFrame, *others: Column) -> DataFrame:
