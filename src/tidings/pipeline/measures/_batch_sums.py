@@ -5,16 +5,13 @@ at most BATCHES_MOST from the first to the last of the row, and what is left are
 (`statistics.BatchSums`), in whole numbers: the same however the rows were split (arrow/_totals.py).
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from tidings.pipeline.measures._estimates import floats
 from tidings.statistics import BatchSums, Shares, shares_of_sums
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["shares_of", "sum_columns"]
 

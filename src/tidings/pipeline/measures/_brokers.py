@@ -11,7 +11,7 @@ The service time is `ended_ns` - `began_ns`, with any processing that keeps nobo
 busy share of a broker with one server. Waiting times are not independent of each other, so their scv has no interval.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +41,6 @@ from tidings.pipeline.rows import (
     values_of,
 )
 from tidings.statistics import events_interval, moments, ratio, scv_interval
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "ARRIVALS",

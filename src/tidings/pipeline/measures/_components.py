@@ -7,16 +7,13 @@ Failures are rare, so a partial holds the transitions themselves: they are in th
 stands for the small tables and is always computed again; those of the other chunks say how long the trace goes.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from tidings.pipeline.rows import EventRows, grouped, table_of
 from tidings.statistics import Periods, Rates, censored_rates, exponentiality, periods, ratio
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "COMPONENTS",

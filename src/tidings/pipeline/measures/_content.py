@@ -6,7 +6,7 @@ dropped or merged, however many there are; a publisher with more than MOST_SIGNA
 signatures hardly repeat, and whoever works through them has to expect as much work as with the events themselves.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ import pyarrow as pa
 from tidings.compiled import compiled
 from tidings.errors import InputError
 from tidings.pipeline.rows import Audience, EventRows, grouped, table_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MOST_SIGNATURES", "PARTIAL_CONTENT", "content_of"]
 

@@ -5,7 +5,7 @@ an estimator without enough data, becomes NULL.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ import pyarrow as pa
 from tidings.pipeline.rows import LOW_BITS
 from tidings.pipeline.rows._groups import HALVES
 from tidings.statistics import Moments, moments, scv_interval
-
-if TYPE_CHECKING:
-    pass
 
 LEVEL: Final = 0.95
 """The level of confidence of intervals by default."""

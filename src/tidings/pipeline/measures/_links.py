@@ -12,7 +12,7 @@ deadline of the subscriptions that its event matches: from then on it can be on 
 Brokers (_brokers.py) use the same partials: transmissions are counted once, by link.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from tidings.pipeline.measures._sums import (
 )
 from tidings.pipeline.rows import HopRows, grouped, grouped_products, grouped_value, table_of
 from tidings.statistics import line_from_sums, ratio, wilson_interval
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "LINKS",

@@ -18,7 +18,7 @@ Rules:
 - Delays are arrived_ns - departure_ns; their quantiles come from a KLL sketch (measures/_sums.py says how exact).
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,6 @@ from tidings.pipeline.measures._batch_sums import shares_of
 from tidings.pipeline.measures._estimates import LEVEL, floats
 from tidings.pipeline.measures._pair_sums import COUNTS
 from tidings.statistics import ratio
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["QUANTILES", "SCORES", "finish_scores"]
 

@@ -1,11 +1,8 @@
 """What partials of pairs hold, and by what they are put together."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidings.pipeline.measures._sums import Total, merged_value
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "BATCHED",

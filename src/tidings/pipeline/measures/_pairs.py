@@ -15,7 +15,7 @@ and counted once for both.
   the chunk that are not, `border_ns` keeps when they were delivered, to be held against the next chunks.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,6 @@ from tidings.statistics import (
     two_laplace_cdf,
     two_laplace_scale,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "BORDER_EVENTS",

@@ -5,7 +5,7 @@ from a chunk to the next is left out, and a sample of the events has gaps only w
 is that of sequence numbers over the time between the first and the last departure, so a sample does not change it.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,6 @@ from tidings.pipeline.rows import (
     table_of,
 )
 from tidings.statistics import events_interval, ratio
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "PARTIAL_PUBLISHERS",

@@ -4,13 +4,10 @@ Whole numbers are added as decimals: 64 bits hold one partial's sum, not that of
 SKETCH_K values throws coins: quantiles may differ from run to run within its 1.33 % in rank.
 """
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tidings.pipeline.rows._groups import HALVES
 from tidings.statistics import PROBABILITIES
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "PROBABILITIES",
