@@ -28,21 +28,22 @@ class Line:
         self._next = 0
         self._under_way: deque[tuple[int, int, int]] = deque()  # when acknowledged, the number, the bytes
 
-    def run(self, seconds: float, *, waiting: int = 1, stalls: range = range(0)) -> None:
-        """Keep as many under way as may be; within `stalls` (ns) nothing is acknowledged."""
+    def run(self, seconds: float, *, waiting: int = 1, most: int = 10**6, stalls: range = range(0)) -> None:
+        """Keep as many under way as may be, and `most` at most; within `stalls` (ns) nothing is acknowledged."""
         until_ns = self.now_ns + round(seconds * SECOND)
         while self.now_ns < until_ns:
-            while self._has_room():
+            while self._has_room() and len(self._under_way) < most:
                 self._free_ns = max(self._free_ns, self.now_ns) + self.turn_ns
                 self._under_way.append((self._free_ns + self.idle_ns, self._next, self.event_bytes))
                 self._next += 1
+            under_way_bytes = self.under_way_bytes
             acknowledged_ns, number, size_bytes = self._under_way.popleft()
             self.now_ns = max(acknowledged_ns, self.now_ns)
             if self.now_ns in stalls:
                 self.now_ns = stalls.stop
             self.carried += 1
             if not waiting:
-                self.pace.idle(0, self.now_ns)
+                self.pace.idle(0, under_way_bytes, self.now_ns)
                 continue
             self.pace.acknowledged(
                 1,
@@ -142,9 +143,33 @@ def test_bytes_begin_again_after_a_pause() -> None:
     line.run(3.0)
     assert line.pace.most_bytes > 4 * FIRST_BYTES
     most = line.pace.most
-    line.run(1.5, waiting=0)
+    line.run(2.5, waiting=0, most=4)
     assert line.pace.most_bytes == FIRST_BYTES
     assert line.pace.most == most
+
+
+def test_bytes_that_are_used_stay_allowed_although_nothing_waits() -> None:
+    line = Line(turn_ns=10_000, idle_ns=50 * MS)
+    line.run(3.0)
+    most_bytes = line.pace.most_bytes
+    assert most_bytes > 4 * FIRST_BYTES
+    line.run(5.0, waiting=0, most=100)  # kB each
+    assert 150_000 <= line.pace.most_bytes <= min(most_bytes, 220_000)
+
+
+def test_a_fast_link_is_allowed_more_bytes_before_anything_has_to_wait() -> None:
+    pace = Pace(64)
+    pace.flow(22 * MS, FIRST_BYTES // 2 - 1, 20 * MS)
+    assert pace.most_bytes == FIRST_BYTES  # it was hardly used
+    pace.flow(20 * MS + TARGET_NS, FIRST_BYTES, 20 * MS)
+    assert pace.most_bytes == FIRST_BYTES  # it was slow
+    pace.flow(22 * MS, FIRST_BYTES // 2, 20 * MS)
+    assert pace.most_bytes == 2 * FIRST_BYTES
+
+
+def test_a_large_window_states_a_fast_link() -> None:
+    assert Pace(64).most_bytes == FIRST_BYTES
+    assert Pace(4_096).most_bytes == 256_000
 
 
 def test_an_outage_does_not_make_a_link_long() -> None:

@@ -20,11 +20,14 @@ more than on an idle link, then the pace was the limit and not the link: twice a
 
 The same goes for their bytes, by the same rounds: a few long events may be more than many short ones. The allowance is
 the smaller of the two, but LEAST events may be under way whatever their size, so that the next is there when one has
-been sent. What a link carried KNOWN_NS ago says little of a radio link: after as long without a round the bytes begin
-again with FIRST_BYTES, as those of TCP do after a pause.
+been sent. The bytes grow without a round, too: if half of what is allowed is under way and acknowledged as soon as on
+an idle link, twice as much is allowed, so that nothing has to wait on a fast link before more may be under way. What a
+link carried KNOWN_NS ago says little of a radio link: after as long without a round, no more is allowed than twice
+what was under way in that time, or at first, as TCP does after a pause.
 
 The window states how fast links are expected to be. So at first a sixteenth of it may be under way, if that is more
-than FIRST, and later at least one in LEAST_SHARE: many peers that share one processor all answer late.
+than FIRST, and later at least one in LEAST_SHARE: many peers that share one processor all answer late. The same goes
+for bytes, with TYPICAL_BYTES for an event.
 """
 
 from typing import Final, NamedTuple
@@ -36,6 +39,7 @@ FIRST: Final = 16
 FIRST_BYTES: Final = 32 * 1024
 LEAST: Final = 2
 LEAST_BYTES: Final = 1_500
+TYPICAL_BYTES: Final = 1_000
 FIRST_SHARE: Final = 16
 LEAST_SHARE: Final = 128
 GROWTH: Final = 4
@@ -63,8 +67,12 @@ class Pace:
         "_bytes",
         "_count",
         "_ends",
+        "_first_bytes",
         "_held_ns",
+        "_known_ns",
+        "_least_bytes",
         "_rounds",
+        "_used_bytes",
         "_window",
         "least",
         "most",
@@ -75,19 +83,22 @@ class Pace:
     def __init__(self, window: int) -> None:
         self.most = min(max(FIRST, window // FIRST_SHARE), window)
         """How many events may be under way."""
-        self.most_bytes = FIRST_BYTES
+        self._first_bytes = self.most_bytes = max(FIRST_BYTES, self.most * TYPICAL_BYTES)
         """How many bytes of them, beyond the least."""
         self.turn_s: float | None = None
         """The time that the link needs for one event; None before it was ever busy for a round."""
         self._window = window
         self.least = min(max(LEAST, window // LEAST_SHARE), window)
         """So many may be under way in any case."""
+        self._least_bytes = max(LEAST_BYTES, self.least * TYPICAL_BYTES)
         self._held_ns = 0.0
         self._rounds: list[_Round] = []
         self._began_ns: int | None = None  # of the round; None if there is none
         self._ends = 0
         self._count = 0
         self._bytes = 0
+        self._known_ns: int | None = None  # when the bytes were last adjusted to what the link carries
+        self._used_bytes = 0  # the most under way since then
 
     @property
     def is_least(self) -> bool:
@@ -120,21 +131,33 @@ class Pace:
             self._round(took_ns, idle_ns + min(2.0 * spread_ns, TARGET_NS), now_ns)
         self._began_ns, self._ends, self._count, self._bytes = now_ns, next_number, 0, 0
 
-    def idle(self, held_ns: int, now_ns: int) -> None:
-        """Events were acknowledged, and none wait."""
+    def idle(self, held_ns: int, under_way_bytes: int, now_ns: int) -> None:
+        """Events were acknowledged, and none wait; so many bytes had been under way."""
         self._held_ns += _HELD_GAIN * (held_ns - self._held_ns)
         self._began_ns = None
-        if self._rounds and now_ns - self._rounds[-1].ended_ns > KNOWN_NS:
+        self._used_bytes = max(self._used_bytes, under_way_bytes)
+        if self._known_ns is None:
+            self._known_ns = now_ns
+        elif now_ns - self._known_ns > KNOWN_NS:
+            self.most_bytes = min(self.most_bytes, max(self._first_bytes, 2 * self._used_bytes))
             self._rounds.clear()
-            self.most_bytes = min(self.most_bytes, FIRST_BYTES)
+            self._know(now_ns)
 
     def burst(self, took_ns: int, size_bytes: int, idle_ns: float) -> None:
         """Something had to wait, and what left before it, of so many bytes, was acknowledged after this long."""
         if took_ns - idle_ns <= TARGET_NS // 2:
             self.most = min(2 * self.most, self._window)
-            # If the bytes were the limit; and once for each burst, because rounds count as soon as they have begun.
-            if 2 * size_bytes >= self.most_bytes and self._began_ns is None:
-                self.most_bytes *= 2
+        self.flow(took_ns, size_bytes, idle_ns)
+
+    def flow(self, took_ns: int, size_bytes: int, idle_ns: float) -> None:
+        """What was under way, of so many bytes, was acknowledged after this long."""
+        is_much = 2 * size_bytes >= self.most_bytes
+        # Once a round begins, it is what counts.
+        if is_much and self._began_ns is None and took_ns - idle_ns <= TARGET_NS // 2:
+            self.most_bytes *= 2
+
+    def _know(self, now_ns: int) -> None:
+        self._known_ns, self._used_bytes = now_ns, 0
 
     def _round(self, took_ns: int, idle_ns: float, now_ns: int) -> None:
         took_s, target_s = took_ns * _NS, (idle_ns + self._held_ns + TARGET_NS) * _NS
@@ -144,4 +167,5 @@ class Pace:
         self.turn_s = 1.0 / per_s
         self.most = max(min(round(target_s * per_s), GROWTH * self.most, self._window), self.least)
         wanted_bytes = round(target_s * max(each.bytes_per_s for each in self._rounds))
-        self.most_bytes = max(min(wanted_bytes, GROWTH * self.most_bytes), LEAST_BYTES)
+        self.most_bytes = max(min(wanted_bytes, GROWTH * self.most_bytes), self._least_bytes)
+        self._know(now_ns)

@@ -327,7 +327,7 @@ class Window:
         count = len(ended) + in_lots + self._landed - landed + (self._land(last) if self._lingering else 0)
         if count:
             ended_bytes = before_bytes - self.size_bytes - self._lingering_bytes
-            self._keep_pace(count, ended_bytes, last, held_ns, waiting, now_ns)
+            self._keep_pace(count, before_bytes, ended_bytes, last, held_ns, waiting, now_ns)
         return ended
 
     def _land(self, last: int) -> int:
@@ -368,12 +368,16 @@ class Window:
                     self.was_held_up = False
                     self._pace.burst(took_ns - held_ns, under_way_bytes, meter.least_ns)
                     self._limit()
+                else:
+                    self._pace.flow(took_ns - held_ns, under_way_bytes, meter.least_ns)
 
-    def _keep_pace(self, count: int, ended_bytes: int, last: int, held_ns: int, waiting: int, now_ns: int) -> None:
+    def _keep_pace(
+        self, count: int, before_bytes: int, ended_bytes: int, last: int, held_ns: int, waiting: int, now_ns: int
+    ) -> None:
         """Allow as many under way as the link has shown that it carries."""
         meter, pace = self._meter, self._pace
         if not waiting:
-            pace.idle(held_ns, now_ns)
+            pace.idle(held_ns, before_bytes, now_ns)
             meter.is_loaded = False
             return
         pace.acknowledged(
