@@ -172,7 +172,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
     For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
-    accepted ones, the event as its publisher sent it, and its departure by this machine's clock.
+    accepted ones, the event as its publisher sent it. For accepted ones and those queued for clients, the departure by
+    this machine's clock; for the latter also that by the clock of the publisher's home broker.
     """
 
     kind: NoteKind
@@ -182,6 +183,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[str, ...] = ()
     publication: Publication | None = None
     since_ns: int = 0
+    departure_ns: int = 0
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):

@@ -20,14 +20,16 @@ from typing import Any, Final
 
 from tidings.protocol._agenda import Agenda
 from tidings.protocol._budgets import Budget
-from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind, Remark, Send, SetTimer
+from tidings.protocol._effects import Close, Effect, EventId, Remark, Send, SetTimer
 from tidings.protocol._errors import REMEDIES, PeerError
 from tidings.protocol._rights import Rights
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welcome, encode
 
-__all__ = ["Bound", "Machine", "clock_offset_ns", "next_epoch", "sampler"]
+__all__ = ["Bound", "Machine", "Sampler", "clock_offset_ns", "next_epoch"]
 
+SAMPLED_RUN: Final = 16
+"""Events of a publisher in a row that are traced together (`Sampler`)."""
 REMARK_NS: Final = 60 * 10**9
 """The same remark is logged at most once in this time."""
 MAX_REMARKS: Final = 1_000
@@ -53,11 +55,9 @@ class Machine(ABC):
         "_effects",
         "_identities",
         "_is_draining",
-        "_is_noted",
         "_keys",
         "_local",
         "_max_refused",
-        "_noted",
         "_now_ns",
         "_refused_by",
         "_remarks",
@@ -73,7 +73,7 @@ class Machine(ABC):
         "sent",
     )
 
-    def __init__(self, name: str, *, sample: float, max_refused: int) -> None:
+    def __init__(self, name: str, *, max_refused: int) -> None:
         self.name = name
         self.sent: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -84,8 +84,6 @@ class Machine(ABC):
         """The estimated time spent on reading filters (`_budgets`)."""
         self.brokers: set[str] = set()
         """The brokers of the network, as reported to a client when it is admitted."""
-        self._is_noted = sampler(sample)  # whether an event is traced
-        self._noted: tuple[EventId | None, bool] = (None, False)
         self._max_refused = max_refused
         self._agenda = Agenda()
         self._effects: list[Effect] = []
@@ -321,12 +319,6 @@ class Machine(ABC):
                 "version", f"{greeting.name!r} greets in version {greeting.version}, but {version} was agreed on"
             )
 
-    def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
-        if self._noted[0] is not event:
-            self._noted = (event, self._is_noted(event))
-        if self._noted[1]:
-            self._effects.append(Note(kind, event, *more))
-
     def _remark(self, event: str, key: str = "", **facts: Any) -> None:
         """Log a remark, once in REMARK_NS for each event and key; then also the number of times since."""
         again_ns, times = self._remarks.pop((event, key), (0, 0))
@@ -371,15 +363,37 @@ def _origin(publisher: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{epoch}/{publisher}".encode(), digest_size=4).digest(), "big")
 
 
-def sampler(share: float) -> Callable[[EventId], bool]:
-    """A function that decides whether an event is in this share of all events."""
-    below = round(share * (_BITS + 1))
-    if not 0 < below <= _BITS:
-        return lambda _: below > 0
+class Sampler:
+    """Decides whether an event is in a share of all events; the events of a share are also in every larger one.
 
-    def is_sampled(event: EventId) -> bool:
+    SAMPLED_RUN events of a publisher in a row are decided together. So the gaps between successive events can be
+    seen in a sample, and for most events the last decision is enough.
+    """
+
+    __slots__ = ("_below", "_last")
+
+    def __init__(self, share: float) -> None:
+        self._below = 0
+        self._last: dict[str, tuple[int, int, bool]] = {}  # by publisher: epoch, run, decision
+        self.take(share)
+
+    def take(self, share: float) -> None:
+        """Take this share from now on."""
+        self._below = round(share * (_BITS + 1))
+        self._last.clear()
+
+    def __call__(self, event: EventId) -> bool:
+        below = self._below
+        if not 0 < below <= _BITS:
+            return below > 0
         publisher, epoch, sequence = event
-        mixed = (_origin(publisher, epoch) + sequence * 0x9E3779B1) & _BITS
-        return ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
-
-    return is_sampled
+        run = sequence // SAMPLED_RUN
+        last = self._last.get(publisher)
+        if last is not None and last[1] == run and last[0] == epoch:
+            return last[2]
+        mixed = (_origin(publisher, epoch) + run * 0x9E3779B1) & _BITS
+        is_sampled = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
+        if len(self._last) >= _INCARNATIONS:
+            self._last.clear()
+        self._last[publisher] = (epoch, run, is_sampled)
+        return is_sampled

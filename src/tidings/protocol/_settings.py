@@ -62,7 +62,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
 
-    With `tracing` it notes what happens to a share `trace_sample` of the events.
+    With `tracing` it notes what happens to a share `trace_sample` of the events (`Broker.trace` changes the share), and
+    with `trace_clients` it has clients report which of these events their applications got.
 
     With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
 
@@ -84,6 +85,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     must_advertise: bool = True
     tracing: bool = True
     trace_sample: float = 1.0
+    trace_clients: bool = True
 
     copies: int = 1
     relocation: Relocation = DEFAULT_RELOCATION

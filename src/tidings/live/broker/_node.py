@@ -39,6 +39,8 @@ from tidings.live.security._secrets import is_open, new_secret
 from tidings.live.security._tls import dialling_context, listening_context
 from tidings.live.storage._committer import Committer
 from tidings.live.storage._store import Store
+from tidings.live.traces._recorder import Recorder
+from tidings.live.traces._window import Window
 from tidings.live.transport._clock import Clock
 from tidings.live.transport._driver import Driver
 from tidings.live.transport._listener import BACKLOG, TlsListener
@@ -113,6 +115,7 @@ class BrokerNode:
         self._on_serving = on_serving
         self._heard = set[str]()  # neighbours
         self.door: MqttDoor | None = None
+        self.recorder: Recorder | None = None
         self._door_token = new_secret()
 
     @property
@@ -223,10 +226,7 @@ class BrokerNode:
             on_failure=self._fail,
         )
         self.driver.committer = self.committer
-        if self.network.document.trace is not None:
-            from tidings.live.traces._writer import TraceWriter
-
-            self.driver.tracer = TraceWriter(self, found.noted_ns)
+        self._record(found.noted_ns)
         self.driver.start()
         if any(token.token is not None for token in self.network.document.token) and is_open(self.network.path):
             remedy = f"chmod o= {self.network.path}, or give token_file instead of token"
@@ -238,6 +238,21 @@ class BrokerNode:
             read_s=round(read_s, 3),
             restored_s=round(time.monotonic() - began_s - read_s, 3),
         )
+
+    def _record(self, since_ns: int) -> None:
+        """Record what happens to events, in files and in the window of `tidings profile`, as the file asks for."""
+        document, now_ns = self.network.document, self.driver.clock.now_ns()
+        files = window = None
+        if document.trace is not None:
+            from tidings.live.traces._writer import TraceWriter
+
+            files = TraceWriter(self, since_ns)
+        if document.profiles.record:
+            span_ns, size_bytes = round(document.profiles.window_s * 1e9), round(document.profiles.size_kb * 1000)
+            share = self.machine.settings.trace_sample
+            window = Window(span_ns=span_ns, size_bytes=size_bytes, now_ns=now_ns, share=share)
+        if files is not None or window is not None:
+            self.recorder = self.driver.tracer = Recorder(self, files=files, window=window)
 
     # -- those who come ------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ __all__ = [
     "Document",
     "Limits",
     "NetworkWritten",
+    "ProfilesWritten",
     "RelocationWritten",
     "RuleWritten",
     "TlsWritten",
@@ -211,6 +212,15 @@ class TraceWritten(_Written, frozen=True, kw_only=True):
     EXAMPLES: ClassVar = {"directory": 'directory = "trace"'}
 
 
+class ProfilesWritten(_Written, frozen=True, kw_only=True):
+    """What each broker keeps in memory for `tidings profile`: rows of its last events, over this time, in these
+    bytes."""
+
+    record: bool = True
+    window_s: Seconds = field(name="window", default=300.0)
+    size_kb: Kilobytes = field(name="size", default=4_000.0)
+
+
 class BrokerWritten(_Written, frozen=True, kw_only=True):
     """One broker: where it listens, its neighbours, and where others reach it if that differs."""
 
@@ -251,6 +261,7 @@ class Document(_Written, frozen=True, kw_only=True):
     limits: Limits = Limits()
     tls: TlsWritten | None = None
     trace: TraceWritten | None = None
+    profiles: ProfilesWritten = ProfilesWritten()
     token: tuple[TokenWritten, ...] = ()
     rule: tuple[RuleWritten, ...] = ()
     budget: tuple[BudgetWritten, ...] = ()

@@ -1,56 +1,37 @@
 """Traces of a live broker in the format of the contract (model/trace.py), rolled to Parquet by size and age.
 
-Each broker writes what it saw, in files of its own, so that the files of all brokers together are the trace:
+Each broker writes what it saw (`_recorder`), in files of its own, so that the files of all brokers together are the
+trace:
 
 - publications that it accepted, and their hop from the publisher (source NULL);
-- hops that it sent: the row is complete when the acknowledgement arrives, and has the receipt on this broker's own
-  clock (the acknowledgement, less the time the receiver held it, less half a round trip), so a row never mixes two
-  clocks;
+- hops that it sent;
 - deliveries to its clients, as they report them (`Given`): departure and age, so these rows do not mix clocks either,
   and an event is on time in the trace exactly if its application got it on time;
 - its clients' subscriptions, in one file that is replaced when they change; its links, once; when it and its links were
   up.
 
-Times are nanoseconds since 1970 by each broker's clock. A publisher is named `name/epoch`, since sequence numbers start
-again with every epoch of a client. With a sample of s, the events whose identity hashes below s are traced, the same at
-all brokers. A thread writes the files. A broker that is killed loses the rows of its last `roll_age`.
+A publisher is named `name/epoch`, since sequence numbers start again with every epoch of a client. A thread writes the
+files. A broker that is killed loses the rows of its last `roll_age`.
 """
 
 import concurrent.futures
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
-from tidings.protocol import Acknowledged, EventId, HandedOver, Note, wire
-from tidings.protocol.node import value_of
+from tidings.protocol import EventId, HandedOver
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
 
 __all__ = ["TraceWriter"]
 
-MAX_OPEN: Final = 200_000
-"""Hops that have begun and not ended; at the bound the oldest is written as lost."""
-_TYPICAL_BYTES: Final = 1_000
-_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless"}
-
-
-class _Hop:
-    __slots__ = ("enqueued_ns", "number", "sent_ns", "targets")
-
-    def __init__(self, enqueued_ns: int) -> None:
-        self.enqueued_ns = enqueued_ns
-        self.sent_ns: int | None = None
-        self.number = -1
-        self.targets: tuple[str, ...] = ()
-
 
 class TraceWriter:
-    """The trace of one broker."""
+    """The files of one broker's trace."""
 
     def __init__(self, node: "BrokerNode", since_ns: int) -> None:
         settings = node.network.document.trace
@@ -65,10 +46,6 @@ class TraceWriter:
         self._count = 0
         self._files = 0
         self._began_s = time.monotonic()
-        self._hops: OrderedDict[tuple[EventId, str], _Hop] = OrderedDict()
-        self._numbers: dict[str, dict[int, EventId]] = {}  # by peer: the event of each number under way
-        self._free_ns: dict[str, int] = {}  # by peer: when the last event sent to it arrived
-        self._links_up: dict[str, bool] = {}
         self._subscriptions = SubscriptionRows(self.directory, self._name)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "tidings-trace")
         self._begin(since_ns)
@@ -83,59 +60,48 @@ class TraceWriter:
         write_rows(self.directory, "topology", f"part-{self._name}", topology, self._sample, replace=True)
         now_ns = self._node.driver.clock.now_ns()
         if since_ns:
-            self._transition("broker", None, since_ns, up=False)
-        self._transition("broker", None, now_ns, up=True)
+            self.transition("broker", None, since_ns, up=False)
+        self.transition("broker", None, now_ns, up=True)
 
-    # -- events from the driver -----------------------------------------------------------------------------------
+    # -- what happens ----------------------------------------------------------------------------------------------
 
-    def note(self, note: Note, now_ns: int) -> None:
-        """Write down what happened."""
-        event, kind = note.event, note.kind
-        if kind == "enqueued":
-            self._hops[event, note.peer] = _Hop(now_ns)
-            if len(self._hops) > MAX_OPEN:
-                (event, peer), hop = self._hops.popitem(last=False)
-                self._end(event, peer, hop, None, "lost")
-        elif kind == "sent":
-            under_way = self._hops.get((event, note.peer))
-            if under_way is not None:
-                under_way.sent_ns, under_way.number, under_way.targets = now_ns, note.number, note.targets
-                self._numbers.setdefault(note.peer, {})[note.number] = event
-        elif kind == "accepted":
-            self._accepted(event, note.publication, note.since_ns, now_ns)
-        elif kind in _OUTCOMES:
-            given_up = self._hops.pop((event, note.peer), None)
-            if given_up is not None:
-                self._end(event, note.peer, given_up, None, _OUTCOMES[kind])
-        elif kind == "withdrawn":
-            self._hops.pop((event, note.peer), None)
+    def accept(
+        self,
+        event: EventId,
+        departure_ns: int,
+        accepted_ns: int,
+        size_bytes: int,
+        lifetime_ns: int | None,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """A client's event was accepted here."""
+        self._add(
+            "publications",
+            {
+                "publisher": _publisher(event),
+                "sequence": event[2],
+                "departure_ns": departure_ns,
+                "broker": self._name,
+                "size_bytes": size_bytes,
+                "lifetime_ns": lifetime_ns,
+                "attributes": attributes,
+            },
+        )
+        self._add("hops", _hop_row(event, None, self._name, departure_ns, departure_ns, accepted_ns, "received"))
 
-    def acknowledged(self, report: Acknowledged, now_ns: int) -> None:
-        """The peer has received events."""
-        peer = report.peer
-        numbers = self._numbers.get(peer)
-        if not numbers:
-            return
-        known = self._node.machine.neighbours.get(peer) or self._node.machine.clients.get(peer)
-        half_ns, transit_ns = 0, 0
-        if known is not None:
-            half_ns, transit_ns = int(known.meter.least_ns / 2), known.meter.transit_ns(_TYPICAL_BYTES)
-        last_ns, newest = now_ns - report.held_ns - half_ns, report.numbers[-1][1]
-        for first, last in report.numbers:
-            for number in [number for number in numbers if first <= number <= last]:
-                event = numbers.pop(number, None)
-                # An event that was sent again under another number has two, and ends with the first.
-                hop = None if event is None else self._hops.pop((event, peer), None)
-                if event is not None and hop is not None and hop.sent_ns is not None:
-                    # A link carries one event after the other: each had to wait for those under way before it.
-                    hop.sent_ns = max(hop.sent_ns, self._free_ns.get(peer, 0))
-                    # How long it was held is known of the last one; the others were acknowledged with it, and came when
-                    # such an event comes.
-                    received_ns = last_ns if number == newest else min(last_ns, hop.sent_ns + transit_ns)
-                    self._free_ns[peer] = max(received_ns, hop.sent_ns)
-                    self._end(event, peer, hop, self._free_ns[peer], "received")
+    def hop(
+        self,
+        event: EventId,
+        peer: str,
+        enqueued_ns: int,
+        sent_ns: int | None,
+        received_ns: int | None,
+        outcome: str,
+    ) -> None:
+        """An event's way to a neighbour has ended."""
+        self._add("hops", _hop_row(event, self._name, peer, enqueued_ns, sent_ns, received_ns, outcome))
 
-    def handed_over(self, report: HandedOver) -> None:
+    def hand_over(self, report: HandedOver) -> None:
         """A client has handed events to its application."""
         for event in report.events:
             self._add(
@@ -150,19 +116,16 @@ class TraceWriter:
                 },
             )
 
-    def stored(self, writes: Mapping[str, bytes | None], now_ns: int) -> None:
-        """Subscriptions are identified by their key in the durable store."""
-        for key, record in writes.items():
-            if key.startswith("subscription/"):
-                self._subscriptions.note(key, None if record is None else value_of(record), now_ns)
+    def subscribe(self, key: str, value: bytes | None, now_ns: int) -> None:
+        """A subscription was stored under this key, or erased."""
+        self._subscriptions.note(key, value, now_ns)
+
+    def transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:
+        """This broker, or its link to another one, works from now on, or no longer."""
+        self._add("transitions", {"kind": kind, "source": self._name, "target": target, "at_ns": at_ns, "up": up})
 
     def tick(self) -> None:
-        """Check the links, and roll the files that are old enough."""
-        now_ns = self._node.driver.clock.now_ns()
-        for name, peer in self._node.machine.neighbours.items():
-            if self._links_up.get(name) != peer.is_up and (peer.is_up or name in self._links_up):
-                self._links_up[name] = peer.is_up
-                self._transition("link", name, now_ns, up=peer.is_up)
+        """Roll the files that are old enough."""
         if self._subscriptions.has_changed:
             self._thread.submit(self._subscriptions.write, self._subscriptions.taken(), self._sample)
         if self._count >= self._roll_rows or time.monotonic() - self._began_s >= self._roll_age_s:
@@ -175,32 +138,6 @@ class TraceWriter:
         self._thread.shutdown(wait=True)
 
     # -- rows ----------------------------------------------------------------------------------------------------
-
-    def _accepted(self, event: EventId, publication: wire.Publication | None, departure_ns: int, now_ns: int) -> None:
-        assert publication is not None
-        attributes = wire.decode_attributes(publication.content)
-        publisher = _publisher(event)
-        self._add(
-            "publications",
-            {
-                "publisher": publisher,
-                "sequence": event[2],
-                "departure_ns": departure_ns,
-                "broker": self._name,
-                "size_bytes": publication.size_bytes,
-                "lifetime_ns": publication.lifetime_ns,
-                "attributes": attributes,
-            },
-        )
-        self._add("hops", _hop_row(event, None, self._name, departure_ns, departure_ns, now_ns, "received"))
-
-    def _end(self, event: EventId, peer: str, hop: _Hop, received_ns: int | None, outcome: str) -> None:
-        self._numbers.get(peer, {}).pop(hop.number, None)
-        if peer in self._node.network.links[self._name]:
-            self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, outcome))
-
-    def _transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:
-        self._add("transitions", {"kind": kind, "source": self._name, "target": target, "at_ns": at_ns, "up": up})
 
     def _add(self, table: str, row: dict[str, Any]) -> None:
         self._rows.setdefault(table, []).append(row)

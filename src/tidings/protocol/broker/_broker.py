@@ -126,7 +126,7 @@ class Broker(Doorway):
         )
         self.newcomers = Newcomers(settings.name, gossip=self.gossip, clients=self.clients, forward=self._forward)
         self._readiness = Readiness(settings, self._kept, gossip=self.gossip, journal=self._journal)
-        ports = Ports(self._send, self._send_events, self._note, self._count)
+        ports = Ports(self._send, self._send_events, self._note, self._is_noted, self._count)
         self._add_event_parts(settings, Peers(self.neighbours, self.clients), ports)
 
     def _add_event_parts(self, settings: BrokerSettings, peers: Peers, ports: Ports) -> None:
@@ -181,7 +181,6 @@ class Broker(Doorway):
             coordinator=self.coordinator,
             ports=ports,
             deny=self._deny,
-            is_noted=self._is_noted,
             when_durable=self.copies.after,
         )
 
@@ -200,6 +199,10 @@ class Broker(Doorway):
     def published(self) -> int:
         """How many events of clients this broker has accepted since it started."""
         return self._entrance.published
+
+    def trace(self, share: float) -> None:
+        """Note what happens to this share of the events from now on."""
+        self._is_noted.take(share)
 
     def mend(self, damaged: Sequence[str]) -> list[Effect]:
         """Continue without these records (`_recovery`)."""

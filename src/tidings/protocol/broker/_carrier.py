@@ -113,6 +113,7 @@ class Carrier:
         self._neighbours = peers.neighbours
         self._local = gossip.local
         self._note = ports.note
+        self._is_noted = ports.is_noted
         self._count = ports.count
         self._expire_at = hooks.expire_at
         self._traced = hooks.traced
@@ -206,17 +207,17 @@ class Carrier:
                 # Two brokers have accepted it, and this one states its period: it is the same event, and counts once.
                 root = self._unaudited.pop(id)
                 self.accounts.arrived_in(self.courses.end(event.content, lifetime_ns), root, event.root, event.period)
-        self._note("received", id, source)
         held = self.holdings.get(id)
         if held is None:
             facts = (event.departure_ns, since_ns, lifetime_ns, event.size_bytes, event.hops + 1)
-            held = Held(
-                id, event.root, *facts, event.content, error_ns=error_ns, period=event.period, check=event.check
-            )
+            more = (event.content, NO_COURSE, self._is_noted(id), error_ns)
+            held = Held(id, event.root, *facts, *more, period=event.period, check=event.check)
             held.is_restored = is_restored
             held.alone()
         elif held.period == UNAUDITED:
             held.count_as(event.root, event.period)
+        if held.is_noted:
+            self._note("received", id, source)
         held.hops = max(held.hops, event.hops)
         held.trace = event.trace
         clients = self._take_on(held, targets, course, now_ns)
@@ -262,7 +263,8 @@ class Carrier:
             if len(self._unaudited) > MAX_UNAUDITED:
                 del self._unaudited[next(iter(self._unaudited))]
         self.accounts.arrived(course, held.root, held.period)
-        self._note("local", held.id)
+        if held.is_noted:
+            self._note("local", held.id)
         return list(course.local)
 
     def _come_since(self, held: Held, course: Course) -> dict[str, tuple[Term, ...]]:
@@ -331,6 +333,7 @@ class Carrier:
     def _entered(self, read: list[Held]) -> list[Held]:
         """Remember stored events that clients here have had, or get now."""
         for held in read:
+            held.is_noted = self._is_noted(held.id)
             if held.course.local and not self.memory.has(held.id):
                 self.memory.remember(held.id, max(held.expires_ns, held.since_ns + held.lifetime_ns))
         self._set_expiry()
@@ -354,7 +357,8 @@ class Carrier:
             for client in clients:
                 handed = held.handed.get(client)
                 if handed is not None:
-                    self._note("expired", held.id, client)
+                    if held.is_noted:
+                        self._note("expired", held.id, client)
                     handed.peer.outbox.give_up(handed, has_expired=True)
                 wanted = held.local[client]
                 if held.restored_for:
@@ -386,7 +390,8 @@ class Carrier:
         if clients:
             self._count("expired")
         for client in clients:
-            self._note("expired", held.id, client)
+            if held.is_noted:
+                self._note("expired", held.id, client)
             part.peers[client].outbox.queue.give_up(held)
             wanted = part.local[client]
             dropped[client, id(wanted)] = (wanted, dropped.get((client, id(wanted)), (wanted, 0))[1] + 1)
@@ -400,7 +405,8 @@ class Carrier:
     def _expire_targets(self, held: Held, targets: Sequence[str]) -> None:
         """An event has expired for these home brokers."""
         for parcel in dict.fromkeys(filter(None, map(held.parcels.get, targets))):
-            self._note("expired", held.id, parcel.peer.name)
+            if held.is_noted:
+                self._note("expired", held.id, parcel.peer.name)
             parcel.targets = {to: terms for to, terms in parcel.targets.items() if held.parcels.get(to) is parcel}
             parcel.peer.outbox.give_up(parcel, has_expired=True)
         self.accounts.dropped_in_transit(held, targets)

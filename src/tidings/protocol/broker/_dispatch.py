@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from tidings.protocol._effects import EventId
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import TransferState
 from tidings.protocol.broker._accounts import Accounts
@@ -53,7 +52,6 @@ class Dispatch:
         """How many events have left, in all frames; those sent again count once."""
         self._buffers = settings.buffers
         self._probe_ns = settings.probe_ns
-        self._notes = settings.tracing
         self._holdings = holdings
         self._courses = courses
         self._accounts = accounts
@@ -83,8 +81,10 @@ class Dispatch:
         outbox = peer.outbox
         rest: list[Parcel] = []
         for parcel in parcels:
-            if self._notes:
-                self._note("enqueued", parcel.held.id, peer.name, -1, tuple(parcel.targets))
+            held = parcel.held
+            if held.is_noted:
+                times_ns = (held.since_ns, held.departure_ns)
+                self._note("enqueued", held.id, peer.name, -1, tuple(parcel.targets), None, *times_ns)
             if not rest and peer.is_up and outbox.takes(1):
                 self._send(parcel, now_ns)
             else:
@@ -99,8 +99,9 @@ class Dispatch:
         """Queue events themselves for the shut clients that they wait for."""
         dropped = []
         for client, peer in sorted(part.peers.items()):
-            for held in events if self._notes else ():
-                self._note("enqueued", held.id, client, -1, tuple(part.local[client]))
+            for held in [held for held in events if held.is_noted]:
+                times_ns = (held.since_ns, held.departure_ns)
+                self._note("enqueued", held.id, client, -1, tuple(part.local[client]), None, *times_ns)
             dropped.append((peer, peer.outbox.enqueue_events(events, part.local[client], now_ns)))
         for peer, gone in dropped:
             if gone:
@@ -157,12 +158,13 @@ class Dispatch:
         """Take back events queued for a peer, and those under way if the peer is lost: other paths may lead
         there."""
         for parcel in peer.outbox.withdraw(under_way=not peer.is_up):
-            self._note("withdrawn", parcel.held.id, peer.name)
+            if parcel.held.is_noted:
+                self._note("withdrawn", parcel.held.id, peer.name)
             self.unlink(parcel)
 
     def give_up(self, parcel: Parcel) -> None:
         """Do not send a parcel any more."""
-        if parcel.state is TransferState.WAITING:
+        if parcel.state is TransferState.WAITING and parcel.held.is_noted:
             self._note("withdrawn", parcel.held.id, parcel.peer.name)
         parcel.peer.outbox.give_up(parcel)
 
@@ -187,15 +189,17 @@ class Dispatch:
         peer.outbox.send(parcel, targets, now_ns)
         if peer.kind == "client" and peer.name in held.restored_for:
             self._accounts.arrived_for(peer.name, parcel.targets)
-        self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
+        if held.is_noted:
+            self._note("sent", held.id, peer.name, parcel.number, tuple(parcel.targets))
         if not self._buffers:
             self._end(parcel)
 
     def _lose(self, peer: Peer, gone: Sequence[Parcel | Held], reason: Reason) -> None:
         """The queue of a peer has dropped events: they are too late, or too many."""
         self._count(reason, len(gone))
-        for each in gone if self._notes else ():
-            self._note(reason, (each.held if isinstance(each, Parcel) else each).id, peer.name)
+        for held in (each.held if isinstance(each, Parcel) else each for each in gone):
+            if held.is_noted:
+                self._note(reason, held.id, peer.name)
         if peer.kind == "client":
             self._lose_for(peer.name, gone)
             return
@@ -342,15 +346,16 @@ class Straight:
             self._holdings.hold_together(group, exits, now_ns)
         for place, held in enumerate(group):
             if held.is_noted:
-                self._write_down(held.id, course, len(group) - place, exits)
+                self._write_down(held, course, len(group) - place, exits)
         if shut:
             self._keep_for(group, shut, now_ns)
 
-    def _write_down(self, event: EventId, course: Course, from_last: int, exits: Iterable[Exit]) -> None:
+    def _write_down(self, held: Held, course: Course, from_last: int, exits: Iterable[Exit]) -> None:
+        event, times_ns = held.id, (held.since_ns, held.departure_ns)
         if course.local:
             self._note("local", event)
         for peer, outbox, _ in exits:
-            self._note("enqueued", event, peer.name)
+            self._note("enqueued", event, peer.name, -1, (), None, *times_ns)
             wanted = course.local.get(peer.name, {}) if peer.kind == "client" else {}
             self._note("sent", event, peer.name, outbox.window.next_number - from_last, tuple(wanted))
 

@@ -11,14 +11,14 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidings.protocol import wire
-from tidings.protocol._effects import Close, Effect
+from tidings.protocol._effects import Close, Effect, EventId, Note, NoteKind
 from tidings.protocol._errors import PeerError
-from tidings.protocol._machine import Machine
+from tidings.protocol._machine import Machine, Sampler
 from tidings.protocol._names import require_plain
 from tidings.protocol._settings import BrokerSettings
 from tidings.protocol._states import ALLOWED, PeerState, PeerStep
@@ -42,8 +42,10 @@ class Doorway(Machine):
     """A machine with neighbours and clients."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self._sample = settings.trace_sample if settings.tracing else 0.0
-        super().__init__(settings.name, sample=self._sample, max_refused=settings.max_refused)
+        sample = settings.trace_sample if settings.tracing else 0.0
+        self._reported = sample if settings.trace_clients else 0.0  # the share of events that clients report
+        super().__init__(settings.name, max_refused=settings.max_refused)
+        self._is_noted = Sampler(sample)  # whether an event is traced: it is asked once of each
         self.settings = settings
         self.epoch = 0
         self.neighbours: dict[str, Peer] = {}
@@ -113,11 +115,15 @@ class Doorway(Machine):
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
     def _hello(self, version: int) -> wire.Hello:
-        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._sample)
+        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._reported)
 
     def _welcome(self, hello: wire.Hello, last_epoch: int = 0) -> wire.Welcome:
         own = (hello.version, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._sample, last_epoch)
+        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._reported, last_epoch)
+
+    def _note(self, kind: NoteKind, event: EventId, *more: Any) -> None:
+        """Note what happened to a traced event."""
+        self._effects.append(Note(kind, event, *more))
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)

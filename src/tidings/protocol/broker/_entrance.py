@@ -10,7 +10,6 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.protocol import wire
-from tidings.protocol._effects import EventId
 from tidings.protocol._errors import PeerError
 from tidings.protocol._names import broker_of
 from tidings.protocol._settings import BrokerSettings
@@ -38,7 +37,6 @@ class Entrance:
         coordinator: Coordinator,
         ports: Ports,
         deny: Callable[[Peer, str, str, int, PeerError], None],
-        is_noted: Callable[[EventId], bool],
         when_durable: Callable[[tuple[Any, ...]], None],
     ) -> None:
         self._settings = settings
@@ -48,7 +46,7 @@ class Entrance:
         self._send = ports.send
         self._deny = deny
         self._note = ports.note
-        self._is_noted = is_noted
+        self._is_noted = ports.is_noted
         self._count = ports.count
         self._when_durable = when_durable
         self._relocates = settings.relocation != "off"

@@ -280,9 +280,13 @@ class Peers(NamedTuple):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """How the parts of a broker reach the outside: messages, frames with events, notes for a trace, and counters."""
+    """How the parts of a broker reach the outside: messages, frames with events, notes for a trace, and counters.
+
+    What happens to an event is noted if it is traced (`Held.is_noted`): `is_noted` decides that, when it comes.
+    """
 
     send: Callable[[Peer, Any], None]
     send_events: Callable[[Peer, str, Any], None]
     note: Callable[..., None]
+    is_noted: Callable[[EventId], bool]
     count: Callable[..., None]
