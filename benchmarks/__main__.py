@@ -41,6 +41,7 @@ NAMES = (
     "live_subscribing",
     "live_peers",
     "live_prediction",
+    "profiles",
     "mqtt",
 )
 
