@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tidings.cli._place import _rows_of
 from tidings.live.operations._profiles import BrokerWindow
 from tidings.live.traces import merged, write_merged
 from tidings.live.traces._recorder import RecordedSubscription
@@ -167,3 +168,9 @@ def test_nothing_at_all() -> None:
     rows = merged([empty], {"a": ()})
     assert rows.events == 0
     assert len(rows.tables["topology"]) == 1
+
+
+def test_place_reads_the_rows_in_a_directory_of_profiles(tmp_path: Path) -> None:
+    scores(network(), tmp_path)
+    assert _rows_of(str(tmp_path)) == str(tmp_path / "window")
+    assert _rows_of(str(tmp_path / "window")) == str(tmp_path / "window")
