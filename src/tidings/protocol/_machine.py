@@ -39,6 +39,8 @@ MAX_WHY: Final = 500
 _EPOCHS_APART_NS: Final = 1_000_000
 _BITS: Final = (1 << 32) - 1
 _INCARNATIONS: Final = 65_536
+_DECISIONS: Final = 4_096
+"""Publishers whose last decision a `Sampler` remembers; at the bound it forgets all of them."""
 Bound = tuple[int, int]
 """The present size, and the bound."""
 
@@ -393,7 +395,7 @@ class Sampler:
             return last[2]
         mixed = (_origin(publisher, epoch) + run * 0x9E3779B1) & _BITS
         is_sampled = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
-        if len(self._last) >= _INCARNATIONS:
+        if len(self._last) >= _DECISIONS:
             self._last.clear()
         self._last[publisher] = (epoch, run, is_sampled)
         return is_sampled
