@@ -44,6 +44,7 @@ NAMES = (
     "live_subscribing",
     "live_peers",
     "live_prediction",
+    "profiles",
     "mqtt",
     "radio",
 )

@@ -5,7 +5,8 @@ publish at random (Poisson), with lifetimes near the delays: many events would b
 that have no chance any more. Events are of different sizes: how much of a link's delay is due to size cannot be known
 from events that are all alike. After SECONDS of that, `tidings pipeline run` reads the trace; from its profiles alone,
 without the trace, R' is predicted for every subscription (as by `tidings predict DIRECTORY`), and compared with
-the R that the pipeline counted.
+the R that the pipeline counted. Then the same from what the brokers remembered at the end of the load, without the
+trace (as by `tidings predict --live`).
 """
 
 import asyncio
@@ -16,13 +17,19 @@ import random
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvloop
 
 import tidings
 from benchmarks.live_load import brokers, free_ports, shaped
-from tidings.live import Tidings
+from tidings.live import Tidings, read_network
+from tidings.live.operations import ask_windows
+from tidings.live.operations._profiles import BrokerWindow
+from tidings.live.traces import merged, write_merged
+
+if TYPE_CHECKING:
+    from tidings.prediction import Prediction
 
 SECONDS = float(os.environ.get("TIDINGS_SECONDS", "60"))
 LINK_BYTES_PER_S = 60_000.0
@@ -46,11 +53,21 @@ class Measured(NamedTuple):
     half_width: float
 
 
+class Rolling(NamedTuple):
+    """What is predicted from the windows that brokers keep in memory, and what they measured."""
+
+    words: str
+    measured: float
+    predicted: dict[str, float]
+    took_s: float
+
+
 def main() -> None:
     print(f"prediction: 7 brokers, 6 links of {LINK_BYTES_PER_S / 1000:g} kB/s, {SECONDS:g} s of load")
     with tempfile.TemporaryDirectory(prefix="tidings-") as directory:
-        _run(Path(directory))
+        windows = _run(Path(directory))
         measured, predicted, by_formulas = _compare(Path(directory))
+        rolling = _predict_rolling(*windows, Path(directory))
     print(
         f"{'subscription':16}{'matched':>9}{'measured R':>12}{'+-':>7}{'predicted R':>13}"
         f"{'difference':>12}{'formulas':>10}"
@@ -71,14 +88,30 @@ def main() -> None:
     print(
         f"a prediction without any error would differ by {noise:.3f}: so far is what {SECONDS:g} s show from the truth"
     )
+    print(
+        f"from what brokers remember (`tidings profile`), {rolling.words}: all {rolling.measured:.3f} measured, "
+        f"{_overall(rolling.predicted, measured):.3f} predicted; mean difference of a subscription from what the trace "
+        f"measured {_mean_difference(rolling.predicted, measured):.3f}, from what is predicted from the trace "
+        f"{_apart(rolling.predicted, predicted):.3f}; asked and predicted in {rolling.took_s:.1f} s"
+    )
 
 
 def _mean_difference(answers: dict[str, float], measured: dict[str, Measured]) -> float:
     return sum(abs(answers[name] - score.reliability) for name, score in measured.items()) / len(measured)
 
 
-def _run(directory: Path) -> None:
-    """The network with its load; the trace is whole when the brokers have ended."""
+def _overall(answers: dict[str, float], measured: dict[str, Measured]) -> float:
+    return sum(each.matched * answers[name] for name, each in measured.items()) / sum(
+        each.matched for each in measured.values()
+    )
+
+
+def _apart(answers: dict[str, float], others: dict[str, float]) -> float:
+    return sum(abs(answers[name] - others[name]) for name in others) / len(others)
+
+
+def _run(directory: Path) -> tuple[list[BrokerWindow], float]:
+    """The network with its load, and what brokers remember at its end; the trace is whole when they have ended."""
     names = sorted({name for link in LINKS for name in link})
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     with contextlib.ExitStack() as stack:
@@ -94,10 +127,10 @@ def _run(directory: Path) -> None:
                 text += f'neighbours = ["{near[name]}"]\naddress = "127.0.0.1:{links[name].port}"\n'
         stack.enter_context(brokers(text, ports, directory))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_play(ports))
+            return runner.run(_play(ports, directory / "network.toml"))
 
 
-async def _play(ports: dict[str, int]) -> None:
+async def _play(ports: dict[str, int], file: Path) -> tuple[list[BrokerWindow], float]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def connected(broker: str, name: str) -> Tidings:
@@ -112,6 +145,10 @@ async def _play(ports: dict[str, int]) -> None:
         await asyncio.sleep(2.0)  # for the subscriptions to be known everywhere
         await asyncio.gather(*(_publish(client, SEED + number) for number, client in enumerate(publishers)))
         await asyncio.sleep(1.0)
+        began_s = time.monotonic()
+        windows, silent = await ask_windows(read_network(file))
+        assert not silent, silent
+        return windows, time.monotonic() - began_s
 
 
 async def _publish(client: Tidings, seed: int) -> None:
@@ -125,11 +162,10 @@ async def _publish(client: Tidings, seed: int) -> None:
 
 def _compare(directory: Path) -> tuple[dict[str, Measured], dict[str, float], dict[str, float]]:
     """By subscription: what was measured, the share that is predicted, and that by formulas."""
-    from tidings.pipeline import PipelineOptions, open_session, run_pipeline
-    from tidings.prediction import Prediction, from_profiles, predict, predict_measured, read_profiles
+    from tidings.pipeline import run_in_process
+    from tidings.prediction import from_profiles, predict, predict_measured, read_profiles
 
-    with open_session(master="local[1]", app_name="tidings-benchmark", memory="2g") as spark:
-        result = run_pipeline(spark, [str(directory / "trace")], str(directory / "scores"), PipelineOptions())
+    result = run_in_process([directory / "trace"], directory / "scores")
     if result.bad:
         print(f"{result.bad:,} rows of the trace are bad: {result.quarantined}")
     measured = {
@@ -142,11 +178,31 @@ def _compare(directory: Path) -> tuple[dict[str, Measured], dict[str, float], di
         if score.on_time_reliability is not None
     }
     knowledge = from_profiles(read_profiles(directory / "scores"))
+    return measured, _shares(predict_measured(knowledge)), _shares(predict(knowledge))
 
-    def shares(answer: Prediction) -> dict[str, float]:
-        return {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
 
-    return measured, shares(predict_measured(knowledge)), shares(predict(knowledge))
+def _shares(answer: "Prediction") -> dict[str, float]:
+    return {name: found.on_time_reliability or 0.0 for name, found in answer.subscribers.items()}
+
+
+def _predict_rolling(windows: list[BrokerWindow], asked_s: float, directory: Path) -> Rolling:
+    """What `tidings predict --live` does with the answers of the brokers."""
+    from tidings.pipeline import run_in_process
+    from tidings.prediction import from_profiles, predict_measured, read_profiles
+
+    began_s = time.monotonic()
+    rows = merged(windows, read_network(directory / "network.toml").links)
+    write_merged(rows, directory / "rolling" / "window")
+    result = run_in_process([directory / "rolling" / "window"], directory / "rolling")
+    if result.bad:
+        print(f"{result.bad:,} rows of the windows are bad: {result.quarantined}")
+    predicted = _shares(predict_measured(from_profiles(read_profiles(directory / "rolling"))))
+    return Rolling(
+        words=f"{rows.events:,} events, a share of {rows.share:g}, {rows.lasted_ns * 1e-9:.0f} s",
+        measured=result.delivery_rate or 0.0,
+        predicted=predicted,
+        took_s=asked_s + time.monotonic() - began_s,
+    )
 
 
 if __name__ == "__main__":

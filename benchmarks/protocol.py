@@ -76,11 +76,11 @@ def _content(number: int) -> bytes:
     return wire.encode_content(wire.Content(attributes, b"", PAYLOAD))
 
 
-def _frames(role: str) -> list[bytes]:
+def frames_of(role: str, most: int = EVENTS) -> list[bytes]:
     """What comes in, with numbers that count up: one event first, then frames of BATCH."""
     target = "here" if role == "last hop" else "after"
     frames = []
-    for first, count in ((0, 1), *((first, BATCH) for first in range(1, EVENTS, BATCH))):
+    for first, count in ((0, 1), *((first, BATCH) for first in range(1, most, BATCH))):
         numbers = range(first, first + count)
         message: wire.Message
         if role == "home":
@@ -94,7 +94,7 @@ def _frames(role: str) -> list[bytes]:
     return frames
 
 
-def _living(role: str, count: int, **more: Any) -> tuple[Broker, str]:
+def living(role: str, count: int, **more: Any) -> tuple[Broker, str]:
     """A broker that has greeted everybody, and who sends to it."""
     beside = frozenset(("before", "after"))
     settings = BrokerSettings(name="here", neighbours=beside, window=1_024, tracing=False, **more)
@@ -110,7 +110,7 @@ def _living(role: str, count: int, **more: Any) -> tuple[Broker, str]:
     if role == "home":
         broker.receive("after", wire.encode(wire.Interest("after", 1, 1, 1, 0, 0, _entries(count))), SECOND)
         effects = broker.receive("client", wire.encode(wire.Advertise(epoch, 0, "all", "price >= 0")), SECOND)
-        _answer(broker, effects, set(), SECOND)
+        answer(broker, effects, set(), SECOND)
     if role == "last hop":
         for entry in _entries(count):
             broker.gossip.local.put("client", entry)
@@ -119,22 +119,28 @@ def _living(role: str, count: int, **more: Any) -> tuple[Broker, str]:
 
 def machine_rate(role: str, count: int, **more: Any) -> float:
     """Events a second through one broker machine; `more` is how it is set up besides."""
-    frames = _frames(role)
-    broker, source = _living(role, count, **more)
+    frames = frames_of(role)
+    broker, source = living(role, count, **more)
     peers = {"before", "after", "client"}
     now_ns = 2 * SECOND
-    _answer(broker, broker.receive(source, frames[0], now_ns), peers, now_ns)  # what is done once: building the index
+    answer(broker, broker.receive(source, frames[0], now_ns), peers, now_ns)  # what is done once: building the index
     began = time.process_time()
     for frame in frames[1:]:
         now_ns += BATCH * 10_000
-        _answer(broker, broker.receive(source, frame, now_ns), peers, now_ns)
+        answer(broker, broker.receive(source, frame, now_ns), peers, now_ns)
     seconds = time.process_time() - began
     assert broker.sent["Ack"] >= len(frames) - 2, broker.sent
     return BATCH * (len(frames) - 1) / seconds
 
 
-def _answer(broker: Broker, effects: list[Any], peers: set[str], now_ns: int) -> None:
-    """Acknowledge what was sent, and confirm syncs until there are none."""
+def answer(
+    broker: Broker,
+    effects: list[Any],
+    peers: set[str],
+    now_ns: int,
+    trace: Callable[[Any, int], None] = lambda _effect, _now_ns: None,
+) -> None:
+    """Acknowledge what was sent, and confirm syncs until there are none; `trace` gets all other effects."""
     while effects:
         more: list[Any] = []
         for effect in effects:
@@ -146,6 +152,8 @@ def _answer(broker: Broker, effects: list[Any], peers: set[str], now_ns: int) ->
                 last = sent.number + len(sent.events) - 1
                 ack = wire.encode(wire.Ack(sent.session, ((sent.number, last),), 0, 1_024))
                 more += broker.receive(effect.connection, ack, now_ns)
+            else:
+                trace(effect, now_ns)
         effects = more
 
 
@@ -153,7 +161,7 @@ _TRANSFER_TAG = 10
 
 
 def _bare_rate(role: str, count: int) -> float:
-    frames = _frames(role)
+    frames = frames_of(role)
     index: MatchingIndex | None = None
     if role != "transit":
         index = MatchingIndex((number, entry.filter) for number, entry in enumerate(_entries(count)))

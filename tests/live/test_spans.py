@@ -11,19 +11,22 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from tests.live.collector import Collector, new_collector
 from tests.live.conftest import Place, all_up, run, running, until
 
 from tidings.errors import DeniedError
 from tidings.live import connect, connect_blocking, read_network
+from tidings.live.broker._node import BrokerNode
 from tidings.live.operations._logs import Log
 from tidings.live.operations._metrics import _metrics
 from tidings.live.operations._status import overview
 from tidings.live.traces import _exporter, _span_writer
 from tidings.live.traces._exporter import SpanExporter
 from tidings.live.traces._spans import span_id_of, trace_id_of
-from tidings.protocol import read_context, sampler
+from tidings.live.traces._window import DELIVERY, PUBLICATION, rows_of
+from tidings.protocol import Sampler, read_context
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CLOCKS_NS = 50_000_000
@@ -120,16 +123,17 @@ def test_events_without_a_context_are_chosen_by_all_brokers_alike(place: Place, 
         ):
             events = await s.subscribe("n >= 0", name="all")
             await until(lambda: len(nodes["a"].machine.gossip.interests) > 0)
-            for n in range(100):
+            for n in range(400):
                 await p.offer({"n": n})
-            await p.offer({"n": 100, "traceparent": NOT_ASKED})
-            await p.offer({"n": 101, "traceparent": "rubbish"})
-            for _ in range(102):
+            await p.offer({"n": 400, "traceparent": NOT_ASKED})
+            await p.offer({"n": 401, "traceparent": "rubbish"})
+            for _ in range(402):
                 event = await anext(events)
             assert event.traceparent is None
-            epoch, is_chosen = event.epoch, sampler(0.3)
-            chosen = {("p", epoch, n) for n in range(102) if n != 100 and is_chosen(("p", epoch, n))}
+            epoch, is_chosen = event.epoch, Sampler(0.3)
+            chosen = {("p", epoch, n) for n in range(402) if n != 400 and is_chosen(("p", epoch, n))}
             await until(lambda: len(collector.spans) == 3 * len(chosen))
+            assert 0 < len(chosen) < 400  # 26 tosses with .3
         spans = collector.spans
         by_trace: dict[str, list[dict[str, Any]]] = {}
         for span in spans:
@@ -152,7 +156,7 @@ def test_events_without_a_context_are_chosen_by_all_brokers_alike(place: Place, 
 
 def test_nothing_is_noted_unless_it_is_asked_for(place: Place, collector: Collector) -> None:
     async def work() -> None:
-        network = place.write("a", more=trace(collector))
+        network = place.write("a", more=trace(collector) + "[profiles]\nrecord = false\n")
         async with running(network) as nodes, connect(place.address("a"), name="s") as s:
             events = await s.subscribe("n >= 0")
             tracer = nodes["a"].driver.tracer
@@ -169,6 +173,41 @@ def test_nothing_is_noted_unless_it_is_asked_for(place: Place, collector: Collec
 
     run(work())
     assert collector.requests == 0
+
+
+def test_files_profiles_and_spans_have_their_own_events(place: Place, collector: Collector) -> None:
+    """Of one publisher, files have a share, the window all events at this rate, and spans those that ask for it."""
+
+    async def work() -> None:
+        network = place.write("a", more=trace(collector, 'directory = "trace"\nsample = 0.3\nroll_age = "100 ms"'))
+        async with running(network) as nodes, connect(place.address("a"), name="s") as s:
+            events = await s.subscribe("n >= 0", name="all")
+            for n in range(320):
+                await s.offer({"n": n, "traceparent": ASKED} if n % 100 == 0 else {"n": n})
+            for _ in range(320):
+                event = await anext(events)
+            ids = [("s", event.epoch, n) for n in range(320)]
+            traced = [id[2] for id in ids if Sampler(0.3)(id)]
+            await until(lambda: len(collector.spans) == 8)
+            await until(lambda: written(place, "publications") == written(place, "deliveries") == traced)
+            await until(lambda: recorded(nodes["a"], PUBLICATION) == recorded(nodes["a"], DELIVERY) == [*range(320)])
+        assert {span["attributes"]["tidings.sequence"] for span in collector.spans} == {0, 100, 200, 300}
+
+    with collector.serving():
+        run(work())
+
+
+def written(place: Place, table: str) -> list[int]:
+    """The sequence numbers in the files of a trace."""
+    files = (place.directory / "trace" / table).glob("[!_]*.parquet")
+    return sorted(row["sequence"] for file in files for row in pq.read_table(file).to_pylist())
+
+
+def recorded(node: BrokerNode, kind: int) -> list[int]:
+    """The sequence numbers in a broker's window."""
+    assert node.recorder is not None
+    pieces = node.recorder.window.pieces_after(-1, node.driver.clock.now_ns()).pieces
+    return sorted(row[2] for piece in pieces for row in rows_of(piece) if row[0] == kind)
 
 
 def test_a_collector_that_is_down_delays_no_delivery_and_gets_the_spans_later(

@@ -13,7 +13,7 @@ from tidings.live import connect
 from tidings.live.traces._trace_files import attribute_kinds, write_rows
 from tidings.model.trace import TABLES, check_schema
 from tidings.protocol import Acknowledged, Note
-from tidings.protocol._machine import sampler
+from tidings.protocol._machine import SAMPLED_RUN, Sampler
 
 TRACE = '[trace]\ndirectory = "trace"\nroll_age = "300 ms"\n'
 
@@ -100,27 +100,30 @@ def test_a_sample_is_the_same_at_every_broker_and_says_what_it_is(place: Place) 
         ):
             events = await s.subscribe("n >= 0")
             await asyncio.sleep(0.4)
-            for n in range(200):
+            for n in range(3_200):
                 await p.offer({"n": n})
-            for _ in range(200):
+            for _ in range(3_200):
                 await anext(events)
 
     run(work())
     published = {(row["publisher"], row["sequence"]) for row in rows(place, "publications")}
     delivered = {(row["publisher"], row["sequence"]) for row in rows(place, "deliveries")}
     assert published == delivered
-    assert 15 < len(published) < 106  # 200 tosses with .3: seven deviations either way
+    assert 16 * 15 < len(published) < 16 * 106  # 200 tosses with .3: seven deviations either way
     file = next((place.directory / "trace" / "hops").glob("[!_]*.parquet"))
     assert pq.read_schema(file).metadata[b"tidings.sample"] == b"0.3"
 
 
 def test_sampling_is_by_identity() -> None:
-    events = [("p", 1, number) for number in range(5_000)]
-    few = set(filter(sampler(0.1), events))
-    more = set(filter(sampler(0.2), events))
+    events = [("p", 1, SAMPLED_RUN * number) for number in range(5_000)]
+    few = set(filter(Sampler(0.1), events))
+    more = set(filter(Sampler(0.2), events))
     assert few < more
-    assert all(map(sampler(1.0), events))
-    assert not any(map(sampler(0.0), events))
+    assert all(map(Sampler(1.0), events))
+    assert not any(map(Sampler(0.0), events))
+    assert set(filter(Sampler(0.1), [(p, epoch, number + SAMPLED_RUN - 1) for p, epoch, number in events])) == {
+        (p, epoch, number + SAMPLED_RUN - 1) for p, epoch, number in few
+    }
     assert abs(len(few) - 500) < 7 * (5_000 * 0.1 * 0.9) ** 0.5
 
 

@@ -190,6 +190,7 @@ def test_equal_sizes_are_explained_by_the_wait() -> None:
         "propagation_s": None,
     }
     found = _link(row, 0, 1)
+    assert _link(row | {"transmissions_per_s": 1.25}, 0, 1, share=0.25) == found  # a quarter of them was seen
     assert found.slowness.mean() * 2.0 == pytest.approx(0.1)
     assert found.propagation.mean() == pytest.approx(0.02)
     assert _link(None, 0, 1).propagation == Deterministic(value=0.0)

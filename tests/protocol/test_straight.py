@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidings.matching import MaskIndex
 from tidings.model.filters import Filter
-from tidings.protocol import Broker, BrokerSettings, Erase, Note, Send, Store, Sync, wire
+from tidings.protocol import Broker, BrokerSettings, Erase, Note, Sampler, Send, Store, Sync, wire
 from tidings.scheduling import strategy
 
 NOW = 10**17
@@ -152,6 +152,21 @@ def test_only_a_sample_is_noted() -> None:
     assert noted[0.0] == set()
     assert 50 < len(noted[0.25]) < 150
     assert noted[1.0] == set(range(400))
+
+
+def test_the_share_for_profiles_changes_and_that_for_traces_remains() -> None:
+    broker = living(credit=10_000, window=10_000, tracing=True, trace_sample=0.25, profiles=True)
+    noted = []
+    for turn, share in enumerate((None, 0.5, 0.125)):
+        if share is not None:
+            broker.record(share)
+        numbers = range(400 * turn, 400 * turn + 400)
+        frame = wire.encode(wire.Publish(1, numbers[0], 0, tuple(map(publication, numbers))))
+        notes = [effect for effect in broker.receive("p", frame, NOW) if isinstance(effect, Note)]
+        noted.append({note.event for note in notes})
+        expected = Sampler((1.0, 0.5, 0.25)[turn])
+        assert noted[-1] == {("p", 1, number) for number in numbers if expected(("p", 1, number))}
+    assert len(noted[0]) == 400 > len(noted[1]) > len(noted[2]) > 0
 
 
 # -- with buffering ------------------------------------------------------------------------------------------------
@@ -348,6 +363,10 @@ def test_events_of_a_neighbour_are_noted_like_others() -> None:
     kinds = ["received", "local", "enqueued", "sent"]
     for sequence in (1, 2):
         assert [note.kind for note in notes if note.event[2] == sequence] == kinds
+    came, queued = ([note for note in notes if note.kind == kind] for kind in ("received", "enqueued"))
+    times = [(note.since_ns, note.departure_ns) for note in queued]
+    assert times == [(note.since_ns, note.departure_ns) for note in came]
+    assert all(0 < since_ns <= NOW and departure_ns > 0 for since_ns, departure_ns in times)
 
 
 # -- masks ---------------------------------------------------------------------------------------------------------

@@ -80,5 +80,24 @@ def test_the_publisher_decides_and_otherwise_the_share(
     attributes: dict[str, Any], share: float, is_chosen: bool
 ) -> None:
     choice = Choice(BrokerSettings(name="b", tracing=False, spans=True, span_sample=share))
+    assert choice.is_any
+    assert not choice.is_recorded(EVENT)
     assert choice.published_has_spans(EVENT, attributes) is is_chosen
     assert choice.has_spans(EVENT, content({"x": 1, **attributes})) is is_chosen
+
+
+def test_without_traces_profiles_and_spans_nothing_is_noted() -> None:
+    assert not Choice(BrokerSettings(name="b", tracing=False)).is_any
+    for wanted in ("tracing", "profiles", "spans"):
+        assert Choice(BrokerSettings(name="b", **{"tracing": False, wanted: True})).is_any
+
+
+def test_clients_report_the_share_of_traces_alone() -> None:
+    for settings, reported in (
+        (BrokerSettings(name="b", tracing=False, profiles=True), 0.0),
+        (BrokerSettings(name="b", tracing=True, trace_sample=0.25, profiles=True), 0.25),
+    ):
+        choice = Choice(settings)
+        assert (choice.reported, choice.is_recorded(EVENT)) == (reported, True)
+        choice.record(2.0**-16)
+        assert choice.reported == reported

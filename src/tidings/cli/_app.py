@@ -21,6 +21,7 @@ from tidings.cli import (
     _place,
     _plan,
     _predict,
+    _profile,
     _publish,
     _rehearse,
     _report,
@@ -42,7 +43,7 @@ RUN, USE, UNDERSTAND, PLAN, STUDY = "Run a network", "Use it", "Understand it", 
 _ORDER = (
     *("up", "status", "top", "autopilot", "broker", "reload", "token", "certificates", "doctor"),
     *("subscribe", "publish", "filter", "bench", "examples"),
-    *("demo", "import", "pipeline", "report", "order"),
+    *("demo", "import", "profile", "pipeline", "report", "order"),
     *("scenario", "predict", "plan", "what-if", "simulate", "place"),
     *("compare", "rehearse", "storm", "sweep", "reproduce"),
 )
@@ -117,6 +118,7 @@ _add(USE, _examples.examples, _examples.EPILOG)
 _add(UNDERSTAND, _demo.demo, _demo.EPILOG)
 _add_group(UNDERSTAND, "import", _import.app)
 _add_group(UNDERSTAND, "pipeline", _pipeline.app)
+_add(UNDERSTAND, _profile.profile, _profile.EPILOG)
 _add(UNDERSTAND, _report.report, _report.EPILOG)
 _add_group(UNDERSTAND, "order", _order.app)
 

@@ -13,7 +13,7 @@ NEEDS: Final = {
     **dict.fromkeys(("subscribe", "publish", "filter", "doctor", "examples"), "cli"),
     **dict.fromkeys(("pipeline", "sweep"), "spark"),
     **dict.fromkeys(
-        ("import", "report", "order", "scenario", "predict", "plan", "what-if", "simulate", "place"), "lab"
+        ("import", "report", "order", "scenario", "predict", "plan", "what-if", "simulate", "place", "profile"), "lab"
     ),
     **dict.fromkeys(("autopilot", "compare", "demo", "rehearse", "storm", "reproduce"), "lab"),
 }

@@ -31,6 +31,8 @@ from tidings.errors import ConfigurationError
 from tidings.model.units import percent
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidings.pipeline import PipelineResult
 
 __all__ = ["app"]
@@ -203,7 +205,6 @@ def _check_catalog(catalog: str | None, remote: str | None, settings: Mapping[st
 def _print(result: "PipelineResult") -> None:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     console = Console(highlight=False)
     if result.recomputed is not None:
@@ -226,6 +227,15 @@ def _print(result: "PipelineResult") -> None:
             "clocks", f"of {len(result.clocks):,} hosts corrected by up to {ahead * 1e3:.3g} ms, ± {error * 1e3:.3g} ms"
         )
     console.print(facts)
+    print_scores(console, result)
+    typer.echo("tables: " + " ".join(result.tables.values()), err=True)
+
+
+def print_scores(console: "Console", result: "PipelineResult") -> None:
+    """The subscriptions with their scores, the least reliable first."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title="subscriptions, the least reliable first", title_justify="left", box=None, pad_edge=False)
     table.add_column("subscription")
     for heading in ("matched", "on time", "late", "lost", "reliability", "95 % interval", "effective"):
@@ -248,7 +258,6 @@ def _print(result: "PipelineResult") -> None:
         console.print(ROUGH, style="dim")
     if len(ranked) > ROWS_MAX:
         console.print(f"and {len(ranked) - ROWS_MAX:,} more; --json shows all", style="dim")
-    typer.echo("tables: " + " ".join(result.tables.values()), err=True)
 
 
 def _order(share: float | None) -> float:

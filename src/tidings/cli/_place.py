@@ -150,6 +150,7 @@ def place(
             clock_tolerance_ns=round(parse_quantity(clock_tolerance, "time") * 1e9),
             mapping=mapping,
         )
+        traces = [_rows_of(each) for each in traces]
         with ExitStack() as stack:
             session = open_session(
                 master=master,
@@ -167,6 +168,12 @@ def place(
             )
         _write(placement, out, picture)
         _finish(placement.plan, apply, json=json)
+
+
+def _rows_of(trace: str) -> str:
+    """A directory of `tidings profile` has its trace in a folder."""
+    window = Path(trace) / "window"
+    return str(window) if (Path(trace) / "commits").is_dir() and window.is_dir() else trace
 
 
 def _write(placement: "Placement", out: Path | None, picture: Path | None) -> None:

@@ -1,16 +1,18 @@
 """`tidings predict`: who will get what share of its events on time, before anything is run."""
 
 import warnings
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from tidings.cli import _predict_spark
 from tidings.cli._output import ROUGH, Json, print_json, print_table, progress_bar, reporting
 from tidings.cli._predict_tables import Row, facts, least_reliable, print_unmodelled
+from tidings.cli._profile import Taken, taken_for_a_moment
 from tidings.cli._scenario_options import ProfileStrategy, ScenarioOrProfiles, Seed
 from tidings.cli._shares import share_option
 from tidings.cli._spark_options import Environment, Master, Remote, Verbose
@@ -97,8 +99,14 @@ _Out = Annotated[
 ]
 
 
+_Live = Annotated[
+    bool, typer.Option("--live", help="SCENARIO is the file of a running network: measure it, then predict.")
+]
+
+
 def predict(
     scenario: ScenarioOrProfiles,
+    live: _Live = False,
     model: _Model = "ours",
     scheme: _Scheme = None,
     compare_schemes: _CompareSchemes = False,
@@ -120,7 +128,7 @@ def predict(
     json: Json = False,
 ) -> None:
     """Predict the on-time share of every subscriber, and how long events wait at each broker."""
-    with reporting(json=json):
+    with reporting(json=json), ExitStack() as stack:
         from tidings import prediction as room
         from tidings import report
         from tidings.errors import InputError
@@ -132,6 +140,13 @@ def predict(
         if where.is_wanted:
             others = {"scheme": scheme, "compare-schemes": compare_schemes or None, "explain": explain, "admit": admit}
             _refuse_on_spark(**others, plot=plot, strategy=strategy)
+        source, taken = scenario, None
+        if live:
+            if where.is_wanted:
+                raise InputError("--live measures in this process; leave out --spark, --master and --remote")
+            taken = stack.enter_context(taken_for_a_moment(scenario))
+            scenario = taken.directory
+            strategy = strategy or cast("StrategyName", taken.network.document.network.strategy)
         if scheme is not None or compare_schemes:
             from tidings.cli import _predict_schemes
 
@@ -181,14 +196,16 @@ def predict(
         if json:
             intervals = _intervals(answer) if network is None and answer.sample is None else None
             extras = {"explanation": explanation, "admission": admission, "simulated": error, "intervals": intervals}
-            document = _document(str(scenario), answer, alpha)
+            document = _document(str(source), answer, alpha)
+            if taken is not None:
+                document["window"] = taken.facts()
             print_json(document | {name: value for name, value in extras.items() if value is not None})
         elif explanation is not None:
             _print_explanation(explanation)
         elif admission is not None:
             _print_admission(admission)
         else:
-            _print(str(scenario) if network is None else network.title, answer, error)
+            _print(str(source) if network is None else network.title, answer, error, taken)
         if plot is not None:
             typer.echo(f"drew {plot}", err=True)
 
@@ -324,7 +341,7 @@ def _compare(network: "Network", answer: "Prediction", path: Path) -> dict[str, 
     return {"mean_absolute_error": error, "sampling_noise": noise}
 
 
-def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> None:
+def _print(title: str, answer: "Prediction", error: dict[str, float] | None, taken: "Taken | None") -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -336,6 +353,10 @@ def _print(title: str, answer: "Prediction", error: dict[str, float] | None) -> 
     rate = sum(row.matched_per_s for row in known)
     on_time = sum(row.matched_per_s * (row.on_time_reliability or 0.0) for row in known)
     table = facts(answer, on_time / rate if rate else None, rate)
+    if taken is not None:
+        table.add_row("from", taken.words())
+        result = taken.result
+        table.add_row("measured", f"{percent(result.delivery_rate)} of {result.matched:,} deliveries on time")
     if error is not None:
         apart, noise = error["mean_absolute_error"], error["sampling_noise"]
         table.add_row("simulated", f"{apart:.4f} apart on average; sampling alone would give {noise:.4f}")

@@ -120,6 +120,7 @@ def admit_measured(
         subscriptions=(*knowledge.subscriptions, newcomer.id),
         homes=np.append(knowledge.homes, np.int32(names.index(newcomer.broker))).astype(np.int32),
         max_delays_s=np.append(knowledge.max_delays_s, math.inf if max_delay_s is None else max_delay_s),
+        prices=None if knowledge.prices is None else np.append(knowledge.prices, 1.0),
     )
     if unsure > 0.0:
         unknown = Unmodelled(

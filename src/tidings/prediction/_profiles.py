@@ -152,8 +152,9 @@ def outline_of_profiles(tables: Mapping[str, pa.Table], lifetimes: Mapping[str, 
     measured = {(row["source"], row["target"]): row for row in tables["links"].to_pylist()}
     brokers = {row["broker"]: row for row in tables["brokers"].to_pylist()}
     ends = [(row["source"], row["target"]) for row in tables["topology"].to_pylist() if row["kind"] == "link"]
-    links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]]) for pair in ends]
     publishers = tables["publishers"].to_pylist()
+    share = _sampled_share(publishers)
+    links = [_link(measured.get(pair), numbers[pair[0]], numbers[pair[1]], share) for pair in ends]
     slowness = [_slowness(measured.get(pair), link) for pair, link in zip(ends, links, strict=True)]
     trees = _trees(names, links, np.array(slowness), [numbers[_home(row)] for row in publishers])
     dropped = sum((row["expired"] or 0) + (row["hopeless"] or 0) for row in measured.values())
@@ -308,7 +309,14 @@ def _broker(name: str, row: Row | None) -> BrokerKnowledge:
     return BrokerKnowledge(name=name, service=distribution if has_service else None, observed=row["service_count"])
 
 
-def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
+def _sampled_share(publishers: Sequence[Row]) -> float:
+    """The share of the events that the trace has, by their sequence numbers: links were sent more than it shows."""
+    had = sum(row["events"] for row in publishers)
+    all_of_them = sum((row["rate_per_s"] or 0.0) * (row["last_ns"] - row["first_ns"]) / 1e9 + 1.0 for row in publishers)
+    return min(had / all_of_them, 1.0) if had else 1.0
+
+
+def _link(row: Row | None, source: int, target: int, share: float = 1.0) -> LinkKnowledge:
     nothing = Deterministic(value=0.0)
     if row is None or not row["delay_count"]:
         return LinkKnowledge(source=source, target=target, propagation=nothing)
@@ -328,7 +336,7 @@ def _link(row: Row | None, source: int, target: int) -> LinkKnowledge:
         slowness = Deterministic(value=mean) if is_constant else _gamma(mean, variance, 0.0)
         propagation = Deterministic(value=max(0.0, row["propagation_s"] or 0.0))
         return LinkKnowledge(propagation=propagation, slowness=slowness, **known)
-    return _of_equal_sizes(row, delay, known)
+    return _of_equal_sizes(row, delay, known, share)
 
 
 def _doubt(row: Row | None, link: LinkKnowledge, size_kb: DelayDistribution | None) -> float | None:
@@ -367,10 +375,10 @@ def _unfitting(doubts: Mapping[str, float | None]) -> tuple[Unmodelled, ...]:
     )
 
 
-def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any]) -> LinkKnowledge:
+def _of_equal_sizes(row: Row, delay: DelayDistribution, known: Mapping[str, Any], share: float) -> LinkKnowledge:
     """Equal sizes hide the slowness; with Poisson arrivals a wait of W needs t with rate t^2 / (2 (1 - rate t)) = W."""
     size_kb = row["bytes"] / max(1, row["delay_count"] + (row["lost"] or 0)) / 1000.0
-    rate, wait_s = row["transmissions_per_s"] or 0.0, row["wait_mean_s"]
+    rate, wait_s = (row["transmissions_per_s"] or 0.0) / share, row["wait_mean_s"]
     turn_s = delay.mean() if rate <= 0.0 else -wait_s + math.sqrt(wait_s**2 + 2.0 * wait_s / rate)
     turn_s = min(turn_s, delay.mean())
     slowness = Deterministic(value=turn_s / size_kb)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidings.protocol._errors import FormatError, PeerError, RequestError
     from tidings.protocol._filters import parsed, read_filter
     from tidings.protocol._histogram import Histogram, at_most, quantile_ns, sum_ns
-    from tidings.protocol._machine import Bound, Machine, sampler
+    from tidings.protocol._machine import Bound, Machine, Sampler
     from tidings.protocol._names import is_address, qualified_name
     from tidings.protocol._settings import BrokerSettings, ClientSettings, Relocation
     from tidings.protocol._states import (
@@ -117,6 +117,7 @@ __all__ = [
     "Purse",
     "Relocation",
     "RequestError",
+    "Sampler",
     "Send",
     "SetTimer",
     "Store",
@@ -137,7 +138,6 @@ __all__ = [
     "quantile_ns",
     "read_context",
     "read_filter",
-    "sampler",
     "sum_ns",
     "wire",
 ]

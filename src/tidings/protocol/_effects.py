@@ -199,9 +199,10 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """An entry for a trace: what happened to an event here; `peer` is the other end of the link, if there is one.
 
     For queued and sent events, the targets, and for sent ones the number that the acknowledgement will name; for
-    accepted ones, the event as its publisher sent it, and its departure by this machine's clock. For replaced ones, the
-    subscriptions that no longer want it and the newer event; "in part": others of the client still do. A broker that
-    makes spans adds an arrival to what is accepted, received or restored from its store.
+    accepted ones, the event as its publisher sent it. For what comes (accepted, received, restored from the store) and
+    what is queued, the departure by this machine's clock, and by that of the publisher's home broker. A broker that
+    makes spans adds an arrival to what comes. For replaced ones, the subscriptions that no longer want it and the newer
+    event; "in part": others of the client still do.
     """
 
     kind: NoteKind
@@ -211,6 +212,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[str, ...] = ()
     publication: Publication | None = None
     since_ns: int = 0
+    departure_ns: int = 0
     arrival: Arrival | None = None
     newer: EventId | None = None
 

@@ -6,7 +6,7 @@
 - The same calls with the same arguments give the same effects, byte for byte.
 - An *incarnation* is one run of a machine, from its start to its stop. It is numbered by its *epoch*, which never
   falls.
-- Whether an event is traced depends on its identity alone (`sampler`), and whether spans are made of it on its trace
+- Whether an event is traced depends on its identity alone (`Sampler`), and whether spans are made of it on its trace
   context as well (`_trace_context`), so every broker decides the same. A publisher's name and epoch are hashed once;
   the sequence number is mixed in by two multiplications and a shift (the first half of the finalizer of MurmurHash3),
   which is as good as random here and costs a fraction of a microsecond.
@@ -27,8 +27,10 @@ from tidings.protocol._rights import Rights
 from tidings.protocol.links._peers import Peer
 from tidings.protocol.wire import VERSION, Error, Hello, Message, Publish, Welcome, encode
 
-__all__ = ["Bound", "Machine", "clock_offset_ns", "next_epoch", "sampler"]
+__all__ = ["Bound", "Machine", "Sampler", "clock_offset_ns", "next_epoch"]
 
+SAMPLED_RUN: Final = 16
+"""Events of a publisher in a row that are traced together (`Sampler`)."""
 REMARK_NS: Final = 60 * 10**9
 """The same remark is logged at most once in this time."""
 MAX_REMARKS: Final = 1_000
@@ -38,6 +40,8 @@ MAX_WHY: Final = 500
 _EPOCHS_APART_NS: Final = 1_000_000
 _BITS: Final = (1 << 32) - 1
 _INCARNATIONS: Final = 65_536
+_DECISIONS: Final = 4_096
+"""Publishers whose last decision a `Sampler` remembers; at the bound it forgets all of them."""
 Bound = tuple[int, int]
 """The present size, and the bound."""
 
@@ -362,15 +366,37 @@ def _origin(publisher: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{epoch}/{publisher}".encode(), digest_size=4).digest(), "big")
 
 
-def sampler(share: float) -> Callable[[EventId], bool]:
-    """A function that decides whether an event is in this share of all events."""
-    below = round(share * (_BITS + 1))
-    if not 0 < below <= _BITS:
-        return lambda _: below > 0
+class Sampler:
+    """Decides whether an event is in a share of all events; the events of a share are also in every larger one.
 
-    def is_sampled(event: EventId) -> bool:
+    SAMPLED_RUN events of a publisher in a row are decided together. So the gaps between successive events can be
+    seen in a sample, and for most events the last decision is enough.
+    """
+
+    __slots__ = ("_below", "_last")
+
+    def __init__(self, share: float) -> None:
+        self._below = 0
+        self._last: dict[str, tuple[int, int, bool]] = {}  # by publisher: epoch, run, decision
+        self.take(share)
+
+    def take(self, share: float) -> None:
+        """Take this share from now on."""
+        self._below = round(share * (_BITS + 1))
+        self._last.clear()
+
+    def __call__(self, event: EventId) -> bool:
+        below = self._below
+        if not 0 < below <= _BITS:
+            return below > 0
         publisher, epoch, sequence = event
-        mixed = (_origin(publisher, epoch) + sequence * 0x9E3779B1) & _BITS
-        return ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
-
-    return is_sampled
+        run = sequence // SAMPLED_RUN
+        last = self._last.get(publisher)
+        if last is not None and last[1] == run and last[0] == epoch:
+            return last[2]
+        mixed = (_origin(publisher, epoch) + run * 0x9E3779B1) & _BITS
+        is_sampled = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _BITS < below
+        if len(self._last) >= _DECISIONS:
+            self._last.clear()
+        self._last[publisher] = (epoch, run, is_sampled)
+        return is_sampled

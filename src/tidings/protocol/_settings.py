@@ -62,8 +62,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     The scheme is paper D's: `static` routes by `graph` and remembers subscriptions by their durable copies alone,
     `periodic` adds refresh, `buffer` also store, acknowledge and retransmit; `bypass` routes by link state.
 
-    With `tracing` it notes what happens to a share `trace_sample` of the events. With `spans`, to those whose publisher
-    asks for it (`_trace_context`), and to a share `span_sample` of those without a context.
+    With `tracing` it notes what happens to a share `trace_sample` of the events, and has clients report which of these
+    events their applications got. With `profiles`, to a share that may change (`Broker.record`). With `spans`, to those
+    whose publisher asks for it (`_trace_context`), and to a share `span_sample` of those without a context.
 
     With two `copies` an event is acknowledged when a neighbour has it on disk too (`broker/_copies`).
 
@@ -85,6 +86,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     must_advertise: bool = True
     tracing: bool = True
     trace_sample: float = 1.0
+    profiles: bool = False
     spans: bool = False
     span_sample: float = 0.0
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tidings.protocol._effects import EventId
-from tidings.protocol._machine import sampler
+from tidings.protocol._machine import Sampler
 from tidings.protocol._settings import BrokerSettings
 
 __all__ = ["TRACEPARENT", "TRACESTATE", "Choice", "TraceContext", "context_in", "read_context"]
@@ -71,16 +71,26 @@ def context_in(content: bytes) -> TraceContext | None:
 
 
 class Choice:
-    """Which events a broker notes: a share for traces; for spans, those whose publisher asks for it, and a share of
-    those without a context."""
+    """Which events a broker notes: a share for traces, and one for profiles, which may change; for spans, those whose
+    publisher asks for it, and a share of those without a context.
+
+    What reads the notes has more events than it wants, and leaves out the others.
+    """
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self.share = settings.trace_sample if settings.tracing else 0.0
-        """The share for traces."""
+        self.reported = settings.trace_sample if settings.tracing else 0.0
+        """The share for traces: of these events clients report what their applications got."""
         self.spans = settings.spans
         """Whether there are spans at all; otherwise nobody looks for contexts."""
-        self.is_traced = sampler(self.share)
-        self._has_spans = sampler(settings.span_sample)
+        self.is_any = settings.tracing or settings.profiles or settings.spans
+        """Whether anything is noted."""
+        self.is_recorded = Sampler(max(self.reported, 1.0 if settings.profiles else 0.0))
+        """Whether an event is in a share: the smaller one is part of the larger."""
+        self._has_spans = Sampler(settings.span_sample)
+
+    def record(self, share: float) -> None:
+        """Take this share for profiles from now on."""
+        self.is_recorded.take(max(self.reported, share))
 
     def published_has_spans(self, id: EventId, attributes: Mapping[str, Any]) -> bool:
         """Whether spans are made of an event with these attributes."""

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tidings.live.broker._mqtt import MqttDoor
     from tidings.live.operations._metrics import MetricsServer
     from tidings.live.traces._exporter import SpanExporter
+    from tidings.live.traces._recorder import Recorder
 
 __all__ = ["BrokerNode"]
 
@@ -115,6 +116,8 @@ class BrokerNode:
         self._heard = set[str]()  # neighbours
         self.door: MqttDoor | None = None
         self._door_token = new_secret()
+        self.recorder: Recorder | None = None
+        """Keeps what `tidings profile` asks for, unless the file says that it should not."""
         self.spans: SpanExporter | None = None
         """Exports spans, if the file asks for it."""
 
@@ -240,12 +243,21 @@ class BrokerNode:
         )
 
     def _tracer(self, since_ns: int) -> "Tracer | None":
-        """What writes traces and exports spans, if the file asks for it; nothing of it is loaded otherwise."""
-        trace, tracers = self.network.document.trace, list[Tracer]()
+        """What writes traces, keeps rows for profiles and exports spans, as the file asks for; what it does not ask for
+        is not loaded."""
+        trace, profiles, tracers = self.network.document.trace, self.network.document.profiles, list[Tracer]()
         if trace is not None and trace.directory is not None:
             from tidings.live.traces._writer import TraceWriter
 
             tracers.append(TraceWriter(self, since_ns))
+        if profiles.record:
+            from tidings.live.traces._recorder import Recorder
+            from tidings.live.traces._window import Window
+
+            span_ns, size_bytes = round(profiles.window_s * 1e9), round(profiles.size_kb * 1000)
+            now_ns = self.driver.clock.now_ns()
+            self.recorder = Recorder(self, Window(span_ns=span_ns, size_bytes=size_bytes, now_ns=now_ns))
+            tracers.append(self.recorder)
         if trace is not None and trace.otlp is not None:
             from tidings.live.traces._span_writer import SpanWriter
 

@@ -74,7 +74,7 @@ def _links(network: Network) -> set[tuple[str, str]]:
 def _settled(before: Network, after: Network) -> list[str]:
     """Changed keys of sections that may not change."""
     found: list[str] = []
-    for section in ("network", "relocation", "limits", "tls", "trace"):
+    for section in ("network", "relocation", "limits", "tls", "trace", "profiles"):
         old, new = (_fields(getattr(network.document, section)) for network in (before, after))
         names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
         found += [f"[{section}] {_written(name)}" for name in names if name not in _FREE.get(section, ())]

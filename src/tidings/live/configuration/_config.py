@@ -26,6 +26,7 @@ _SECOND_NS = 10**9
 _SCENARIO = frozenset({"topology", "publishers", "subscribers"})
 _FRAME_BYTES_LEAST = 81_920
 """The longest filter, in characters of four bytes, and the rest of its frame."""
+_WINDOW_KB_LEAST, _WINDOW_S_LEAST = 500.0, 10.0
 _TOKEN_FILE = "brokers.token"
 
 
@@ -142,6 +143,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             must_advertise=general.must_advertise,
             tracing=trace is not None and trace.directory is not None,
             trace_sample=1.0 if trace is None else trace.sample,
+            profiles=self.document.profiles.record,
             spans=trace is not None and trace.otlp is not None,
             span_sample=0.0 if trace is None else trace.otlp_sample,
             ping_ns=round(general.ping_s * _SECOND_NS),
@@ -310,6 +312,15 @@ def _check_settings(network: Network, place: Place) -> None:
     most_bytes = BrokerSettings(name="any").max_frame_bytes
     if not _FRAME_BYTES_LEAST <= frame_bytes <= most_bytes:
         (place / "limits" / "frame").fail(f"a frame of {frame_bytes} bytes: from {_FRAME_BYTES_LEAST} to {most_bytes}")
+    size_kb, window_s = network.document.profiles.size_kb, network.document.profiles.window_s
+    if size_kb < _WINDOW_KB_LEAST:
+        (place / "profiles" / "size").fail(
+            f"{size_kb:g} kB are too few for a window: give {_WINDOW_KB_LEAST:g} kB or more, or record = false"
+        )
+    if window_s < _WINDOW_S_LEAST:
+        (place / "profiles" / "window").fail(
+            f"{window_s:g} s are too short for a window: give {_WINDOW_S_LEAST:g} s or more, or record = false"
+        )
     forget_s, lifetime_s = network.document.network.forget_s, network.document.limits.lifetime_s
     if forget_s < lifetime_s:
         (place / "network" / "forget").fail(

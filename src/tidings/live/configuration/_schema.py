@@ -34,6 +34,7 @@ __all__ = [
     "Document",
     "Limits",
     "NetworkWritten",
+    "ProfilesWritten",
     "RelocationWritten",
     "RuleWritten",
     "TlsWritten",
@@ -238,6 +239,15 @@ class TraceWritten(_Written, frozen=True, kw_only=True):
     otlp_sample: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
+class ProfilesWritten(_Written, frozen=True, kw_only=True):
+    """What each broker keeps in memory for `tidings profile`: rows of its last events, over this time, in these
+    bytes."""
+
+    record: bool = True
+    window_s: Seconds = field(name="window", default=300.0)
+    size_kb: Kilobytes = field(name="size", default=4_000.0)
+
+
 class BrokerWritten(_Written, frozen=True, kw_only=True):
     """One broker: where it listens, its neighbours, and where others reach it if that differs."""
 
@@ -278,6 +288,7 @@ class Document(_Written, frozen=True, kw_only=True):
     limits: Limits = Limits()
     tls: TlsWritten | None = None
     trace: TraceWritten | None = None
+    profiles: ProfilesWritten = ProfilesWritten()
     token: tuple[TokenWritten, ...] = ()
     rule: tuple[RuleWritten, ...] = ()
     budget: tuple[BudgetWritten, ...] = ()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tidings.live.operations._logs import Log
     from tidings.live.operations._moves import client_moves
     from tidings.live.operations._orders import Outcome, move_clients
+    from tidings.live.operations._profiles import ask_windows
     from tidings.live.operations._query import ask_network
     from tidings.live.operations._status import network_status, subscribers_of
     from tidings.live.operations._supervision import ask_to_reload, read_supervision
@@ -20,6 +21,7 @@ __all__ = [
     "Verdict",
     "ask_network",
     "ask_to_reload",
+    "ask_windows",
     "client_moves",
     "links_of",
     "move_clients",

@@ -1,4 +1,4 @@
-"""Operators' orders: at present, to move clients to another home broker.
+"""Operators' orders: to move clients to another home broker, and to hand out what the broker has seen lately.
 
 An order is the first and only frame of a connection. It is accepted from anyone who could connect as one of the
 network's brokers (`Admission`). The broker asks its clients as if it had found a better place itself (paper E, phase
@@ -18,6 +18,7 @@ from tidings.errors import TidingsError
 from tidings.live._errors import ConnectionLostError
 from tidings.live.configuration._config import Network
 from tidings.live.operations._query import put_question
+from tidings.live.operations._windows import WindowQuestion, answer_window
 from tidings.protocol.node import Answer, MistrustError, Preamble
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ _MOST: Final = 1_000
 
 
 class Orders(msgspec.Struct, frozen=True, array_like=True):
-    """Which clients to ask to move where, and which clients to look for at this broker."""
+    """Which clients to ask to move where, which clients to look for at this broker, or what of its window is wanted
+    (`_windows`); that alone is answered then."""
 
     moves: dict[str, str] = {}
     where: tuple[str, ...] = ()
+    window: WindowQuestion | None = None
 
 
 class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +66,8 @@ def answer_operator(node: "BrokerNode", detail: bytes) -> Answer:
         orders = msgspec.msgpack.decode(detail, type=Orders)
     except msgspec.MsgspecError as error:
         return Answer("malformed", f"broker {node.name!r} cannot read the orders: {error}")
+    if orders.window is not None:
+        return answer_window(node, orders.window)
     machine = node.machine
     asked = []
     for client, target in orders.moves.items():

@@ -504,8 +504,8 @@ def _slow_link(view: _View, one: str, other: str, names: tuple[str, ...]) -> Tro
         f"link {one} -> {other} is too slow",
         (f"up to {_count(queued, 'event')} waited for it in the last minute" if queued else "events wait for it")
         + f"; {_late_words(view, names)}",
-        "move publishers nearer to their subscribers (needs the traces of [trace]), or give the link more bandwidth",
-        f"tidings place TRACE --objective on-time --apply {view.file}",
+        "move publishers nearer to their subscribers, or give the link more bandwidth",
+        f"tidings profile {view.file} --out profiles && tidings place profiles --objective on-time --apply {view.file}",
         since_s=_lasted_s(broker, column, lambda value: value > 0),
         brokers=(one, other),
         subscriptions=names,

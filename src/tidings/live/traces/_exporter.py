@@ -12,11 +12,12 @@ import threading
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidings.live.operations._logs import Log
+if TYPE_CHECKING:
+    from tidings.live.operations._logs import Log
 
 __all__ = ["SpanExporter"]
 
@@ -48,7 +49,7 @@ class _RetryError(Exception):
 class SpanExporter:
     """Sends what `encode` makes of the values that were put."""
 
-    def __init__(self, url: str, encode: Callable[[list[Any]], bytes], log: Log) -> None:
+    def __init__(self, url: str, encode: Callable[[list[Any]], bytes], log: "Log") -> None:
         self.exported = 0
         self._left_out = 0  # counted by the event loop
         self._refused = 0  # counted by the thread

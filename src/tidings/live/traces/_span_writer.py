@@ -12,7 +12,7 @@ from tidings import __version__
 from tidings.live.traces._exporter import SpanExporter
 from tidings.live.traces._hops import Hop, OpenHops
 from tidings.live.traces._spans import Leg, Passage, as_export, span_of, topic_in
-from tidings.protocol import Acknowledged, EventId, HandedOver, Note, TraceContext, context_in, sampler
+from tidings.protocol import Acknowledged, EventId, HandedOver, Note, Sampler, TraceContext, context_in
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
@@ -39,7 +39,7 @@ class SpanWriter:
         assert settings.otlp is not None
         self._node = node
         self._name = node.name
-        self._is_chosen = sampler(settings.otlp_sample)
+        self._is_chosen = Sampler(settings.otlp_sample)
         self._passages: OrderedDict[EventId, Passage] = OrderedDict()
         self._hops = OpenHops(node, self._end)
         resource = {
@@ -112,6 +112,7 @@ class SpanWriter:
     def tick(self) -> None:
         """Forget the events that expired a while ago, the oldest first."""
         now_ns = self._node.driver.clock.now_ns()
+        self._hops.tick(now_ns)
         while self._passages:
             event, passage = next(iter(self._passages.items()))
             if passage.arrival.since_ns + passage.arrival.lifetime_ns + GRACE_NS > now_ns:

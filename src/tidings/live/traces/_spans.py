@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidings.live.traces._hops import OUTCOMES
 from tidings.protocol import Arrival, EventId, TraceContext
 
 __all__ = ["Leg", "Passage", "as_export", "span_id_of", "span_of", "topic_in", "trace_id_of"]
@@ -24,8 +25,6 @@ _ERROR: Final = 2
 _SAMPLED: Final = 1
 _MOST_TOPIC: Final = 1_024
 """A longer topic is cut."""
-_OUTCOMES: Final = {"full": "hopeless", "replaced": "hopeless"}
-"""What the trace contract calls them."""
 _REASONS: Final = {
     "expired": "its deadline passed",
     "hopeless": "it would have been too late",
@@ -128,7 +127,7 @@ def _facts(broker: str, passage: Passage, leg: Leg, name: str, ended_ns: int) ->
         "tidings.publisher": f"{event[0]}/{event[1]}",
         "tidings.sequence": event[2],
         "tidings.broker": broker,
-        "tidings.outcome": _OUTCOMES.get(leg.outcome, leg.outcome),
+        "tidings.outcome": OUTCOMES.get(leg.outcome, leg.outcome),
         "tidings.age_s": (ended_ns - arrival.since_ns) / 1e9,
     }
     if passage.topic is not None:

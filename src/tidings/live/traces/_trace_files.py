@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tidings.model.trace import TABLES, AttributeKind, as_stored, publications
 
-__all__ = ["attribute_kinds", "write_rows"]
+__all__ = ["attribute_kinds", "fitting", "write_rows", "write_table"]
 
 
 def write_rows(
@@ -20,10 +20,18 @@ def write_rows(
     if table == "publications":
         kinds = attribute_kinds(rows)
         schema = publications(kinds)
-        rows = [{**row, "attributes": _fitting(row["attributes"], kinds)} for row in rows]
+        rows = [{**row, "attributes": fitting(row["attributes"], kinds)} for row in rows]
+    write_table(directory, table, name, pa.Table.from_pylist(rows, schema=schema), sample, replace=replace)
+
+
+def write_table(
+    directory: Path, table: str, name: str, content: pa.Table, sample: float, *, replace: bool = False
+) -> None:
+    """The same for rows that are an Arrow table."""
     if sample < 1.0:
-        schema = schema.with_metadata({**(schema.metadata or {}), b"tidings.sample": repr(sample).encode()})
-    content = pa.Table.from_pylist(rows, schema=schema)
+        noted = {**(content.schema.metadata or {}), b"tidings.sample": repr(sample).encode()}
+        content = content.replace_schema_metadata(noted)
+    schema = content.schema
     stored = as_stored(schema)
     if stored is not schema:
         content = content.select(stored.names)
@@ -56,6 +64,7 @@ def _kind(value: object) -> AttributeKind:
     return "whole" if isinstance(value, int) else "number"
 
 
-def _fitting(attributes: dict[str, Any], kinds: dict[str, AttributeKind]) -> dict[str, Any]:
+def fitting(attributes: dict[str, Any], kinds: dict[str, AttributeKind]) -> dict[str, Any]:
+    """The attributes as values of these kinds."""
     convert = {"number": float, "string": str}
     return {name: convert.get(kinds[name], lambda same: same)(value) for name, value in attributes.items()}

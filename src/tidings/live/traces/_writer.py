@@ -19,21 +19,18 @@ import concurrent.futures
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tidings.live.traces._hops import Hop, OpenHops
+from tidings.live.traces._hops import OUTCOMES, Hop, OpenHops
 from tidings.live.traces._subscription_rows import SubscriptionRows
 from tidings.live.traces._trace_files import write_rows
-from tidings.protocol import Acknowledged, EventId, HandedOver, Note, sampler, wire
+from tidings.protocol import Acknowledged, EventId, HandedOver, Note, Sampler, wire
 from tidings.protocol.node import value_of
 
 if TYPE_CHECKING:
     from tidings.live.broker._node import BrokerNode
 
 __all__ = ["TraceWriter"]
-
-_OUTCOMES: Final = {"expired": "expired", "hopeless": "hopeless", "full": "hopeless", "replaced": "hopeless"}
-"""The outcomes of events that were dropped or replaced, in the words of the trace contract."""
 
 
 class TraceWriter:
@@ -53,8 +50,7 @@ class TraceWriter:
         self._count = 0
         self._files = 0
         self._began_s = time.monotonic()
-        # With spans, others are noted too.
-        self._is_sampled = sampler(settings.sample if settings.otlp is not None else 1.0)
+        self._is_sampled = Sampler(settings.sample)  # for profiles and spans, others are noted too
         self._hops = OpenHops(node, self._end)
         self._links_up: dict[str, bool] = {}
         self._subscriptions = SubscriptionRows(self.directory, self._name)
@@ -117,6 +113,7 @@ class TraceWriter:
             if self._links_up.get(name) != peer.is_up and (peer.is_up or name in self._links_up):
                 self._links_up[name] = peer.is_up
                 self._transition("link", name, now_ns, up=peer.is_up)
+        self._hops.tick(now_ns)
         if self._subscriptions.has_changed:
             self._thread.submit(self._subscriptions.write, self._subscriptions.taken(), self._sample)
         if self._count >= self._roll_rows or time.monotonic() - self._began_s >= self._roll_age_s:
@@ -151,7 +148,7 @@ class TraceWriter:
     def _end(self, event: EventId, peer: str, hop: Hop, at_ns: int, outcome: str) -> None:
         if peer in self._node.network.links[self._name]:
             received_ns = at_ns if outcome == "received" else None
-            named = _OUTCOMES.get(outcome, outcome)
+            named = OUTCOMES.get(outcome, outcome)
             self._add("hops", _hop_row(event, self._name, peer, hop.enqueued_ns, hop.sent_ns, received_ns, named))
 
     def _transition(self, kind: str, target: str | None, at_ns: int, *, up: bool) -> None:

@@ -202,6 +202,10 @@ class Broker(Doorway):
         """How many events of clients this broker has accepted since it started."""
         return self._entrance.published
 
+    def record(self, share: float) -> None:
+        """Note what happens to this share of the events for profiles, from now on."""
+        self._choice.record(share)
+
     def mend(self, damaged: Sequence[str]) -> list[Effect]:
         """Continue without these records (`_recovery`)."""
         self._readiness.mend(damaged)
@@ -673,7 +677,7 @@ class Broker(Doorway):
     def _on_ack(self, source: Peer, message: wire.Ack) -> None:
         source.outbox.credit = message.credit
         if message.session == self.epoch:
-            if self.settings.tracing or self.settings.spans:
+            if self._choice.is_any:
                 self._emit(Acknowledged(source.name, message.numbers, message.held_ns))
             if message.outcomes:
                 self._on_report(source, message.outcomes)

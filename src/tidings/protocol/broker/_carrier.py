@@ -236,12 +236,12 @@ class Carrier:
 
     def _is_noted(self, id: EventId, content: bytes) -> bool:
         choice = self._choice
-        return choice.is_traced(id) or (choice.spans and choice.has_spans(id, content))
+        return choice.is_recorded(id) or (choice.spans and choice.has_spans(id, content))
 
     def _note_arrival(self, kind: NoteKind, held: Held, source: str = "") -> None:
         if held.is_noted:
             arrival = held.arrival() if self._choice.spans else None
-            self._note(kind, held, source, -1, (), None, held.since_ns, arrival)
+            self._note(kind, held, source, -1, (), None, held.since_ns, held.departure_ns, arrival)
 
     def _is_simple(
         self,

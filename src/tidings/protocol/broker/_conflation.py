@@ -161,7 +161,7 @@ class Conflation:
         held, was_sent = _event(item), isinstance(item, Parcel) and item.tries > 0
         self._count("replaced")
         self._accounts.replaced(held, peer.name, names, was_sent=was_sent)
-        self._note(kind, held, peer.name, -1, tuple(names), None, 0, None, newer)
+        self._note(kind, held, peer.name, -1, tuple(names), None, 0, 0, None, newer)
 
 
 def _event(item: _Item) -> Held:

@@ -56,7 +56,6 @@ class Dispatch:
         """How many events have left, in all frames; those sent again count once."""
         self._buffers = settings.buffers
         self._probe_ns = settings.probe_ns
-        self._notes = settings.tracing or settings.spans
         self._holdings = holdings
         self._courses = courses
         self._accounts = accounts
@@ -90,8 +89,8 @@ class Dispatch:
             return
         rest: list[Parcel] = []
         for parcel in parcels:
-            if self._notes:
-                self._note("enqueued", parcel.held, peer.name, -1, tuple(parcel.targets))
+            if parcel.held.is_noted:
+                self._note_queued(parcel.held, peer, parcel.targets)
             if not rest and peer.is_up and outbox.takes(1):
                 self._send(parcel, now_ns)
             else:
@@ -110,8 +109,9 @@ class Dispatch:
             if self.conflation.applies_to(peer):
                 conflated.append(peer)
                 continue
-            for held in events if self._notes else ():
-                self._note("enqueued", held, client, -1, tuple(part.local[client]))
+            for held in events:
+                if held.is_noted:
+                    self._note_queued(held, peer, part.local[client])
             dropped.append((peer, peer.outbox.enqueue_events(events, part.local[client], now_ns)))
         for peer, gone in dropped:
             if gone:
@@ -127,11 +127,14 @@ class Dispatch:
             held = item.held if isinstance(item, Parcel) else item
             each = item if isinstance(item, Parcel) or held.part is not None else held.handed[peer.name]
             wanted = each.targets if isinstance(each, Parcel) else each.local[peer.name]
-            if self._notes:
-                self._note("enqueued", held, peer.name, -1, tuple(wanted))
+            if held.is_noted:
+                self._note_queued(held, peer, wanted)
             gone = self.conflation.enqueue(peer, each, now_ns)
             if gone:
                 self._lose(peer, gone, "full")
+
+    def _note_queued(self, held: Held, peer: Peer, targets: Iterable[str]) -> None:
+        self._note("enqueued", held, peer.name, -1, tuple(targets), None, held.since_ns, held.departure_ns)
 
     def renew(self, peer: Peer, now_ns: int) -> None:
         """A peer is back: events under way are sent again before newer ones, those that nothing has replaced."""
@@ -219,14 +222,15 @@ class Dispatch:
         peer.outbox.send(parcel, targets, now_ns)
         if peer.kind == "client" and peer.name in held.restored_for:
             self._accounts.arrived_for(peer.name, parcel.targets)
-        self._note("sent", held, peer.name, parcel.number, tuple(parcel.targets))
+        if held.is_noted:
+            self._note("sent", held, peer.name, parcel.number, tuple(parcel.targets))
         if not self._buffers:
             self._end(parcel)
 
     def _lose(self, peer: Peer, gone: Sequence[Parcel | Held], reason: Reason) -> None:
         """The queue of a peer has dropped events: they are too late, or too many."""
         self._count(reason, len(gone))
-        for each in gone if self._notes else ():
+        for each in gone:
             self._note(reason, each.held if isinstance(each, Parcel) else each, peer.name)
         if peer.kind == "client":
             self._lose_for(peer.name, gone)
@@ -393,7 +397,7 @@ class Straight:
         if course.local:
             self._note("local", held)
         for peer, outbox, _ in exits:
-            self._note("enqueued", held, peer.name)
+            self._note("enqueued", held, peer.name, -1, (), None, held.since_ns, held.departure_ns)
             wanted = course.local.get(peer.name, {}) if peer.kind == "client" else {}
             self._note("sent", held, peer.name, outbox.window.next_number - from_last, tuple(wanted))
 

@@ -123,11 +123,11 @@ class Doorway(Machine):
             self._agenda.set(("greet", connection), self._now_ns + self.settings.ping_ns)
 
     def _hello(self, version: int) -> wire.Hello:
-        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._choice.share)
+        return wire.Hello(version, self.name, "broker", self.epoch, self._credit(), self._now_ns, self._choice.reported)
 
     def _welcome(self, hello: wire.Hello, last_epoch: int = 0) -> wire.Welcome:
         own = (hello.version, self.name, "broker", self.epoch, self._credit())
-        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._choice.share, last_epoch)
+        return wire.Welcome(*own, self._now_ns, hello.clock_ns, self._choice.reported, last_epoch)
 
     def _answers_errors(self, connection: str) -> bool:
         peer = self._by_connection.get(connection)

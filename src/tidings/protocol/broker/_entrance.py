@@ -126,7 +126,7 @@ class Entrance:
         name, epoch, first, events = source.name, source.epoch, message.number, message.events
         is_checked = source.rights is not None or self._registry.checks(name)
         find, decode, choice = carrier.courses.finder(), wire.decode_attributes, self._choice
-        is_traced = choice.is_traced
+        is_recorded = choice.is_recorded
         left_ns = source.meter.left_ns(message.sent_ns, now_ns)
         sure, sure_bytes = carrier.room(0), carrier.room_bytes(0)
         period = UNAUDITED if message.is_again else carrier.accounts.period()
@@ -157,7 +157,7 @@ class Entrance:
                 source.record = course.record
             taken.append(number)
             id = (name, epoch, event.sequence)
-            is_noted = is_traced(id) or (choice.spans and choice.published_has_spans(id, attributes))
+            is_noted = is_recorded(id) or (choice.spans and choice.published_has_spans(id, attributes))
             if is_noted or self._relocates or not course.is_unwanted:
                 since_ns = self._since_ns(event, left_ns, now_ns)
                 # By this broker's clock from here on, unless clocks are synchronised: a publisher's may show anything.
@@ -182,7 +182,8 @@ class Entrance:
         carrier, course = self._carrier, held.course
         if held.is_noted:
             arrival = held.arrival() if self._choice.spans else None
-            self._note("accepted", held, "", number, (), publication, held.since_ns, arrival)
+            times_ns = (held.since_ns, held.departure_ns)
+            self._note("accepted", held, "", number, (), publication, *times_ns, arrival)
         trace = self._coordinator.tag(held, now_ns) if self._relocates else None
         if course.is_unwanted and trace is None:
             return

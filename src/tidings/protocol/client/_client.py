@@ -20,7 +20,7 @@ from tidings.protocol import wire
 from tidings.protocol._effects import Effect, EventId
 from tidings.protocol._errors import PeerError, RequestError, known_code
 from tidings.protocol._filters import parsed
-from tidings.protocol._machine import Bound, Machine, sampler
+from tidings.protocol._machine import Bound, Machine, Sampler
 from tidings.protocol._settings import ClientSettings
 from tidings.protocol._states import ALLOWED, MoveState, PeerState, PeerStep
 from tidings.protocol.client._acks import Acks
@@ -462,7 +462,7 @@ class Client(Machine):
         if is_new:
             self._early.forget(peer)
             peer.outcomes = Outcomes()
-            peer.outcomes.is_traced = sampler(greeting.sample) if greeting.sample else None
+            peer.outcomes.is_traced = Sampler(greeting.sample) if greeting.sample else None
             peer.meter.forget_clock()
         if isinstance(greeting, wire.Hello):
             self._send_over(connection, self._welcome(greeting))
