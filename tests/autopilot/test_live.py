@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.conftest import Place, all_up, run, state, until
+from tests.live.conftest import Place, all_up, run, running, state, until
 from typer.testing import CliRunner
 
-from tidings.autopilot import Account, Files, Record, measure, read_records
+from tidings.autopilot import Account, Files, Record, TraceProfiles, WindowProfiles, measure, read_records, source_of
 from tidings.autopilot._live import observation_of
 from tidings.cli._app import app
+from tidings.errors import InputError, TidingsError
 from tidings.live import Network, Tidings, connect, read_network
 from tidings.live.operations import ask_network
 from tidings.planning import MovePublisher, Objective, UseStrategy
@@ -128,6 +129,35 @@ def records(network: Network) -> list[Record]:
 
 def kinds(network: Network) -> list[str]:
     return [record.kind for record in records(network)]
+
+
+def test_what_brokers_remember_is_a_network(place: Place) -> None:
+    async def work() -> None:
+        network = place.write("a", "b")
+        profiles, since_ns = source_of(network), time.time_ns()
+        assert isinstance(profiles, WindowProfiles)
+        async with running(network), Traffic(place) as traffic:
+            await traffic.read("r", "b", "p", 5.0)
+            with pytest.raises(TidingsError, match="no event"):
+                await asyncio.to_thread(profiles.network, since_ns, strategy="fifo", round_trips_s={})
+            await traffic.publish("p", "a", 50.0)
+            found = None
+            while found is None:
+                with contextlib.suppress(TidingsError):
+                    found = await asyncio.to_thread(profiles.network, since_ns, strategy="fifo", round_trips_s={})
+            assert [publisher.broker for publisher in found.publishers] == ["a"]
+            assert [subscriber.broker for subscriber in found.subscribers] == ["b"]
+            assert {(link.source, link.target) for link in found.topology.links} == {("a", "b"), ("b", "a")}
+
+    run(work())
+
+
+def test_traces_come_first_and_there_has_to_be_something(place: Place) -> None:
+    traced = place.write("a", more='[trace]\ndirectory = "trace"\n')
+    assert isinstance(source_of(traced), TraceProfiles)
+    assert isinstance(source_of(place.write("a"), (place.directory,)), TraceProfiles)
+    with pytest.raises(InputError, match="record = false"):
+        source_of(place.write("a", more="[profiles]\nrecord = false\n"))
 
 
 @pytest.mark.full

@@ -76,8 +76,9 @@ def test_the_kill_switch_keeps_an_autopilot_from_flying_until_it_is_removed(netw
 
 
 def test_mistakes_are_named(network: Path) -> None:
+    network.write_text(network.read_text("utf-8") + "\n[profiles]\nrecord = false\n", "utf-8")
     for arguments, words in (
-        ([], "has no `directory` under [trace], from which profiles are computed"),
+        ([], "has record = false under [profiles] and no `directory` under [trace]"),
         (["--traces", "trace", "--slo", "1.0"], "must be a share above 0 and below 1"),
         (["--show"], "cannot be read"),
         (["--traces", "trace", "--log", str(network.with_name("no") / "log")], "cannot be written"),

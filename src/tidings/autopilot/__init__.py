@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         State,
     )
     from tidings.autopilot._measure import Account, Measure, Observation, measure
-    from tidings.autopilot._profiles import Profiles, TraceProfiles
+    from tidings.autopilot._profiles import Profiles, TraceProfiles, WindowProfiles, source_of
     from tidings.autopilot._proposal import Proposal, Step, propose
 
 __all__ = [
@@ -45,10 +45,12 @@ __all__ = [
     "State",
     "Step",
     "TraceProfiles",
+    "WindowProfiles",
     "fly",
     "measure",
     "propose",
     "read_records",
+    "source_of",
     "stop_flight",
 ]
 

@@ -66,8 +66,8 @@ def autopilot(
     """Keep a live network at its on-time objective.
 
     Watches the accounts of all subscriptions. If too many are late for 10 s,
-    it takes the profiles of that time from the brokers' traces, finds the
-    cheapest changes that it may make (moving publishers, the strategy),
+    it takes the profiles of that time from the brokers, or from their traces
+    if there are any, finds the cheapest changes that it may make (moving publishers, the strategy),
     rehearses them in the simulator, makes them one by one, and compares the
     accounts before and after. What did not help is taken back. Capacity it
     only recommends. Every decision is a JSON object in a line of the audit
@@ -100,13 +100,11 @@ def _fly(
 ) -> None:
     import asyncio
 
-    from tidings.autopilot import AutopilotSettings, TraceProfiles, fly
+    from tidings.autopilot import AutopilotSettings, fly, source_of
 
     settings = AutopilotSettings(slo=slo, share=share, may_apply=apply, changes_max=changes)
     typer.echo(f"audit log: {files.log}", err=True)
-    asyncio.run(
-        fly(network, settings, lambda live: TraceProfiles(live, traces), files, report=_line if json else _print)
-    )
+    asyncio.run(fly(network, settings, lambda live: source_of(live, traces), files, report=_line if json else _print))
 
 
 def _stop(files: "Files", *, json: bool) -> None:

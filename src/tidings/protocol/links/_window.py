@@ -2,8 +2,8 @@
 
 - At most `window` events, and no more than the peer's credit and the link's pace (`_pace`, in events and in bytes), are
   under way; no more leave while the socket is congested, or while `max_bytes` of their contents are under way.
-- An event that expires under way still counts until it, or a later one, is acknowledged, or the connection ends: it is
-  on the link all the same, and what is sent behind it waits for it.
+- The bytes of an event that expires under way count until it, or a later one, is acknowledged, or the connection ends:
+  they are on the link all the same, and what is sent behind them waits for them.
 - If events are kept (buffering), an unacknowledged event is sent again under the same number, each time after twice as
   long, until it is acknowledged or has expired. If not, it counts as under way until this event or a later one is
   acknowledged, or until `retry_most_ns` has passed: acknowledgements may be lost as well.
@@ -174,8 +174,9 @@ class Window:
             return 0
         if not self.keeps:
             return self.most - (self.next_number - self._landed)
-        under_way = len(self._parcels) + self._in_lots + len(self._lingering)
-        if self.size_bytes + self._lingering_bytes >= self._pace.most_bytes and under_way >= self._pace.least:
+        under_way = len(self._parcels) + self._in_lots
+        is_full = self.size_bytes + self._lingering_bytes >= self._pace.most_bytes
+        if is_full and under_way + len(self._lingering) >= self._pace.least:
             return 0
         return self.most - under_way
 
