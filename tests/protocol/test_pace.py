@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from tidings.protocol.links._meter import LinkMeter
-from tidings.protocol.links._pace import FIRST, FIRST_BYTES, LEAST, TARGET_NS, Pace
+from tidings.protocol.links._pace import FIRST, FIRST_BYTES, LEAST, SLACK, TARGET_NS, Pace
 
 MS = 10**6
 SECOND = 10**9
@@ -122,7 +122,7 @@ def test_a_few_long_events_are_as_much_as_many_short_ones() -> None:
     line = Line(turn_ns=1 * MS, idle_ns=20 * MS, event_bytes=500)  # 500 kB/s
     line.run(5.0)
     short, bytes_at_once = line.pace.most, line.pace.most_bytes
-    assert 0.9 * 60 * 500 <= bytes_at_once <= 1.2 * 60 * 500
+    assert 0.9 * SLACK * 60 * 500 <= bytes_at_once <= 1.2 * SLACK * 60 * 500
     line.turn_ns, line.event_bytes = 24 * MS, 12_000  # on the same link
     line.run(0.05)
     assert line.under_way_bytes - line.event_bytes < bytes_at_once

@@ -18,7 +18,8 @@ that has become slow does, soon.
 Bursts are shorter than rounds. If part of a burst had to wait, and the rest was acknowledged within half of TARGET_NS
 more than on an idle link, then the pace was the limit and not the link: twice as many may be under way next.
 
-The same goes for their bytes, by the same rounds: a few long events may be more than many short ones. The allowance is
+The same goes for their bytes, by the same rounds, with SLACK: a few long events may be more than many short ones, and
+among events of one size their number decides. The allowance is
 the smaller of the two, but LEAST events may be under way whatever their size, so that the next is there when one has
 been sent. The bytes grow without a round, too: if half of what is allowed is under way and acknowledged as soon as on
 an idle link, twice as much is allowed, so that nothing has to wait on a fast link before more may be under way. What a
@@ -40,6 +41,7 @@ FIRST_BYTES: Final = 32 * 1024
 LEAST: Final = 2
 LEAST_BYTES: Final = 1_500
 TYPICAL_BYTES: Final = 1_000
+SLACK: Final = 2
 FIRST_SHARE: Final = 16
 LEAST_SHARE: Final = 128
 GROWTH: Final = 4
@@ -166,6 +168,6 @@ class Pace:
         per_s = max(each.per_s for each in self._rounds)
         self.turn_s = 1.0 / per_s
         self.most = max(min(round(target_s * per_s), GROWTH * self.most, self._window), self.least)
-        wanted_bytes = round(target_s * max(each.bytes_per_s for each in self._rounds))
+        wanted_bytes = round(SLACK * target_s * max(each.bytes_per_s for each in self._rounds))
         self.most_bytes = max(min(wanted_bytes, GROWTH * self.most_bytes), self._least_bytes)
         self._know(now_ns)

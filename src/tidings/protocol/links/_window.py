@@ -175,8 +175,7 @@ class Window:
         if not self.keeps:
             return self.most - (self.next_number - self._landed)
         under_way = len(self._parcels) + self._in_lots
-        is_full = self.size_bytes + self._lingering_bytes >= self._pace.most_bytes
-        if is_full and under_way + len(self._lingering) >= self._pace.least:
+        if self.size_bytes + self._lingering_bytes >= self._pace.most_bytes and under_way >= self._pace.least:
             return 0
         return self.most - under_way
 
