@@ -41,8 +41,7 @@ def place(tmp_path: Path) -> Any:
 @contextlib.asynccontextmanager
 async def tree(place: Place) -> AsyncIterator[Network]:
     """Seven brokers; the only link of g is long: SLOW_S in each direction."""
-    trace = f'[trace]\ndirectory = "{place.directory / "trace"}"\nroll_age = "1 s"\n'
-    network = place.write("a", "b", "c", "d", "e", "f", "g", links=TREE, more=trace, timeout_s=10.0)
+    network = place.write("a", "b", "c", "d", "e", "f", "g", links=TREE, timeout_s=10.0)
     async with door(place.ports["g"], shape_of(delay_s=SLOW_S), shape_of(delay_s=SLOW_S)) as far:
         text = network.path.read_text("utf-8")
         # Brokers dial those that come after them in the alphabet, so this address is used for the link alone.
