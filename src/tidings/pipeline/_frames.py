@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from tidings.errors import ConfigurationError
 from tidings.pipeline._held import frame_of
-from tidings.pipeline._merging import merged_tables
+from tidings.pipeline._merges import merged_tables
 from tidings.pipeline._partials import FAULTY, RECEIVED
 from tidings.pipeline._small_tables import read_setting
 from tidings.pipeline._unit_kernels import arrivals_in_slices, as_partials, of_kind, partials_of_source

@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 from tidings.pipeline._catalog import check_schema_name, publish_tables
 from tidings.pipeline._held import read_held, write_held
 from tidings.pipeline._manifest import FORMAT, Manifest, Workload, workload_of
-from tidings.pipeline._merging import ARRIVALS, merged_tables
+from tidings.pipeline._merges import ARRIVALS, merged_tables
 from tidings.pipeline._options import PipelineOptions, Progress, silence, small_files, terms_of
 from tidings.pipeline._partials import FAULTY, KINDS, PASSING, RECEIVED, UNIT_COLUMNS, UNITS
 from tidings.pipeline._result import PipelineResult, SubscriberScore, check_bad, make_result

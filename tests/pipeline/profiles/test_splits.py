@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline.facts import PROFILES, partials_of, tables_of_facts, tables_of_partials
 
-from tidings.pipeline import _merging
+from tidings.pipeline import _merges
 from tidings.pipeline._partials import KINDS, PASSING, RECEIVED, as_batch
 from tidings.pipeline.arrow._job import arrivals_by_slice
 from tidings.pipeline.arrow._sums import added, sums_of
@@ -94,8 +94,8 @@ VIOLATIONS = [f"{name}_scores" for name in ("subscriber", "publisher", "topic", 
 def test_any_number_of_tasks_makes_the_same(
     known_rows: dict[str, Rows], whole: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The steps of pipeline/_merging.py, as Spark makes them: few rows at a time, a pair's from its last chunk on."""
-    monkeypatch.setattr(_merging, "ROWS_AT_A_TIME", 20)
+    """The steps of pipeline/_merges.py, as Spark makes them: few rows at a time, a pair's from its last chunk on."""
+    monkeypatch.setattr(_merges, "ROWS_AT_A_TIME", 20)
     generator = random.Random(7)
     tasks: list[list[pa.RecordBatch]] = [[], [], []]
     for part in partials_by_group(chunked(known_rows), 3, generator):
@@ -114,7 +114,7 @@ def test_any_number_of_tasks_makes_the_same(
     firsts: dict[str, list[pa.Table]] = {}
     for task in tasks:
         batches = pa.Table.from_batches(sorted(task, key=place)).combine_chunks().to_batches(max_chunksize=7)
-        for batch in _merging._first_rows(iter(batches)):
+        for batch in _merges._first_rows(iter(batches)):
             name = batch["table"][0].as_py()
             names = [field.name for field in batch[name].type]
             firsts.setdefault(name, []).append(pa.table(batch[name].flatten(), names=names))

@@ -3,7 +3,7 @@
 Each table is made in three steps (`Made`), so that one process and many can do it. `first` takes rows out of sums;
 there may be many such sums, each of some of the partials. `last` puts those rows of all of them together that have the
 same values in `keys`; `finish` makes the estimates, row by row. A table of shares has to know in between how clustered
-its rows are as a rule (`usual`). `tables_of` does all this for sums of everything, and pipeline/_merging.py by Spark.
+its rows are as a rule (`usual`). `tables_of` does all this for sums of everything, and pipeline/_merges.py by Spark.
 """
 
 from collections.abc import Callable, Sequence
