@@ -5,11 +5,14 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import ssl
 import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.live.conftest import run, running
@@ -19,6 +22,11 @@ from tests.mqtt.paho_client import PahoClient, wait
 from tidings.live import connect
 from tidings.live.security._certificates import make_certificates
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 300.0
 MQTT_JS = os.environ.get("TIDINGS_MQTT_JS", "")
 """The directory that `npm install mqtt` was run in."""
 TLS = """
@@ -298,6 +306,43 @@ def test_against_mqtt_js(doors: Doors, tmp_path: Path, key: str) -> None:
         assert found.stdout.decode().strip() == "js/0=1 js/0=2 js/1=1 js/1=2 js/2=1 js/2=2"
 
     serve(doors, work, "a", keys=(key,))
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens at a port."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not MQTT_JS, reason="TIDINGS_MQTT_JS does not name a directory where `npm install mqtt` was run")
+def test_a_browser_shows_live_quotes_with_their_age(doors: Doors, tmp_path: Path, page: "Page") -> None:
+    for file in (EXAMPLES / "browser" / "quotes.html", Path(MQTT_JS) / "node_modules/mqtt/dist/mqtt.min.js"):
+        shutil.copy(file, tmp_path)
+    network = doors.write("a", keys=("mqtt", "mqtt_ws"))
+    brokers = subprocess.Popen([sys.executable, "-m", "tidings", "up", str(network.path)], stdout=subprocess.DEVNULL)
+    try:
+        while not answers(doors.port("a", "mqtt_ws")):
+            assert brokers.poll() is None
+            time.sleep(0.05)
+        page.goto((tmp_path / "quotes.html").as_uri())
+        page.fill("[name=address]", f"ws://127.0.0.1:{doors.port('a', 'mqtt_ws')}")
+        page.click("button")
+        page.wait_for_function("document.querySelector('#state').textContent.startsWith('subscribed')")
+        with PahoClient(doors.port("a"), "p") as p:
+            for symbol, price in (("YHOO", 17.2), ("LOW", 3.0), ("AAPL", 190.5), ("YHOO", 17.3)):
+                quote = json.dumps({"symbol": symbol, "price": price}).encode()
+                p.publish(f"quotes/{symbol}", quote, 1, ContentType="application/json")
+        page.wait_for_function("document.querySelector('tbody').innerText.includes('190.5')")
+        page.wait_for_function("document.querySelector('tbody').innerText.includes('17.3')")
+        rows = page.eval_on_selector_all("tbody tr", "rows => rows.map(row => [...row.cells].map(c => c.innerText))")
+        assert {row[0] for row in rows} == {"YHOO", "AAPL"}
+        assert all(float(row[2]) >= 0 for row in rows)
+        page.wait_for_function("Number(document.querySelector('tbody tr').cells[3].innerText) > 0")
+    finally:
+        brokers.terminate()
+        assert brokers.wait(PATIENCE_S) == 0
 
 
 def test_a_session_and_its_messages_outlive_the_broker(doors: Doors) -> None:
